@@ -134,12 +134,7 @@ class Contents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A file of which something may be missing.
-
-    Attributes:
-        mark: How far it was captured.
-        why: What became of it.
-    """
+    """A file of which something may be missing."""
 
     mark: FileMark
     why: str

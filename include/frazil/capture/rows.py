@@ -18,10 +18,7 @@ Place = tuple[Any, ...]
 class Row:
     """A row as it becomes a record.
 
-    Attributes:
-        key: Key of the record.
-        value: Its value, a JSON object.
-        place: Where it stands; of all rows of a bulk the same.
+    All rows of a bulk have one place.
     """
 
     key: bytes | None
@@ -83,9 +80,7 @@ def _moment(text: str) -> str:
 class Cuts:
     """Rows on their way, in transactions. One ends only where the place changes: no position lies between equal places.
 
-    Attributes:
-        last: Place of the last row that was taken.
-        taken: Rows that were taken.
+    `last` is the place of the last row that was taken.
     """
 
     def __init__(self, rows: Iterator[Row], most: int) -> None:

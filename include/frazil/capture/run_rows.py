@@ -72,11 +72,7 @@ def look_at_rows(project: Project, capture: JdbcCapture, clock: Clock = utc_now)
 class RowsTask:
     """What sends the rows of a run, wherever it runs.
 
-    Attributes:
-        ground: What the capture rests on.
-        capture: The capture.
-        run: Id of the run.
-        planned: The position for which the rows were asked.
+    `planned` is the position for which the rows were asked.
     """
 
     ground: Ground

@@ -105,11 +105,7 @@ class ChangedPipeline:
 class Difference:
     """What the files in force change against a revision.
 
-    Attributes:
-        revision: Name of the revision.
-        pipelines: The pipelines that differ.
-        settings: Keys of the settings that differ, without their values.
-        remarks: Files of the revision that can't be read.
+    Of settings it has the keys alone; remarks are about files of the revision that can't be read.
     """
 
     revision: str

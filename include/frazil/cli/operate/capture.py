@@ -9,7 +9,7 @@ from frazil.cli.output.options import Json, Yes
 from frazil.cli.output.progress import Progress
 
 if TYPE_CHECKING:
-    from frazil.capture.order import CaptureOrder
+    from frazil.capture.position import CaptureOrder
     from frazil.capture.run import CaptureResult
     from frazil.pipeline.settings.capture import Capture
     from frazil.project import Project
@@ -67,7 +67,7 @@ def capture(
 
 
 def _order(place: Literal["beginning", "end", "position"] | None, reason: str) -> "CaptureOrder":
-    from frazil.capture.order import CaptureOrder
+    from frazil.capture.position import CaptureOrder
     from frazil.cli.operate.run import by_hand, new_run_id
 
     request = by_hand(new_run_id())

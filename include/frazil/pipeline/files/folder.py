@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -84,34 +84,44 @@ class Pipelines:
             ConfigError: Its own file is broken.
             Terminal: There is none of that name.
         """
-        if (pipeline := self.find(name)) is not None:
-            return pipeline
-        for error in self.broken:
-            if error.file.stem == name:
-                raise error
-        similar = get_close_matches(name, self.usable, 1)
-        raise NAME_UNKNOWN.terminal(
-            f"no pipeline is named {name!r}" + (f", did you mean {similar[0]!r}?" if similar else ""),
-            next_step=f"known pipelines: {', '.join(sorted(self.usable)) or 'none'}",
-        )
+        return self.find(name) or find_by_name("pipeline", name, self.usable, self.broken)
 
     def _alone(self, name: str) -> Pipeline | None:
         """The pipeline, if all were not read yet, and one of the files that may be called so is, and no other."""
         if "_all" in self.__dict__:
             return None
-        named: list[Pipeline] = []
+        candidates: list[Pipeline] = []
         for path in filter(lambda path: _may_be(path, name), _files(self._folder)):
             try:
                 pipeline = load_pipeline(path, self._references)
             except ConfigError:
                 continue  # told when all are read, if nothing else has the name
             if pipeline.name == name:
-                named.append(pipeline)
-        return named[0] if len(named) == 1 else None
+                candidates.append(pipeline)
+        return candidates[0] if len(candidates) == 1 else None
 
     @cached_property
     def _all(self) -> tuple[Mapping[str, Pipeline], tuple[ConfigError, ...]]:
         return load_folder(self._folder, lambda path: load_pipeline(path, self._references), PIPELINE_FILE_INVALID)
+
+
+def find_by_name(kind: str, name: str, usable: Mapping[str, N], broken: Iterable[ConfigError], hint: str = "none") -> N:
+    """Return what has a name among the files of a folder.
+
+    Raises:
+        ConfigError: Its own file is broken.
+        Terminal: There is none of that name; `hint` says what to do if there is none at all.
+    """
+    if name in usable:
+        return usable[name]
+    for error in broken:
+        if error.file.stem == name:
+            raise error
+    similar = get_close_matches(name, usable, 1)
+    raise NAME_UNKNOWN.terminal(
+        f"no {kind} is named {name!r}" + (f", did you mean {similar[0]!r}?" if similar else ""),
+        next_step=f"known {kind}s: {', '.join(sorted(usable)) or hint}",
+    )
 
 
 def load_pipelines(folder: Path, references: References) -> Pipelines:
@@ -129,7 +139,7 @@ def load_folder(
     folder: Path, load: Callable[[Path], N], code: ErrorCode
 ) -> tuple[dict[str, N], tuple[ConfigError, ...]]:
     """Read every ``*.yaml`` and ``*.yml`` of a folder with `load`: what can be used, by name, and the complaints."""
-    named: dict[str, list[tuple[Path, N]]] = {}
+    files_by_name: dict[str, list[tuple[Path, N]]] = {}
     broken: list[ConfigError] = []
     for path in _files(folder):
         try:
@@ -137,9 +147,9 @@ def load_folder(
         except ConfigError as error:
             broken.append(error)
             continue
-        named.setdefault(loaded.name, []).append((path, loaded))
-    usable = {name: files[0][1] for name, files in named.items() if len(files) == 1}
-    for name, files in named.items():
+        files_by_name.setdefault(loaded.name, []).append((path, loaded))
+    usable = {name: files[0][1] for name, files in files_by_name.items() if len(files) == 1}
+    for name, files in files_by_name.items():
         if len(files) > 1:  # none of them runs: a copy must not take over the other's position
             paths = ", ".join(str(path) for path, _ in files)
             broken += [

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from frazil.error_codes import CAPTURE_FILE_INVALID, NAME_UNKNOWN
-from frazil.pipeline.files.folder import load_folder
+from frazil.error_codes import CAPTURE_FILE_INVALID
+from frazil.pipeline.files.folder import find_by_name, load_folder
 from frazil.pipeline.files.load import ConfigError, load_model, read_yaml, refuses_by_name
 from frazil.pipeline.files.references import References
 from frazil.pipeline.settings.capture import KINDS, Capture
@@ -33,16 +32,7 @@ class Captures:
             ConfigError: Its own file is broken.
             Terminal: There is none of that name.
         """
-        if name in self.usable:
-            return self.usable[name]
-        for error in self.broken:
-            if error.file.stem == name:
-                raise error
-        similar = get_close_matches(name, self.usable, 1)
-        raise NAME_UNKNOWN.terminal(
-            f"no capture is named {name!r}" + (f", did you mean {similar[0]!r}?" if similar else ""),
-            next_step=f"known captures: {', '.join(sorted(self.usable)) or 'none; docs/capture.md says how to make one'}",
-        )
+        return find_by_name("capture", name, self.usable, self.broken, "none; docs/capture.md says how to make one")
 
 
 @partial(refuses_by_name, code=CAPTURE_FILE_INVALID)

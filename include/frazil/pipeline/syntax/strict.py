@@ -27,11 +27,7 @@ def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
 
 
 class AtKey(ValueError):
-    """A problem of a key below the model that finds it.
-
-    Attributes:
-        key: Path to the key from that model.
-    """
+    """A problem of a key below the model that finds it."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(problem)

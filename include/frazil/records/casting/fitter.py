@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from frazil.records.casting.column import ColumnPlan
 from frazil.records.casting.nested import unmatched_fields
-from frazil.records.casting.renames import FieldRenamer
+from frazil.records.casting.renames import renamed_schema, renamed_values
 from frazil.records.casting.scalar import FitRules
 from frazil.records.casting.source import physical_values, present_mask
 from frazil.records.casting.text import json_form, unique_members
@@ -103,7 +103,6 @@ class Fitter:
         specs = {spec.name: spec for spec in columns}
         self._specs: Final = [specs[name] for name in columns_schema.names if name != self._rescued]
         self._targets: Final = [(spec.steps, columns_schema.field(spec.name).type) for spec in self._specs]
-        self._renamer: Final = FieldRenamer(self._targets, any_case=case_insensitive)
         self._plans: Final[dict[pa.Schema, _Plan]] = {}
         # Raises now if a default does not fit. Columns without a source field are planned once for all shapes.
         self._absent: Final = {column.spec.name: column for column in self._plan(pa.schema([])).columns}
@@ -123,14 +122,15 @@ class Fitter:
 
     def check(self, schema: pa.Schema) -> list[str]:
         """Return a message for each column that no value of `schema` could ever fill."""
-        return [problem for column in self._plan(self._renamer.fields(schema)).columns for problem in column.problems]
+        renamed = renamed_schema(schema, self._targets, any_case=self._rules.case_insensitive)
+        return [problem for column in self._plan(renamed).columns for problem in column.problems]
 
     def fit(self, value: pa.RecordBatch, records: pa.Int64Array | None = None) -> Fitted:
         """Fit rows to the columns. No value makes this fail.
 
         `records` names the record of each row, where records of several rows land whole or not at all.
         """
-        value = self._renamer.values(value)
+        value = renamed_values(value, self._targets, any_case=self._rules.case_insensitive)
         plan = self._plan(value.schema)
         dead: Dead = {}
         if self._unknown_policy == "fail":

@@ -110,6 +110,18 @@ def plain(array: pa.Array) -> pa.Array:
     return array
 
 
+def child_fields(data_type: pa.DataType) -> list[pa.Field]:
+    """Return the child fields of a plain type under Iceberg's names. Of a map that is its value alone."""
+    match kind_of(data_type):
+        case Kind.STRUCT:
+            return list(data_type)
+        case Kind.LIST:
+            return [data_type.value_field.with_name("element")]
+        case Kind.MAP:
+            return [data_type.item_field.with_name("value")]
+    return []
+
+
 def unit_nanos(data_type: pa.DataType) -> int:
     """Return how many nanoseconds one unit of a date, time or timestamp is."""
     if types.is_date(data_type):

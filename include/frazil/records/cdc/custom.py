@@ -84,12 +84,7 @@ class OpColumn(SingleChangeFormat):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """The row is in a field whose name says what happened: `{"insert": {…}}`.
-
-    Attributes:
-        words: What the names mean, as an `Op`.
-        key_in_record: Whether all key columns are of the record's key.
-    """
+    """The row is in a field whose name says what happened: `{"insert": {…}}`."""
 
     text_casts: ClassVar = False
 

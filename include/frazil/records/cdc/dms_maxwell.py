@@ -21,11 +21,7 @@ _DMS_BEFORE: Final = "BI_"
 
 @dataclass(frozen=True, slots=True)
 class Dms(SingleChangeFormat):
-    """Records with data, metadata and, where the task sends one, before-image. Or data has columns `BI_*` for the row as it was.
-
-    Attributes:
-        key_in_record: Whether all key columns are of the record's key.
-    """
+    """Records with data, metadata and, where the task sends one, before-image. Or data has columns `BI_*` for the row as it was."""
 
     name: ClassVar = "dms"
     ops: ClassVar = {"load": UPSERT, "insert": UPSERT, "update": UPSERT, "delete": DELETE, "truncate-table": TRUNCATE}
@@ -78,11 +74,7 @@ def _with_before_columns(images: Images) -> Images:
 
 @dataclass(frozen=True, slots=True)
 class Maxwell(SingleChangeFormat):
-    """Records with type, data and, for updates, those fields of old that changed.
-
-    Attributes:
-        key_in_record: Whether all key columns are of the record's key.
-    """
+    """Records with type, data and, for updates, those fields of old that changed."""
 
     name: ClassVar = "maxwell"
     ops: ClassVar = {

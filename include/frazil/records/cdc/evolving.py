@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from frazil.records.casting.fitter import Fitted
 from frazil.records.casting.source import Kind, kind_of
 from frazil.records.cdc.rows import ChangeFitter
 from frazil.records.evolution.inspect import EVOLVABLE, Inspection, ObjectInspector
+from frazil.records.evolution.json_values import replace_values, suspects, without_hopeless
 from frazil.records.evolution.schema_requests import SchemaRequests
 from frazil.records.json.exact import parse_object
 from frazil.records.json.values import Dead, JsonValues
@@ -26,7 +26,7 @@ from frazil.records.model.changes import ChangeFormat, Object, ParsedImages, Par
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.json_number import Number
 from frazil.records.model.json_text import JsonValue, document
-from frazil.records.model.rows import Block, in_order
+from frazil.records.model.rows import Block
 from frazil.records.model.spec import RecordSpec
 
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -38,11 +38,7 @@ _INSPECTED_CODES: Final = EVOLVABLE | {DeadCode.LONE_SURROGATE}
 
 
 class EvolvingChanges:
-    """Turns JSON changes into rows to merge, and collects the schema changes that they need.
-
-    Raises:
-        Terminal: A default does not fit its column.
-    """
+    """Turns JSON changes into rows to merge, and collects the schema changes that they need."""
 
     def __init__(self, spec: RecordSpec, requests: SchemaRequests, *, blocks: bool = True) -> None:
         merge = spec.merge
@@ -141,7 +137,7 @@ class EvolvingChanges:
                 self._strip_other_rows(images)
                 texts[position] = document(parsed).encode()
         self._requests.add_all(requests)
-        return (block, dead) if requests or not texts else self._with_replaced(block, dead, texts)
+        return (block, dead) if requests or not texts else replace_values(self._json, block, dead, texts, {})
 
     def _parsed(self, raw: bytes) -> Object:
         return parse_object(raw, repeated_keys=self._allows_repeated_keys, in_order=self._fold)
@@ -149,14 +145,8 @@ class EvolvingChanges:
     def _suspects(self, block: Block, dead: Dead, size: int) -> list[int]:
         """Return the positions of the values to inspect, ascending."""
         if self._format.text_casts:
-            suspects = set(range(size))
-        else:
-            plain = pc.is_in(pa.arange(0, size), value_set=block.fully_read)
-            suspects = set(pc.indices_nonzero(pc.invert(plain)).to_pylist())
-        return sorted(
-            suspects.union(dead)
-            - {position for position, reason in dead.items() if reason.code not in _INSPECTED_CODES}
-        )
+            return without_hopeless(range(size), dead, _INSPECTED_CODES)
+        return suspects(block, dead, size, _INSPECTED_CODES)
 
     def _inspect_image(
         self, inspector: ObjectInspector, image: Object, images: ParsedImages, *, fits: bool
@@ -233,15 +223,6 @@ class EvolvingChanges:
         for row, names in kept_names:
             for name in [name for name in row if self._key(name) not in names]:
                 del row[name]
-
-    def _with_replaced(self, block: Block, dead: Dead, texts: Mapping[int, bytes]) -> tuple[Block, Dead]:
-        text_positions = pa.array(texts, pa.int64())
-        is_unchanged = pc.invert(pc.is_in(block.positions, value_set=text_positions))
-        decoded, failed = self._json.rows(pa.array(list(texts.values()), pa.binary()))
-        unchanged = Block(block.rows.filter(is_unchanged), block.positions.filter(is_unchanged))
-        merged = in_order([unchanged, Block(decoded.rows, text_positions.take(decoded.positions))], block.rows.schema)
-        reasons = {position: reason for position, reason in dead.items() if position not in texts}
-        return merged, reasons | {text_positions[position].as_py(): reason for position, reason in failed.items()}
 
 
 def _with_texts(item: JsonValue, data_type: pa.DataType, key: Callable[[str], str]) -> JsonValue:

@@ -28,11 +28,7 @@ class PartialFitter:
 
     @classmethod
     def for_all_columns(cls, spec: RecordSpec, requests: SchemaRequests, *, text_casts: bool) -> Self:
-        """Return a fitter for all columns, which handles unknown fields and, if the schema evolves, requests changes.
-
-        Raises:
-            Terminal: A default does not fit its column.
-        """
+        """Return a fitter for all columns, which handles unknown fields and, if the schema evolves, requests changes."""
         keys = KeyColumns(spec) if spec.of_key else None
         if spec.evolution is not None:
             return cls(EvolvingFitter(spec.of_value, requests, text_casts=text_casts), keys)
@@ -40,11 +36,7 @@ class PartialFitter:
 
     @classmethod
     def for_columns(cls, spec: RecordSpec, names: Collection[str], *, text_casts: bool) -> Self:
-        """Return a fitter for some columns, which ignores all other fields.
-
-        Raises:
-            Terminal: A default does not fit its column.
-        """
+        """Return a fitter for some columns, which ignores all other fields."""
         specs = tuple(column for column in spec.column_specs if column.name in names and column.name not in spec.of_key)
         schema = pa.schema([spec.columns.field(column.name) for column in specs])
         any_case = spec.field_names == "case_insensitive"

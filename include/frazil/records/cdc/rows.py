@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
 from frazil.error_codes import FIELDS_UNFIT
 from frazil.errors import Terminal
 from frazil.records.casting.fitter import Fitted
+from frazil.records.cdc.images import has_op
 from frazil.records.cdc.partial_rows import PartialFitter
 from frazil.records.evolution.schema_requests import SchemaRequests
 from frazil.records.model.changes import FACTS, ChangeFormat, Images
@@ -22,6 +24,8 @@ from frazil.records.model.spec import RecordSpec
 from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownFieldPairs
 from frazil.records.transforms.cdc.change import cdc_struct
 from frazil.records.transforms.fields import batch_of
+
+_OPS: Final = (UPSERT, DELETE, TRUNCATE)
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,6 @@ class ChangeFitter:
     A deleted row has its key, the column of `order_by`, and columns that take facts about the change; all others are null,
     required or not. An update that changes the key is a delete of the old key and then an upsert. Of one value all deletes
     come first: a statement that moves several keys may give one row the key that another one had.
-
-    Raises:
-        Terminal: A default does not fit its column.
     """
 
     def __init__(self, spec: RecordSpec, requests: SchemaRequests) -> None:
@@ -88,22 +89,23 @@ class ChangeFitter:
             no_rows = pa.RecordBatch.from_pylist([], self._schema)
             return Fitted(no_rows, pa.array([], pa.int64()), dict.fromkeys(range(len(value)), reason), NOTHING_UNKNOWN)
         is_good = pc.invert(pc.is_in(images.value_positions, value_set=pa.array(list(images.failed), pa.int64())))
-        upserts = self._upserts(images, _rows_with_op(is_good, images.op, UPSERT), key)
+        changes = {op: pc.indices_nonzero(pc.and_(is_good, has_op(images.op, op))).cast(pa.int64()) for op in _OPS}
+        upserts = self._change_rows(images, changes[UPSERT], self._upsert_fitter, key, UPSERT)
         changed_rows = [
             self._deletes_of_old_keys(images, upserts),
-            self._deletes(images, _rows_with_op(is_good, images.op, DELETE), key),
-            self._truncates(images, _rows_with_op(is_good, images.op, TRUNCATE)),
+            self._change_rows(images, changes[DELETE], self._delete_fitter, key, DELETE),
+            self._change_rows(images, changes[TRUNCATE], self._truncate_fitter, None, TRUNCATE),
             upserts,
         ]
         dead = dict(images.failed)
         for op_rows in changed_rows:
             dead = {**op_rows.dead, **dead}
-        rows = pa.Table.from_batches([op_rows.rows for op_rows in changed_rows]).combine_chunks()
+        table = pa.Table.from_batches([op_rows.rows for op_rows in changed_rows]).combine_chunks()
         values_of_rows = images.value_positions.take(pa.concat_arrays([op_rows.changes for op_rows in changed_rows]))
         order = pc.array_sort_indices(values_of_rows)  # stable: of one value, deletes stay first
         alive = pc.invert(pc.is_in(values_of_rows, value_set=pa.array(list(dead), pa.int64()))) if dead else None
         order = order if alive is None else order.filter(alive.take(order))
-        batches = rows.take(order).combine_chunks().to_batches()
+        batches = table.take(order).combine_chunks().to_batches()
         merged_rows = batches[0] if batches else changed_rows[0].rows.slice(0, 0)
         kept_values = values_of_rows.take(order)
         return Fitted(merged_rows, kept_values, dict(sorted(dead.items())), upserts.ignored.at_positions(kept_values))
@@ -122,17 +124,6 @@ class ChangeFitter:
             columns.append((pa.field(FACTS, facts.type), facts))
         return batch_of(columns, len(images.value_positions))
 
-    def _upserts(self, images: Images, changes: pa.Int64Array, key: pa.RecordBatch | None) -> _ChangeRows:
-        return self._change_rows(images, changes, self._fitted(self._upsert_fitter, images, changes, key), UPSERT)
-
-    def _deletes(self, images: Images, changes: pa.Int64Array, key: pa.RecordBatch | None) -> _ChangeRows:
-        return self._change_rows(images, changes, self._fitted(self._delete_fitter, images, changes, key), DELETE)
-
-    def _truncates(self, images: Images, changes: pa.Int64Array) -> _ChangeRows:
-        if self._truncate_fitter is None:
-            return _ChangeRows(self._filled({}, len(changes), TRUNCATE), changes, {})
-        return self._change_rows(images, changes, self._fitted(self._truncate_fitter, images, changes, None), TRUNCATE)
-
     def _deletes_of_old_keys(self, images: Images, upserts: _ChangeRows) -> _ChangeRows:
         """Return deletes of the old keys of updates that changed the key."""
         had_before = images.has_before.take(upserts.changes)
@@ -146,7 +137,7 @@ class ChangeFitter:
         )
         new_rows = after.take(fitted.input_rows)
         key_changed = [pc.not_equal(fitted.rows.column(name), new_rows.column(name)) for name in self._keys]
-        moved = pc.fill_null(_any_true(key_changed), fill_value=False)
+        moved = pc.fill_null(reduce(pc.or_kleene, key_changed), fill_value=False)
         old_keys, new_rows = fitted.rows.filter(moved), new_rows.filter(moved)
         columns = {name: new_rows.column(name) for name in (*self._carried, *self._key_columns)}
         columns |= {name: old_keys.column(name) for name in self._keys}
@@ -158,14 +149,20 @@ class ChangeFitter:
             self._filled(columns, len(old_keys), DELETE), updates.take(fitted.input_rows).filter(moved), dead
         )
 
-    def _fitted(
-        self, fitter: PartialFitter, images: Images, changes: pa.Int64Array, key: pa.RecordBatch | None
-    ) -> Fitted:
-        keys = None if key is None else key.take(images.value_positions.take(changes))
-        return fitter.fit(self._fields(images).take(changes), keys)
-
-    def _change_rows(self, images: Images, changes: pa.Int64Array, fitted: Fitted, op: str) -> _ChangeRows:
-        values_of_changes, rows = images.value_positions.take(changes), fitted.rows
+    def _change_rows(
+        self,
+        images: Images,
+        changes: pa.Int64Array,
+        fitter: PartialFitter | None,
+        key: pa.RecordBatch | None,
+        op: str,
+    ) -> _ChangeRows:
+        """Return the rows of changes with an op; without a fitter nothing but the op is in them."""
+        if fitter is None:
+            return _ChangeRows(self._filled({}, len(changes), op), changes, {})
+        values_of_changes = images.value_positions.take(changes)
+        fitted = fitter.fit(self._fields(images).take(changes), None if key is None else key.take(values_of_changes))
+        rows = fitted.rows
         columns = {name: rows.column(name) for name in rows.schema.names}
         dead = {values_of_changes[row].as_py(): reason for row, reason in reversed(fitted.dead.items())}
         return _ChangeRows(
@@ -181,19 +178,6 @@ class ChangeFitter:
         arrays = [columns[name] if name in columns else pa.nulls(size, self._schema.field(name).type) for name in names]
         arrays.append(pa.repeat(pa.scalar(op, self._schema.field(last).type), size))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-
-def _rows_with_op(is_good: pa.BooleanArray, op: pa.StringArray, wanted_op: str) -> pa.Int64Array:
-    return pc.indices_nonzero(pc.and_(is_good, pc.fill_null(pc.equal(op, wanted_op), fill_value=False))).cast(
-        pa.int64()
-    )
-
-
-def _any_true(masks: Collection[pa.BooleanArray]) -> pa.BooleanArray:
-    first, *more = masks
-    for mask in more:
-        first = pc.or_kleene(first, mask)
-    return first
 
 
 def _fill_from_row(

@@ -49,16 +49,7 @@ _INCOMPATIBLE_CODES: Final = pa.array([DeadCode.WRONG_TYPE, DeadCode.OUT_OF_RANG
 
 @dataclass
 class _Batch:
-    """What became of the records of a batch as a whole, by their positions.
-
-    Attributes:
-        records: The records.
-        dead: Reasons of records that are dead for all tables.
-        filtered: Records that were left out on purpose.
-        tombstones: Records without value that may delete rows.
-        unrouted: Records without a table that are filtered.
-        new_tables: Names of tables to create.
-    """
+    """What became of the records of a batch as a whole, by their positions."""
 
     records: pa.RecordBatch
     dead: Dead

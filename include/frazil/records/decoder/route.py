@@ -30,12 +30,7 @@ _MAX_CACHED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class StaticRoute:
-    """A record goes to every table whose expression matches the whole value of a field.
-
-    Attributes:
-        field: Names from the root of the value to the field.
-        tables: Table -> regular expression.
-    """
+    """A record goes to every table whose expression matches the whole value of a field."""
 
     field: tuple[str, ...]
     tables: Mapping[str, str]
@@ -114,11 +109,7 @@ class Route:
 
 
 class Router:
-    """Routes rows to a pipeline's tables.
-
-    Attributes:
-        otherwise: What becomes of a record that no table is for.
-    """
+    """Routes rows to a pipeline's tables."""
 
     def __init__(self, route: Route, tables: Sequence[str]) -> None:
         self._table_numbers: Final = {table: number for number, table in enumerate(tables)}
@@ -220,9 +211,7 @@ class Router:
 class RouteDecision:
     """The tables of a routing value or topic.
 
-    Attributes:
-        tables: Numbers of the tables, ascending.
-        name: The table that it names, whether it exists or not; None if it names none.
+    `name` is the table that it names, whether it exists or not; None if it names none.
     """
 
     tables: tuple[int, ...]

@@ -177,11 +177,7 @@ class ShapedDecoder:
 
 
 class RowFitter:
-    """Fits decoded rows to the columns of a group of tables.
-
-    Raises:
-        Terminal: a default does not fit its column.
-    """
+    """Fits decoded rows to the columns of a group of tables."""
 
     def __init__(self, spec: RecordSpec, requests: SchemaRequests, *, blocks: bool) -> None:
         reads_raw = _reads_raw(spec)

@@ -144,10 +144,6 @@ class ValueDecoder:
         Returns:
             The rows; reasons of records that are dead as a whole; positions of those that were left out on purpose; and
             fields that the format has no place for, whatever the columns of a table are.
-
-        Raises:
-            Retryable: a writer schema can't be had now.
-            Terminal: the registry refuses, or a transform does not fit the fields that it gets.
         """
         for requests in self._requests:
             requests.clear()
@@ -162,12 +158,7 @@ class ValueDecoder:
     def decode_tombstones(
         self, records: pa.RecordBatch, positions: pa.Int64Array
     ) -> tuple[list[DecodedGroup], Dead, list[int]]:
-        """Return the rows that records without value delete, reasons of others, and positions of what was left out.
-
-        Raises:
-            Retryable: a writer schema can't be had now.
-            Terminal: the registry refuses to answer.
-        """
+        """Return the rows that records without value delete, reasons of others, and positions of what was left out."""
         if self._tombstones is None:
             return [], {}, []
         frames, dead, filtered = self._tombstones.frames(records, positions)

@@ -97,13 +97,7 @@ class Leaves:
 
 @dataclass
 class Group:
-    """Values that are decoded together.
-
-    Attributes:
-        fields: All fields that some of the values have.
-        opened: Paths of the opened objects around these fields.
-        positions: Positions of the values.
-    """
+    """Values that are decoded together."""
 
     fields: Fields
     opened: set[Path]

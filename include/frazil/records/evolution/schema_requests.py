@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from frazil.batch.schema_change import UNTOLD_NAMED, SchemaChange
 from frazil.records.casting.nested import index_of_name
-from frazil.records.casting.source import NESTED, Kind, kind_of
+from frazil.records.casting.source import NESTED, Kind, child_fields, kind_of
 from frazil.records.evolution.types import (
-    child_fields,
     leaf_paths,
     list_of,
     map_of,

@@ -53,9 +53,7 @@ Object = dict[str, JsonValue]
 class ParsedValue:
     """A parsed JSON value of a change event.
 
-    Attributes:
-        whole: The whole object.
-        fold: Whether names that differ in case only are the same field.
+    With `fold` names that differ in case only are the same field.
     """
 
     whole: Object
