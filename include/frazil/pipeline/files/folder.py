@@ -1,20 +1,22 @@
-"""The folder of pipeline files. Who asks for one pipeline has its file read, not the hundreds beside it."""
+"""The folders of pipeline files and of capture files. Who asks for one pipeline has its file read, not the hundreds beside it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from frazil.error_codes import BAD_FILE, NAME_UNKNOWN, PIPELINE_FILE_INVALID
+from frazil.error_codes import BAD_FILE, CAPTURE_FILE_INVALID, NAME_UNKNOWN, PIPELINE_FILE_INVALID
 from frazil.errors import ErrorCode
 from frazil.pipeline.files.files import UnreadableFileError, read_text
-from frazil.pipeline.files.load import ConfigError, load_pipeline
+from frazil.pipeline.files.load import ConfigError, load_model, load_pipeline, read_yaml, refuses_by_name
 from frazil.pipeline.files.references import References
 from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.capture import KINDS, Capture
 
 _NAME_LINE = re.compile(r"""^["']?name["']?[ \t]*:(.*)$""", re.MULTILINE)
 """A line that may say how the pipeline is called: keys of the file itself stand at its left edge, unless all of it is in braces."""
@@ -170,3 +172,42 @@ def _may_be(path: Path, name: str) -> bool:
         return True
     plain = _PLAIN.fullmatch(lines[0]) if len(lines) == 1 else None
     return plain is None or plain[1] == name
+
+
+CAPTURES: Final = "captures"
+"""Folder of capture files, beside the folder of pipeline files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captures:
+    """All capture files of a folder: those that can be used, and the complaints about the others."""
+
+    usable: Mapping[str, Capture]
+    broken: tuple[ConfigError, ...] = ()
+
+    def get(self, name: str) -> Capture:
+        """The capture of that name.
+
+        Raises:
+            ConfigError: Its own file is broken.
+            Terminal: There is none of that name.
+        """
+        return find_by_name("capture", name, self.usable, self.broken, "none; docs/capture.md says how to make one")
+
+
+@partial(refuses_by_name, code=CAPTURE_FILE_INVALID)
+def load_capture(path: Path, references: References) -> Capture:
+    """Read one capture file.
+
+    Raises:
+        ConfigError: It can't be read, isn't YAML, or does not fit the model of its kind.
+    """
+    kind = read_yaml(path, path.parent).get("capture")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ConfigError(path, [f"capture: expected {' or '.join(KINDS)}, found {kind!r}"])
+    return load_model(path, KINDS[kind], references)
+
+
+def load_captures(folder: Path, references: References) -> Captures:
+    """Read every ``*.yaml`` and ``*.yml`` of a folder, none where there is no folder; one broken file does not hide the others."""
+    return Captures(*load_folder(folder, lambda path: load_capture(path, references), CAPTURE_FILE_INVALID))

@@ -117,8 +117,8 @@ def _cast_struct(
     structs, doubt = cast_struct(
         target, casts, [nulls if index is None else children[index] for index in indexes], array
     )
-    sent = or_masks([present_mask(array.type.field(index), children[index]) for index in unmatched])
-    return structs, or_masks([doubt, without_nulls(array, sent)])
+    strays = or_masks([present_mask(array.type.field(index), children[index]) for index in unmatched])
+    return structs, or_masks([doubt, without_nulls(array, strays)])
 
 
 def _cast_list(target: pa.DataType, cast: ArrayCast, array: pa.Array) -> CastResult:

@@ -21,7 +21,7 @@ from frazil.records.evolution.types import (
     with_position,
 )
 from frazil.records.evolution.widest import FieldBudget, Widest
-from frazil.records.json.names import Fold
+from frazil.records.json.exact import Fold
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.json_number import SURE_DIGITS, Number, exact_value
 from frazil.records.model.json_text import JsonValue

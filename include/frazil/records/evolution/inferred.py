@@ -16,8 +16,7 @@ from frazil.records.evolution.agreement import EXACT, Agreement, Group, Leaves, 
 from frazil.records.evolution.types import leaf_paths, number_evidence, type_from_evidence
 from frazil.records.evolution.widest import Widest
 from frazil.records.json.convert import check_characters
-from frazil.records.json.exact import parse_object
-from frazil.records.json.names import fold_fields
+from frazil.records.json.exact import fold_fields, parse_object
 from frazil.records.json.values import JsonValues
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.format import Decoded, Shaped

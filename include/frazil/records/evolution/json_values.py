@@ -135,8 +135,8 @@ def replace_values(
     replaced, text_positions = pa.array([*texts, *refused], pa.int64()), pa.array(texts, pa.int64())
     is_unchanged = pc.invert(pc.is_in(block.positions, value_set=replaced))
     is_counted = pc.invert(pc.is_in(block.unknown_fields.positions, value_set=replaced))
-    unknown = block.unknown_fields
-    unknown_fields = UnknownFieldPairs(unknown.positions.filter(is_counted), unknown.names.filter(is_counted))
+    pairs = block.unknown_fields
+    unknown_fields = UnknownFieldPairs(pairs.positions.filter(is_counted), pairs.names.filter(is_counted))
     blocks = [Block(block.rows.filter(is_unchanged), block.positions.filter(is_unchanged), unknown_fields)]
     reasons = {position: reason for position, reason in dead.items() if position not in texts} | refused
     if json is not None and texts:

@@ -61,7 +61,7 @@ class Flatten(TransformDefinition):
             if self._is_flattened(declared.type, len(path)):
                 yield from self._flatten(children(declared, values), path)
             elif self.lists == "json" and _is_list(declared.type):
-                from frazil.records.transforms.values.arrow_json import json_texts
+                from frazil.records.transforms.values.texts import json_texts
 
                 yield path, (declared.with_type(pa.string()), json_texts(values))
             else:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import Terminal
-from frazil.records.transforms.kinds.debezium import DebeziumTransform
+from frazil.records.transforms.kinds.change_events import DebeziumTransform
 from tests.unit.records.transforms.frames import dead_messages, frame_of, run
 
 IMAGE = pa.struct([pa.field("id", pa.int64(), nullable=False), pa.field("tags", pa.list_(pa.string()))])

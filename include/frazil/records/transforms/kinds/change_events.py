@@ -1,4 +1,4 @@
-"""The Iceberg sink's DebeziumTransform: an envelope of Debezium becomes the row it tells of, with `_cdc` beside it."""
+"""The Iceberg sink's DebeziumTransform and DmsTransform: an envelope becomes the row that it tells of, with `_cdc` beside it."""
 
 from __future__ import annotations
 
@@ -189,3 +189,63 @@ def _fill_placeholders(pattern: str, values: Mapping[str, pa.StringArray]) -> pa
     size = next(iter(values.values()))
     every = [pa.repeat(part, len(size)) if isinstance(part, pa.Scalar) else part for part in parts]
     return pc.binary_join_element_wise(*every, "")
+
+
+_DMS: Final = "DmsTransform"
+_DMS_NEEDED: Final = ("data", "metadata", "metadata.schema-name", "metadata.table-name")
+"""Fields without which no envelope becomes a row."""
+_NO_SOURCE: Final = f"{_DMS}: expected metadata.schema-name and metadata.table-name, found null or no such field"
+
+
+@dataclass(frozen=True, slots=True)
+class DmsTransform(TransformDefinition):
+    """Takes the row out of the envelope of AWS DMS and adds a struct about the change.
+
+    The row is `data`. The struct has `op` (U for update, D for delete, else I), `ts` (`metadata.timestamp` as it is) and `source`
+    (`<schema-name>.<table-name>`). Records without data or metadata, and those of `record-type: control` (a table was
+    made, say), are filtered. Data or metadata that is no struct, and a field of the struct's name in the data, end the run.
+    """
+
+    connect_class: ClassVar = ConnectClass(
+        f"{SINK}DmsTransform",
+        note="DmsTransform writes the struct _cdc {op, ts, source}; the sink's early releases wrote _cdc_op and the like.",
+    )
+
+    cdc_field: str = option("Name of the struct about the change.", "_cdc", key="cdc.field", min_length=1)
+
+    def lacks(self, frame: Frame) -> Iterator[MissingField]:
+        """Yield the missing parts of an envelope."""
+        yield from lacking(frame.value, "", _DMS_NEEDED, nested=True)
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Unwrap the changes."""
+        data, metadata = (
+            typed_field(_DMS, frame.value, name, ("struct", "struct"), nested=False) for name in ("data", "metadata")
+        )
+        if data is None or metadata is None:
+            return select(frame, pa.repeat(pa.scalar(value=False), len(frame)))
+        control = pc.equal(text_field(_DMS, frame.value, "metadata.record-type"), "control")
+        keeps_row = pc.and_not(pc.and_(data.is_valid(), metadata.is_valid()), pc.fill_null(control, fill_value=False))
+        cdc = _dms_cdc(frame.value)
+        failed = failures([(cdc.field("source").is_null(), _NO_SOURCE, "metadata")], keeps_row)
+        columns: list[Column] = children(pa.field("data", data.type, nullable=False), data)
+        refuse_field(_DMS, self.cdc_field, [declared.name for declared, _ in columns])
+        columns.append((pa.field(self.cdc_field, cdc.type, nullable=False), cdc))
+        return select(frame.with_value(batch_of(columns, len(frame), like=frame.value)), keeps_row, failed)
+
+
+def _dms_cdc(fields: pa.RecordBatch) -> pa.StructArray:
+    operation = text_field(_DMS, fields, "metadata.operation")
+    schema, table = (text_field(_DMS, fields, f"metadata.{name}-name") for name in ("schema", "table"))
+    timestamps = find(fields, "metadata.timestamp")
+    return cdc_struct(
+        {
+            "op": pc.coalesce(
+                pc.if_else(pc.equal(operation, "update"), "U", None),
+                pc.if_else(pc.equal(operation, "delete"), "D", None),
+                pa.scalar("I"),
+            ),
+            "ts": pa.nulls(fields.num_rows, pa.string()) if timestamps is None else timestamps,
+            "source": pc.binary_join_element_wise(schema, table, "."),
+        }
+    )
