@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection
+from difflib import get_close_matches
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
@@ -24,6 +26,22 @@ def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+def readable(parse: Callable[[str], object]) -> AfterValidator:
+    """Return the check of a text that stays one, and that `parse` must be able to read."""
+
+    def check(text: str) -> str:
+        parse(text)
+        return text
+
+    return AfterValidator(check)
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """Return the name that may have been meant, as a question; without a similar one all that there are."""
+    similar = get_close_matches(name, names, 1)
+    return f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join(sorted(names))}"
 
 
 class AtKey(ValueError):
