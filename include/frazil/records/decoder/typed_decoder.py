@@ -27,7 +27,7 @@ from frazil.records.model.positions import distinct_positions, take_records
 from frazil.records.model.spec import RecordSpec
 from frazil.records.model.unknown_fields import UnknownFieldPairs
 from frazil.records.transforms.chain import chain, drop_dead_records
-from frazil.records.transforms.missing_fields import possible_outputs, sample
+from frazil.records.transforms.missing_fields import certain_outputs
 
 Dead = dict[int, Reason]
 
@@ -171,7 +171,7 @@ class ShapedDecoder:
             return [] if self._transforms else fitter.key_problems(key_shape)
         problems = [
             fitter.problems(frame.value.schema, None if frame.key is None else frame.key.schema)
-            for frame in possible_outputs(self._transforms, sample(shape, key_shape))
+            for frame in certain_outputs(self._transforms, shape, key_shape) or ()
         ]
         return problems[0] if problems and all(problems) else []
 
