@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from frazil.devstack import production
 from frazil.error_codes import BAD_SETTING
-from frazil.pipeline.files.folder import Pipelines
+from frazil.pipeline.files.folder import CAPTURES, Captures, Pipelines, load_captures
 from frazil.pipeline.files.load import load_settings
-from frazil.pipeline.files.load_captures import CAPTURES, Captures, load_captures
 from frazil.pipeline.files.references import References, connection_fields, connection_variable
 from frazil.pipeline.models.engines import AUTO_ENGINE
 from frazil.pipeline.models.pipeline_file import Pipeline

@@ -12,8 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.capture.order import CaptureOrder
-from frazil.capture.position import CapturePosition
+from frazil.capture.position import CaptureOrder, CapturePosition
 from frazil.capture.rows import Row
 from frazil.capture.run import CaptureResult, capture_files, ground_of, utc_now
 from frazil.capture.run_rows import RowsTask, initial_state_maker, is_done

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import create_engine, text
 
-from frazil.capture.order import CaptureOrder
+from frazil.capture.position import CaptureOrder
 from frazil.capture.run import CaptureResult, ground_of, utc_now
 from frazil.capture.run_rows import RowsTask, initial_state_maker, next_rows
 from frazil.capture.standing import open_capture

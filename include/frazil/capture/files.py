@@ -134,12 +134,7 @@ class Contents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A file of which something may be missing.
-
-    Attributes:
-        mark: How far it was captured.
-        why: What became of it.
-    """
+    """A file of which something may be missing."""
 
     mark: FileMark
     why: str
@@ -172,12 +167,6 @@ def decide_files(
     A rotation that renames keeps the inode. One that copies and truncates, or packs, leaves the captured bytes in another
     file, where capturing goes on. While it is at work both are there: a copy of a known file waits for that one to go.
     A file that was gone and is back is known by its path and what it holds.
-
-    Args:
-        marks: How far files were captured.
-        files: Files that are there, each once.
-        contents: What they hold.
-        instant: The time, in nanoseconds since 1970.
     """
     matches = _match_marks(marks, files, contents)
     unmatched = [file for file in files if file not in matches.values()]

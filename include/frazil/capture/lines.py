@@ -46,10 +46,6 @@ def batches(capture: FileCapture, decided: FileDecisions) -> Iterator[Batch]:
 
     The last batch may have no records: marks move, too, when files are renamed, appear or go.
 
-    Args:
-        capture: What records are to be like.
-        decided: The files.
-
     Raises:
         Terminal: A line is longer than what is held in memory, a file must not be read, or RE2 does not take the pattern of keys.
         Retryable: A file was renamed, removed or truncated meanwhile, or the storage fails.

@@ -16,15 +16,32 @@ Where = Literal["beginning", "end", "position"]
 
 
 @dataclass(frozen=True, slots=True)
+class CaptureOrder:
+    """What a run is asked for; a job gets it as JSON.
+
+    Tries of one run share its id. Without `restart_at` it goes on at the position.
+    """
+
+    run: str
+    requested_by: str = ""
+    restart_at: Where | None = None
+    reason: str = ""
+
+    def to_json(self) -> str:
+        """As a job is given it."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> CaptureOrder:
+        """What a job is given."""
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
 class Reset:
     """The last time that a person moved a capture.
 
-    Attributes:
-        target: Where to.
-        reason: Why.
-        requested_by: Who asked for it.
-        moved_at: When, ISO 8601.
-        n: Number of the position before; None if there was none.
+    `n` is the number of the position before; None if there was none.
     """
 
     target: Where
@@ -106,10 +123,8 @@ class CapturePosition:
 class TopicState:
     """The topic of a capture as it is now.
 
-    Attributes:
-        name: Its name.
-        id: Its id; None where the broker gives none.
-        used: Offsets that were ever given, markers of transactions included.
+    The id is None where the broker gives none; `used` counts offsets that were ever given, markers of transactions
+    included.
     """
 
     name: str
@@ -119,12 +134,6 @@ class TopicState:
 
 def require_position(name: str, kind: str, position: CapturePosition | None, topic: TopicState) -> None:
     """Refuse a run that would capture again, or leave out, what nobody can tell.
-
-    Args:
-        name: Of the capture.
-        kind: Of the capture.
-        position: Its last position, if there is one.
-        topic: Its topic.
 
     Raises:
         Terminal: The position is lost, or of another topic or kind of source.

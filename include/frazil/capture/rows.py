@@ -18,10 +18,7 @@ Place = tuple[Any, ...]
 class Row:
     """A row as it becomes a record.
 
-    Attributes:
-        key: Key of the record.
-        value: Its value, a JSON object.
-        place: Where it stands; of all rows of a bulk the same.
+    All rows of a bulk have one place.
     """
 
     key: bytes | None
@@ -50,10 +47,7 @@ def require_order(capture: JdbcCapture, state: Any) -> None:
 def row_condition(capture: JdbcCapture, state: Any, now: datetime) -> str | None:
     """Predicate in Spark SQL for the rows that come next; None for all. Spark translates it for the database.
 
-    Args:
-        capture: The capture.
-        state: Where it stands.
-        now: The time, UTC: rows that are younger than the delay are left alone.
+    Rows that are younger than the delay are left alone.
     """
     last = state["last"]
     number = capture.incrementing_column
@@ -86,13 +80,7 @@ def _moment(text: str) -> str:
 class Cuts:
     """Rows on their way, in transactions. One ends only where the place changes: no position lies between equal places.
 
-    Args:
-        rows: In their order.
-        most: How many rows a transaction has, at least, when it ends before the last row.
-
-    Attributes:
-        last: Place of the last row that was taken.
-        taken: Rows that were taken.
+    `last` is the place of the last row that was taken.
     """
 
     def __init__(self, rows: Iterator[Row], most: int) -> None:

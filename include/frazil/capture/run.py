@@ -14,8 +14,7 @@ from frazil import shutdown
 from frazil.capture.contents import FileContents, end_mark, find_files, is_captured
 from frazil.capture.files import FileDecisions, decide_files, marks_of, state_of
 from frazil.capture.lines import Batch, batches
-from frazil.capture.order import CaptureOrder
-from frazil.capture.position import CapturePosition, require_position
+from frazil.capture.position import CaptureOrder, CapturePosition, require_position
 from frazil.capture.standing import Ground, open_capture
 from frazil.error_codes import BAD_CAPTURE_POSITION, BAD_SETTING, RECORD_TOO_LARGE
 from frazil.failpoints import Failpoint, hit
@@ -37,14 +36,7 @@ def utc_now() -> datetime:
 class CaptureResult:
     """What a run did.
 
-    Attributes:
-        capture: Name of the capture.
-        run: Id of the run.
-        topic: Where the records went.
-        records: How many.
-        transactions: In how many transactions; those of a position alone are counted.
-        n: Number of the position behind it.
-        messages: What people should know of it, one line each.
+    Transactions of a position alone are counted; `n` is the number of the position behind the run.
     """
 
     capture: str
@@ -124,13 +116,7 @@ def capture_files(
 
 @dataclass(frozen=True, slots=True)
 class FileLook:
-    """What a run would read of a file.
-
-    Attributes:
-        path: Where it is.
-        offset: From which byte on.
-        size: How many bytes it has.
-    """
+    """What a run would read of a file."""
 
     path: str
     offset: int

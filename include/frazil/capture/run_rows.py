@@ -22,13 +22,7 @@ TRANSACTION_SECONDS: Final = 600.0
 
 
 def initial_state_maker(capture: JdbcCapture, now: datetime, largest_number: Callable[[], int | None]) -> Begin:
-    """Return the function that makes a capture's first state.
-
-    Args:
-        capture: The capture.
-        now: The time, UTC.
-        largest_number: Asks the database for the largest number; None if it has no row.
-    """
+    """Return the function that makes a capture's first state."""
 
     def begin(where: Literal["beginning", "end"]) -> dict[str, Any]:
         if where == "beginning" or capture.mode == "bulk":
@@ -78,11 +72,7 @@ def look_at_rows(project: Project, capture: JdbcCapture, clock: Clock = utc_now)
 class RowsTask:
     """What sends the rows of a run, wherever it runs.
 
-    Attributes:
-        ground: What the capture rests on.
-        capture: The capture.
-        run: Id of the run.
-        planned: The position for which the rows were asked.
+    `planned` is the position for which the rows were asked.
     """
 
     ground: Ground

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from frazil.capture.order import CaptureOrder
-from frazil.capture.position import CapturePosition, Reset, TopicState, require_position
+from frazil.capture.position import CaptureOrder, CapturePosition, Reset, TopicState, require_position
 from frazil.error_codes import BAD_CAPTURE_POSITION, TOPIC_MISSING
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import ready_topic
@@ -25,11 +24,7 @@ Begin = Callable[[Literal["beginning", "end"]], Any]
 class Ground:
     """A capture with its cluster, its topic of positions and its environment.
 
-    Attributes:
-        capture: The capture.
-        cluster: Where its topic is.
-        positions: The topic of positions.
-        environment: Name of the environment, if several share the cluster.
+    The environment has a name if several share the cluster.
     """
 
     capture: Capture

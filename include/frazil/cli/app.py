@@ -21,6 +21,7 @@ from frazil.cli.demo import demo
 from frazil.cli.files import doctor, import_connector, plugins, validate
 from frazil.cli.operate import capture, lag, maintain, produce, repair, reset, run, stack, status, stop
 from frazil.cli.output import console
+from frazil.cli.output.options import examples
 from frazil.cli.reports import dead_letters, history, sql, verify
 from frazil.error_codes import INTERNAL
 from frazil.errors import EXIT_FAILED, FrazilError, marked, without_values
@@ -44,89 +45,86 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_COMMANDS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
-    (stack.up, ("frazil up", "frazil up --only kafka")),
-    (stack.down, ("frazil down",)),
-    (status.status, ("frazil status", "frazil status --watch", "frazil status pizzas --json")),
-    (
-        produce.produce,
-        (
-            "frazil produce completed-pizzas --generate pizzas --count 100000",
-            "frazil produce payments --file lines.json",
-        ),
-    ),
-    (
-        capture.capture,
-        (
-            "frazil capture access_log --dry-run",
-            "frazil capture access_log",
-            'frazil capture access_log --from end --reason "the old files are known"',
-        ),
-    ),
-    (
-        validate.validate,
-        (
-            "frazil validate",
-            "frazil validate include/pipelines/pizzas.yaml",
-            "frazil validate --diff origin/main --markdown",
-        ),
-    ),
-    (
-        import_connector.import_connector,
-        (
-            "frazil import-connector orders-sink.json --worker connect-distributed.properties",
-            "frazil import-connector orders-sink.json --worker worker.properties --catalog lake --positions connect",
-        ),
-    ),
-    (doctor.doctor, ("frazil doctor", "frazil doctor pizzas --spark", "frazil doctor --json")),
-    (run.plan, ("frazil plan pizzas", "frazil plan pizzas --json")),
-    (run.run, ("frazil run pizzas", "frazil run pizzas --json", "frazil run pizzas --dry-run --from earliest")),
-    (stop.pause, ("frazil pause pizzas",)),
-    (stop.resume, ("frazil resume pizzas",)),
-    (stop.stop, ("frazil stop pizzas", "frazil pause pizzas && frazil stop pizzas --json")),
-    (history.history, ("frazil history pizzas", "frazil history pizzas --files", "frazil history pizzas --json")),
-    (lag.lag, ("frazil lag pizzas", "frazil lag pizzas --json")),
-    (verify.verify, ("frazil verify pizzas", "frazil verify pizzas --from 2026-05-01T10:00:00+00:00 --json")),
-    (
-        repair.replay,
-        (
-            'frazil replay pizzas --from 2026-05-01T10:00:00Z --to 2026-05-01T12:00:00Z --reason "menu was wrong"',
-            "frazil replay pizzas --from offsets.json --yes",
-        ),
-    ),
-    (
-        reset.reset,
-        (
-            'frazil reset pizzas --to earliest --reason "table was made anew" --dry-run',
-            'frazil reset pizzas --to offsets.json --topic completed-pizzas --reason "skip a poisoned stretch"',
-        ),
-    ),
-    (
-        repair.repair,
-        (
-            'frazil repair pizzas rpc.pizzas__dead_letters --reason "table was dropped"',
-            'frazil repair pizzas rpc.pizzas__dead_letters --no-replay --reason "letters were test data"',
-        ),
-    ),
-    (
-        maintain.maintain,
-        (
-            "frazil maintain pizzas --dry-run",
-            "frazil maintain pizzas",
-            "frazil maintain pizzas --table rpc.pizzas --step compaction --force",
-        ),
-    ),
-    (
-        sql.sql,
-        (
-            'frazil sql "SELECT store_id, count(*) FROM rpc.pizzas GROUP BY ALL"',
-            'frazil sql "FROM rpc.pizzas.snapshots"',
-        ),
-    ),
-    (plugins.plugins, ("frazil plugins", "frazil plugins --json")),
-    (demo.demo, ("frazil demo", "DEMO_EXIT=1 frazil demo --records 5000")),
+_COMMANDS: tuple[Callable[..., Any], ...] = (
+    stack.up,
+    stack.down,
+    status.status,
+    produce.produce,
+    capture.capture,
+    validate.validate,
+    import_connector.import_connector,
+    doctor.doctor,
+    run.plan,
+    run.run,
+    stop.pause,
+    stop.resume,
+    stop.stop,
+    history.history,
+    lag.lag,
+    verify.verify,
+    repair.replay,
+    reset.reset,
+    repair.repair,
+    maintain.maintain,
+    sql.sql,
+    plugins.plugins,
+    demo.demo,
 )
-"""Every sub-command with the examples that end its help."""
+"""Every sub-command, in the order of the help."""
+
+_EXAMPLES = """\
+frazil up
+frazil up --only kafka
+frazil down
+frazil status
+frazil status --watch
+frazil status pizzas --json
+frazil produce completed-pizzas --generate pizzas --count 100000
+frazil produce payments --file lines.json
+frazil capture access_log --dry-run
+frazil capture access_log
+frazil capture access_log --from end --reason "the old files are known"
+frazil validate
+frazil validate include/pipelines/pizzas.yaml
+frazil validate --diff origin/main --markdown
+frazil import-connector orders-sink.json --worker connect-distributed.properties
+frazil import-connector orders-sink.json --worker worker.properties --catalog lake --positions connect
+frazil doctor
+frazil doctor pizzas --spark
+frazil doctor --json
+frazil plan pizzas
+frazil plan pizzas --json
+frazil run pizzas
+frazil run pizzas --json
+frazil run pizzas --dry-run --from earliest
+frazil pause pizzas
+frazil resume pizzas
+frazil stop pizzas
+frazil pause pizzas && frazil stop pizzas --json
+frazil history pizzas
+frazil history pizzas --files
+frazil history pizzas --json
+frazil lag pizzas
+frazil lag pizzas --json
+frazil verify pizzas
+frazil verify pizzas --from 2026-05-01T10:00:00+00:00 --json
+frazil replay pizzas --from 2026-05-01T10:00:00Z --to 2026-05-01T12:00:00Z --reason "menu was wrong"
+frazil replay pizzas --from offsets.json --yes
+frazil reset pizzas --to earliest --reason "table was made anew" --dry-run
+frazil reset pizzas --to offsets.json --topic completed-pizzas --reason "skip a poisoned stretch"
+frazil repair pizzas rpc.pizzas__dead_letters --reason "table was dropped"
+frazil repair pizzas rpc.pizzas__dead_letters --no-replay --reason "letters were test data"
+frazil maintain pizzas --dry-run
+frazil maintain pizzas
+frazil maintain pizzas --table rpc.pizzas --step compaction --force
+frazil sql "SELECT store_id, count(*) FROM rpc.pizzas GROUP BY ALL"
+frazil sql "FROM rpc.pizzas.snapshots"
+frazil plugins
+frazil plugins --json
+frazil demo
+DEMO_EXIT=1 frazil demo --records 5000
+"""
+"""Examples, line by line, that end the help of the command whose name stands last in them."""
 
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - the shape of an option's callback
@@ -146,8 +144,8 @@ def _globals(
     pass
 
 
-for _command, _examples in _COMMANDS:
-    app.command(epilog="\n\n".join(f"Example: [cyan]{line}[/cyan]" for line in _examples))(_command)
+for _command in _COMMANDS:
+    app.command(epilog=examples(_EXAMPLES, f"frazil {_command.__name__.replace('_', '-')}"))(_command)
 
 app.add_typer(dead_letters.app)
 app.command(hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(repair.settle)
@@ -170,9 +168,6 @@ def main() -> int:
 
 def invoke(argv: Sequence[str]) -> int:
     """Run one command.
-
-    Args:
-        argv: Arguments without the program's name.
 
     Returns:
         The exit code: 0, that of the error's class (see `frazil.errors`), 2 for a wrong use, 130 for Ctrl-C

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -26,16 +25,8 @@ _JVM = ("io-impl", "clients", "client.pool.", "client.factory", "cache-enabled",
 """Beginnings of properties that only Java's catalogs read; Spark gets them, PyIceberg passes over them."""
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogPart:
-    """The name of the catalog, and its entry in the settings file."""
-
-    name: str
-    entry: dict[str, Any]
-
-
-def catalog(keys: ConnectorKeys, secrets: Secrets) -> CatalogPart:
-    """The catalog's entry. A kind that can't be had becomes a REST catalog whose address the environment names."""
+def catalog(keys: ConnectorKeys, secrets: Secrets) -> tuple[str, dict[str, Any]]:
+    """The catalog's name, and its entry in the settings file. A kind that can't be had becomes a REST catalog whose address the environment names."""
     properties = keys.below(_PREFIX)
     written = keys.get("iceberg.catalog")
     if not properties:
@@ -43,7 +34,7 @@ def catalog(keys: ConnectorKeys, secrets: Secrets) -> CatalogPart:
         keys.say(
             "iceberg.catalog", "refused", "the sink refuses a configuration without properties of its catalog", by_hand
         )
-        return CatalogPart("iceberg", {})
+        return "iceberg", {}
     is_class = written is not None and re.fullmatch(r"(\w+\.){2,}[A-Z]\w*", written) is not None
     name = "iceberg" if written is None or is_class else written
     if written is not None:
@@ -56,10 +47,10 @@ def catalog(keys: ConnectorKeys, secrets: Secrets) -> CatalogPart:
         if option in properties:
             keys.say(_PREFIX + option, "carried", f"catalogs: type: {kind}")
     if kind == "rest":
-        return CatalogPart(name, _rest(keys, properties, secrets))
+        return name, _rest(keys, properties, secrets)
     if kind == "jdbc":
-        return CatalogPart(name, _jdbc(keys, properties, secrets))
-    return CatalogPart(name, _other(keys, properties, kind, secrets))
+        return name, _jdbc(keys, properties, secrets)
+    return name, _other(keys, properties, kind, secrets)
 
 
 def _kind(properties: dict[str, str], old_class: str | None) -> str:
@@ -120,7 +111,7 @@ def _sqlalchemy(keys: ConnectorKeys, properties: dict[str, str], secrets: Secret
     if dialect == "sqlite":
         keys.say(f"{_PREFIX}uri", "carried", "catalogs: uri")
         return secrets.value("uri", f"sqlite:///{address.removeprefix('file:')}", what)
-    keys.say(f"{_PREFIX}uri", "changed", "catalogs: uri, in SQLAlchemy's form; its driver must be installed", None)
+    keys.say(f"{_PREFIX}uri", "changed", "catalogs: uri, in SQLAlchemy's form; its driver must be installed")
     if user is None and password is None:
         return secrets.value("uri", f"{_DIALECTS[dialect]}:{address}", what)
     login = ":".join(quote(part, safe="") for part in (user or "", password or ""))
@@ -158,7 +149,7 @@ def _rest_of(keys: ConnectorKeys, properties: dict[str, str], secrets: Secrets) 
         key = _PREFIX + name
         shared_properties[name] = secrets.value(name, value, f"property {name} of the catalog")
         if name.startswith(_JVM):
-            keys.say(key, "changed", "catalogs: properties; Spark's catalog reads it, PyIceberg has its own way", None)
+            keys.say(key, "changed", "catalogs: properties; Spark's catalog reads it, PyIceberg has its own way")
         else:
             place = "catalogs: properties" + (", from the environment" if shared_properties[name] != value else "")
             keys.say(key, "carried", place)

@@ -7,11 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from frazil.pipeline.syntax import java_properties
-
-
-class UnreadableConfig(ValueError):
-    """A text that is no configuration; the message never quotes it."""
+from frazil.pipeline.syntax.java_properties import UnreadableProperties, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +32,13 @@ def read_connectors(text: str, file: str) -> list[Connector]:
     """The connectors of a file: one object, `{"name": …, "config": {…}}` or flat, a list of them, or properties.
 
     Raises:
-        UnreadableConfig: It is neither.
+        UnreadableProperties: It is neither.
     """
     looks_so = not file.endswith(".properties") and text.lstrip("\ufeff \t\r\n")[:1] in ("{", "[")
     if file.endswith(".json") or looks_so:
         document = _json(text)
         return [Connector(file, _flat(item)) for item in (document if isinstance(document, list) else [document])]
-    return [Connector(file, read_properties(text))]
-
-
-def read_properties(text: str) -> dict[str, str]:
-    """Java's properties: comments, continued lines, `=`, `:` or a blank, escapes. Of a repeated key the last one counts.
-
-    Raises:
-        UnreadableConfig: A Unicode escape is broken.
-    """
-    try:
-        return java_properties.read(text)
-    except java_properties.UnreadableProperties as error:
-        raise UnreadableConfig(str(error)) from error
+    return [Connector(file, read(text))]
 
 
 def _json(text: str) -> Any:
@@ -62,12 +46,12 @@ def _json(text: str) -> Any:
         return json.loads(text.lstrip("\ufeff"))
     except (ValueError, RecursionError) as error:
         where = f": line {error.lineno}, {error.msg}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UnreadableConfig(f"not JSON{where}") from error
+        raise UnreadableProperties(f"not JSON{where}") from error
 
 
 def _flat(body: Any) -> dict[str, str]:
     if not isinstance(body, dict):
-        raise UnreadableConfig("expected an object with the keys of a connector")
+        raise UnreadableProperties("expected an object with the keys of a connector")
     inner = body.get("config")
     if not isinstance(inner, dict):
         return _texts(body)

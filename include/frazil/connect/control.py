@@ -31,15 +31,7 @@ class ConnectorProgress:
 
 @dataclass(frozen=True, slots=True)
 class FilesWritten:
-    """An event that announces files for a table.
-
-    Attributes:
-        partition: Partition of the control topic.
-        offset: Its offset there.
-        group: Group of the connector that wrote it.
-        table: Namespace and name.
-        files: How many data and delete files it announces.
-    """
+    """An event that announces files for a table."""
 
     partition: int
     offset: int

@@ -168,7 +168,7 @@ def _source_of_credentials(
         keys.say(key, "carried", "registries: user_info, or user and password in the url")
         return
     entry.setdefault("user_info", secrets.hide("user_info", None, "user:password of the Schema Registry"))
-    keys.say(key, "changed", "user and password come from the environment", None)
+    keys.say(key, "changed", "user and password come from the environment")
 
 
 def key_decoding(keys: ConnectorKeys, worker: ConnectorKeys, value: Decoding, *, needed: bool) -> dict[str, Any] | None:

@@ -118,7 +118,7 @@ def _imported(
         keys.say("name", "carried" if name == connector.name else "changed", f"name: {name}")
     secrets = [Secrets(prefix) for prefix in (names.cluster, names.catalog or "catalog", names.registry)]
     cluster = source.cluster(keys, worker, secrets[0])
-    lake = catalog.catalog(keys, secrets[1])
+    catalog_name, catalog_entry = catalog.catalog(keys, secrets[1])
     decoding = converters.decoding(keys, worker, context.registry or names.registry, secrets[2])
     key = converters.key_decoding(keys, worker, decoding, needed=transforms.works_on_keys(keys))
     chain = transforms.chain(keys, decoding.value.get("format"), has_key=key is not None)
@@ -131,7 +131,7 @@ def _imported(
     if context.cluster is None:
         settings["clusters"] = {names.cluster: cluster}
     if context.catalog is None:
-        settings["catalogs"] = {names.catalog or lake.name: lake.entry}
+        settings["catalogs"] = {names.catalog or catalog_name: catalog_entry}
     if context.registry is None and decoding.registry is not None:
         settings["registries"] = {names.registry: decoding.registry}
     pipeline: dict[str, Any] = {
@@ -144,7 +144,7 @@ def _imported(
         **({"key": key} if key else {}),
         **({"transforms": list(chain.steps)} if chain.steps else {}),
         **_route(keys, routes),
-        "catalog": context.catalog or names.catalog or lake.name,
+        "catalog": context.catalog or names.catalog or catalog_name,
         "destinations": tables.destinations(keys, routes.tables, columns, context.absent),
         "dead_letters": source.dead_letters(keys),
     }

@@ -11,7 +11,7 @@ from typing import Final
 from frazil.connect.findings import ConnectorKeys, Finding
 from frazil.connect.secrets import Secrets
 
-Say = Callable[[str, str, str, str | None], None]
+Say = Callable[..., None]
 """Takes key, outcome, message and what to do by hand."""
 
 _SAME: Final = MappingProxyType(
@@ -94,18 +94,15 @@ def is_client_property(name: str) -> bool:
 def librdkafka(java_properties: Mapping[str, str], secrets: Secrets, say: Say) -> dict[str, str]:
     """Properties for the settings file, secrets as references.
 
-    Args:
-        java_properties: Properties of the Java client, without their prefix.
-        secrets: Takes what must not be written down.
-        say: Told what became of each property.
+    `say` is told what became of each property.
     """
     properties: dict[str, str] = {}
     for name, value in java_properties.items():
         if name in _SAME:
             properties[_SAME[name]] = secrets.value(name, value, f"property {name} of the Kafka client")
-            say(name, "carried", f"clusters: properties.{_SAME[name]}", None)
+            say(name, "carried", f"clusters: properties.{_SAME[name]}")
         elif name in _NO_EFFECT:
-            say(name, "changed", "Frazil's reader sets this itself, or has no use for it", None)
+            say(name, "changed", "Frazil's reader sets this itself, or has no use for it")
         elif name not in _HANDLED:
             say(
                 name,
@@ -124,7 +121,7 @@ def _endpoint(java_properties: Mapping[str, str], properties: dict[str, str], sa
     name = "ssl.endpoint.identification.algorithm"
     if name in java_properties:
         properties[name] = java_properties[name].strip().lower() or "none"
-        say(name, "carried", f"clusters: properties.{name}", None)
+        say(name, "carried", f"clusters: properties.{name}")
 
 
 def _login(java_properties: Mapping[str, str], properties: dict[str, str], secrets: Secrets, say: Say) -> None:
@@ -158,7 +155,6 @@ def _login(java_properties: Mapping[str, str], properties: dict[str, str], secre
         "sasl.jaas.config",
         "carried",
         f"clusters: properties.{' and '.join(pairs.values())}, from the environment",
-        None,
     )
 
 
@@ -168,13 +164,13 @@ def _trust(java_properties: Mapping[str, str], properties: dict[str, str], secre
         properties["ssl.ca.pem"] = secrets.hide(
             "ssl.ca.pem", java_properties["ssl.truststore.certificates"], "certificates to trust, PEM"
         )
-        say("ssl.truststore.certificates", "carried", "clusters: properties.ssl.ca.pem, from the environment", None)
+        say("ssl.truststore.certificates", "carried", "clusters: properties.ssl.ca.pem, from the environment")
     if "ssl.truststore.location" in java_properties:
         if kind == "PEM":
             properties["ssl.ca.location"] = secrets.value(
                 "ssl.ca.location", java_properties["ssl.truststore.location"], "file, PEM"
             )
-            say("ssl.truststore.location", "carried", "clusters: properties.ssl.ca.location", None)
+            say("ssl.truststore.location", "carried", "clusters: properties.ssl.ca.location")
         else:
             properties["ssl.ca.location"] = secrets.hide(
                 "ssl_ca_location", None, "file of the certificates to trust, PEM"
@@ -183,7 +179,7 @@ def _trust(java_properties: Mapping[str, str], properties: dict[str, str], secre
             say("ssl.truststore.location", "not_supported", "librdkafka reads PEM, no Java keystore", by_hand)
     for name in ("ssl.truststore.type", "ssl.truststore.password"):
         if name in java_properties:
-            say(name, "changed", "certificates to trust are a PEM file here, without type and password", None)
+            say(name, "changed", "certificates to trust are a PEM file here, without type and password")
 
 
 def _identity(java_properties: Mapping[str, str], properties: dict[str, str], secrets: Secrets, say: Say) -> None:
@@ -193,11 +189,11 @@ def _identity(java_properties: Mapping[str, str], properties: dict[str, str], se
     for name, librdkafka_name in inline.items():
         if name in java_properties:
             properties[librdkafka_name] = secrets.hide(librdkafka_name, java_properties[name], f"{name}, PEM")
-            say(name, "carried", f"clusters: properties.{librdkafka_name}, from the environment", None)
+            say(name, "carried", f"clusters: properties.{librdkafka_name}, from the environment")
     if location is not None and kind == "PEM":
         written = secrets.value("ssl.certificate.location", location, "file of key and certificate, PEM")
         properties |= {"ssl.certificate.location": written, "ssl.key.location": written}
-        say("ssl.keystore.location", "carried", "clusters: properties.ssl.certificate.location, ssl.key.location", None)
+        say("ssl.keystore.location", "carried", "clusters: properties.ssl.certificate.location, ssl.key.location")
     elif location is not None:
         is_pkcs12 = kind == "PKCS12" or location.endswith((".p12", ".pfx"))
         properties["ssl.keystore.location"] = (
@@ -211,14 +207,12 @@ def _identity(java_properties: Mapping[str, str], properties: dict[str, str], se
         )
         say("ssl.keystore.location", outcome, "clusters: properties.ssl.keystore.location, which is PKCS#12", by_hand)
     if "ssl.keystore.type" in java_properties:
-        say("ssl.keystore.type", "changed", "librdkafka reads PKCS#12, or PEM", None)
+        say("ssl.keystore.type", "changed", "librdkafka reads PKCS#12, or PEM")
     if "ssl.keystore.password" in java_properties:
         properties["ssl.keystore.password"] = secrets.hide(
             "ssl.keystore.password", java_properties["ssl.keystore.password"], "its password"
         )
-        say(
-            "ssl.keystore.password", "carried", "clusters: properties.ssl.keystore.password, from the environment", None
-        )
+        say("ssl.keystore.password", "carried", "clusters: properties.ssl.keystore.password, from the environment")
 
 
 _RUNS_CONNECT: Final = (

@@ -59,9 +59,7 @@ class RouteResult:
 def translate_route(keys: ConnectorKeys, named: Sequence[str] = ()) -> RouteResult:
     """Where records go.
 
-    Args:
-        keys: The connector's keys.
-        named: Tables that the user names for a connector whose records name them.
+    `named` are tables that the user names for a connector whose records name them.
     """
     written = keys.get("iceberg.tables")
     static = list(dict.fromkeys(part.strip() for part in (written or "").split(",") if part.strip()))
@@ -83,7 +81,7 @@ def translate_route(keys: ConnectorKeys, named: Sequence[str] = ()) -> RouteResu
 def _switch(keys: ConnectorKeys) -> None:
     value = (keys.get(_DYNAMIC) or "false").lower()
     if value not in ("true", "false"):
-        keys.say(_DYNAMIC, "refused", "neither true nor false", None)
+        keys.say(_DYNAMIC, "refused", "neither true nor false")
     elif value == "false":
         keys.say(_DYNAMIC, "carried", "route: the default")
 
@@ -95,9 +93,7 @@ def _dynamic(keys: ConnectorKeys, static: Sequence[str], named: Sequence[str]) -
         keys.say("iceberg.tables", "refused", conflict, "remove iceberg.tables, or dynamic-enabled")
         return RouteResult(())
     if _FIELD not in keys:
-        keys.say(
-            _DYNAMIC, "refused", "records name their table in a field, and iceberg.tables.route-field is missing", None
-        )
+        keys.say(_DYNAMIC, "refused", "records name their table in a field, and iceberg.tables.route-field is missing")
         return RouteResult(())
     mentioned = [table_option[0] for table_option in map(per_table, _per_table_names(keys)) if table_option]
     tables = tuple(dict.fromkeys(table.lower() for table in (*named, *mentioned) if _TABLE.fullmatch(table)))
@@ -141,7 +137,7 @@ def _static(keys: ConnectorKeys, static: Sequence[str]) -> RouteResult:
         pattern = keys.get(key)
         if pattern is None:
             message = f"{table} has no route-regex, so the sink writes nothing to it; it is no destination"
-            keys.say("iceberg.tables", "changed", message, None)
+            keys.say("iceberg.tables", "changed", message)
             continue
         try:
             expressions[table] = python_regex(pattern)
@@ -159,7 +155,7 @@ def _static(keys: ConnectorKeys, static: Sequence[str]) -> RouteResult:
 def _everywhere(keys: ConnectorKeys, static: Sequence[str]) -> RouteResult:
     for key in _per_table_names(keys):
         if key.endswith(".route-regex"):
-            keys.say(key, "changed", "no route-field, so it has no effect: every record goes to every table", None)
+            keys.say(key, "changed", "no route-field, so it has no effect: every record goes to every table")
     if len(static) > 1:
         keys.note("Every record goes to every destination, as in the sink: there is no route-field.")
     return RouteResult(tuple(static))

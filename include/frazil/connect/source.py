@@ -84,7 +84,7 @@ def interval(keys: ConnectorKeys) -> str:
     commit_interval = keys.get(name)
     milliseconds = _COMMIT_INTERVAL_MS
     if commit_interval is not None and not _MILLISECONDS.fullmatch(commit_interval):
-        keys.say(name, "refused", "not a number of milliseconds", None)
+        keys.say(name, "refused", "not a number of milliseconds")
     elif commit_interval is not None:
         milliseconds = int(commit_interval)
     shortest = SHORTEST // timedelta(milliseconds=1)
@@ -112,7 +112,7 @@ def cluster(keys: ConnectorKeys, worker: ConnectorKeys, secrets: Secrets) -> dic
 
 
 def _say(
-    keys: ConnectorKeys, worker: ConnectorKeys, name: str, outcome: Any, message: str, by_hand: str | None
+    keys: ConnectorKeys, worker: ConnectorKeys, name: str, outcome: Any, message: str, by_hand: str | None = None
 ) -> None:
     for origin, prefix in ((worker, ""), (worker, "consumer."), (keys, "consumer.override.")):
         if f"{prefix}{name}" in origin:

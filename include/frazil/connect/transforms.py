@@ -55,13 +55,7 @@ def works_on_keys(keys: ConnectorKeys) -> bool:
 
 
 def chain(keys: ConnectorKeys, value_format: str | None, *, has_key: bool = False) -> Chain:
-    """The transforms of a connector, in their order.
-
-    Args:
-        keys: The connector's keys.
-        value_format: Format of the values.
-        has_key: Whether keys are decoded.
-    """
+    """The transforms of a connector, in their order."""
     aliases = _names(keys.get("transforms"))
     if len(set(aliases)) < len(aliases):
         keys.say("transforms", "refused", "a name stands there twice", "name each transform once")
@@ -139,7 +133,7 @@ def _options(
         elif option in _NO_OPTION:
             keys.say(key, "changed", "a null stays null")
         else:
-            keys.say(key, "not_supported", f"{name} has no such option here", None)
+            keys.say(key, "not_supported", f"{name} has no such option here")
     if connect_class.note:
         keys.note(connect_class.note)
     return entry | {option: value for option, value in connect_class.defaults.items() if option not in entry}
@@ -155,7 +149,7 @@ def _checked(keys: ConnectorKeys, prefix: str, entry: dict[str, Any], options: d
                 f"{'.'.join(str(part) for part in problem['loc'][1:])} {problem['msg']}".strip()
                 for problem in error.errors(include_input=False, include_url=False)
             )
-            keys.say(f"{prefix}type", "refused", f"{entry['type']} does not take these options: {complaints}", None)
+            keys.say(f"{prefix}type", "refused", f"{entry['type']} does not take these options: {complaints}")
             return None
     keys.say(f"{prefix}type", "carried", f"transforms: {entry['type']}")
     for option in options:
@@ -168,7 +162,7 @@ def _unwrap(keys: ConnectorKeys, alias: str, options: dict[str, str]) -> dict[st
     prefix = f"transforms.{alias}."
     mode = options.get("delete.handling.mode", options.get("delete.tombstone.handling.mode", "drop")).lower()
     rewrites = mode.startswith("rewrite")
-    keys.say(f"{prefix}type", "changed", "transforms: DebeziumTransform, which also adds the struct _cdc", None)
+    keys.say(f"{prefix}type", "changed", "transforms: DebeziumTransform, which also adds the struct _cdc")
     for name in options:
         if name in ("delete.handling.mode", "delete.tombstone.handling.mode"):
             keys.say(prefix + name, "carried", "transforms: DebeziumTransform, delete.handling")
@@ -218,8 +212,8 @@ def _predicate(keys: ConnectorKeys, alias: str) -> dict[str, Any] | None:
     options = keys.below(prefix)
     name = (options.pop("type", "")).removeprefix(f"{KAFKA}predicates.")
     if name not in PREDICATES or options.keys() != options_of(PREDICATES[name]).keys():
-        keys.say(f"{prefix}type", "refused", "not a predicate of Kafka Connect's with its options", None)
-        keys.say("predicates", "refused", f"{prefix}type is missing or unusable", None)
+        keys.say(f"{prefix}type", "refused", "not a predicate of Kafka Connect's with its options")
+        keys.say("predicates", "refused", f"{prefix}type is missing or unusable")
         return None
     for option in ("type", *options):
         keys.say(prefix + option, "carried", "transforms: when")

@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, Context
 
 from frazil import shutdown
-from frazil.capture.order import CaptureOrder
+from frazil.capture.position import CaptureOrder
 from frazil.error_codes import FILES_OUTDATED
 from frazil.pipeline.settings.capture import Capture, FileCapture, unknown_in_capture
 from frazil.project import Project

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frazil.capture.order import CaptureOrder
+from frazil.capture.position import CaptureOrder
 from frazil.capture.run import capture_files
 from frazil.errors import Terminal
 from frazil.kafka.admin.grants import Grant, grants

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.connect.config import UnreadableConfig, read_connectors, read_properties
+from frazil.connect.config import read_connectors
+from frazil.pipeline.syntax.java_properties import UnreadableProperties, read
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ from frazil.connect.config import UnreadableConfig, read_connectors, read_proper
 )
 def test_properties_are_read_as_java_reads_them(text: str, expected: dict[str, str]) -> None:
     """A path with backslashes or a continued list arrives as the worker saw it."""
-    assert read_properties(text) == expected
+    assert read(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_both_shapes_of_json_are_the_same_connector(text: str) -> None:
 @pytest.mark.parametrize("text", ["{", "[1]", '["password"]', "[" * 100_000])
 def test_a_text_that_is_no_configuration_is_refused_without_quoting_it(text: str) -> None:
     """A secret in a broken file doesn't reach a terminal."""
-    with pytest.raises(UnreadableConfig) as refused:
+    with pytest.raises(UnreadableProperties) as refused:
         read_connectors(text, "x.json")
 
     assert "password" not in str(refused.value)

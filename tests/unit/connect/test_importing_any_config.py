@@ -9,10 +9,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.connect.config import Connector, UnreadableConfig, read_connectors, read_properties
+from frazil.connect.config import Connector, read_connectors
 from frazil.connect.importing import ImportContext, ImportedConnector, import_all
 from frazil.connect.names import APACHE, CANONICAL, LEGACY, TABULAR
 from frazil.connect.written import pipeline_text, settings_text
+from frazil.pipeline.syntax.java_properties import UnreadableProperties, read
 
 _SECRET = "hunter2-hunter2"
 
@@ -163,10 +164,10 @@ def test_no_secret_is_written(
 )
 def test_any_text_is_read_or_refused(text: str) -> None:
     """A broken file ends with one line."""
-    for read in (read_properties, lambda given_text: read_connectors(given_text, "x.json")):
+    for read_text in (read, lambda given_text: read_connectors(given_text, "x.json")):
         try:
-            read(text)
-        except UnreadableConfig:
+            read_text(text)
+        except UnreadableProperties:
             continue
 
 

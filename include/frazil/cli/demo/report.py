@@ -128,13 +128,7 @@ _HEALTH: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PageReading:
-    """What the page says of a pipeline.
-
-    Attributes:
-        state: The state's word.
-        rows, dead: Rows and dead letters of the last day, as they are written there.
-        health: Table -> 0 to 100.
-    """
+    """What the page says of a pipeline."""
 
     state: str
     rows: str

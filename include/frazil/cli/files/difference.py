@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -24,17 +24,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """Where copies of the files of a revision lie."""
-
-    pipelines: Path
-    settings: Path
-
-
 @contextmanager
-def files_of(places: Places, revision: str) -> Iterator[Files]:
+def files_of(places: Places, revision: str) -> Iterator[tuple[Path, Path]]:
     """Copy pipelines, schemas and settings of a revision into a folder of their own, which goes at the end.
+
+    Yields:
+        The folder of pipeline files, and the settings file, which may not be there.
 
     Raises:
         Terminal: There is no such revision, or the files are in no git repository.
@@ -46,16 +41,16 @@ def files_of(places: Places, revision: str) -> Iterator[Files]:
     )
     with TemporaryDirectory(prefix="frazil-") as temporary:
         root = Path(temporary)
-        files = Files(root / "files" / "pipelines", root / "settings.yaml")
-        files.pipelines.mkdir(parents=True)
+        pipelines, settings_copy = root / "files" / "pipelines", root / "settings.yaml"
+        pipelines.mkdir(parents=True)
         for name in (folder, folder.parent / SCHEMAS):
-            _copy(top, revision, name, files.pipelines.parent / ("pipelines" if name == folder else SCHEMAS))
+            _copy(top, revision, name, pipelines.parent / ("pipelines" if name == folder else SCHEMAS))
         settings = places.settings_file.resolve()
         if settings.is_relative_to(top):
             relative = settings.relative_to(top).as_posix()
             if _git(top, "ls-tree", "--name-only", revision, "--", relative):
-                files.settings.write_bytes(_git(top, "show", f"{revision}:{relative}"))
-        yield files
+                settings_copy.write_bytes(_git(top, "show", f"{revision}:{relative}"))
+        yield pipelines, settings_copy
 
 
 def _copy(top: Path, revision: str, folder: Path, target: Path) -> None:
@@ -105,11 +100,7 @@ class ChangedPipeline:
 class Difference:
     """What the files in force change against a revision.
 
-    Attributes:
-        revision: Name of the revision.
-        pipelines: The pipelines that differ.
-        settings: Keys of the settings that differ, without their values.
-        remarks: Files of the revision that can't be read.
+    Of settings it has the keys alone; remarks are about files of the revision that can't be read.
     """
 
     revision: str
@@ -128,7 +119,7 @@ class Difference:
             {
                 "name": pipeline.change.name,
                 "kind": pipeline.change.kind,
-                "effects": [asdict(effect) for effect in pipeline.effects],
+                "effects": pipeline.effects,
             }
             for pipeline in self.pipelines
         ]
@@ -148,15 +139,15 @@ def compare(places: Places, project: Project, revision: str, *, offline: bool) -
         Terminal: There is no such revision.
     """
     references = places.references.allowing(project.settings.references.allow)
-    with files_of(places, revision) as files:
-        before = load_pipelines(files.pipelines, references)
+    with files_of(places, revision) as (pipelines_folder, settings_file):
+        before = load_pipelines(pipelines_folder, references)
         remarks = [
             f"{error.file.name} of {revision} can't be used, its pipeline counts as new" for error in before.broken
         ]
         settings: tuple[str, ...] = ()
-        if files.settings.exists():
+        if settings_file.exists():
             try:
-                old = load_settings(files.settings, places.references)
+                old = load_settings(settings_file, places.references)
                 settings = tuple(key.path for key in key_changes(old, project.settings))
             except ConfigError:
                 remarks.append(f"the settings of {revision} can't be used")

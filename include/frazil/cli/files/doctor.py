@@ -106,12 +106,9 @@ def _show(findings: "list[Finding]") -> None:
 
 
 def _table(findings: "list[Finding]") -> "Table":
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-    for column in ("check", "state", "found"):
-        table.add_column(column, no_wrap=True)
+    table = console.new_table("check", "state", "found", is_tight=True)
     for finding in findings:
         table.add_row(
             finding.check,

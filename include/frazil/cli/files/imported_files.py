@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError
 
-from frazil.connect.config import Connector, UnreadableConfig, read_connectors, read_properties
+from frazil.connect.config import Connector, read_connectors
 from frazil.connect.control import (
     ConnectorProgress,
     ControlFacts,
@@ -26,6 +26,7 @@ from frazil.error_codes import BAD_FILE, BAD_SETTING
 from frazil.extras import require
 from frazil.pipeline.settings.catalogs import CatalogSettings
 from frazil.pipeline.settings.settings import ClusterSettings
+from frazil.pipeline.syntax import java_properties
 from frazil.project import Project, catalog_of
 
 if TYPE_CHECKING:
@@ -302,7 +303,7 @@ def _values(done: Sequence[ImportedConnector]) -> dict[str, str]:
 def _connectors(file: Path) -> Iterator[Connector]:
     try:
         connectors = read_connectors(_text(file), str(file))
-    except UnreadableConfig as error:
+    except java_properties.UnreadableProperties as error:
         raise BAD_FILE.terminal(f"{file}: {error}", next_step="give connectors as .json or .properties") from error
     if not connectors:
         raise BAD_FILE.terminal(f"{file} holds no connector", next_step="give connectors as .json or .properties")
@@ -313,8 +314,8 @@ def _worker(file: Path | None) -> dict[str, str]:
     if file is None:
         return {}
     try:
-        return read_properties(_text(file))
-    except UnreadableConfig as error:
+        return java_properties.read(_text(file))
+    except java_properties.UnreadableProperties as error:
         raise BAD_FILE.terminal(f"{file}: {error}", next_step="give the worker's .properties") from error
 
 

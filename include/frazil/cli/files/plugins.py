@@ -12,9 +12,6 @@ def plugins(*, as_json: Json = False) -> None:
     Own parts join by entry points of an installed package, see docs/formats.md and docs/transforms.md. They are loaded:
     if one can't be, the command says why, and ends with 1. Executors need the same packages.
     """
-    from dataclasses import asdict
-
-    from rich.table import Table
     from rich.text import Text
 
     from frazil.errors import EXIT_FAILED
@@ -22,11 +19,9 @@ def plugins(*, as_json: Json = False) -> None:
 
     parts = report.plugins()
     if as_json:
-        console.print_json([asdict(part) for part in parts])
+        console.print_json(parts)
     else:
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        for column in ("kind", "name", "from", "version", "place or problem"):
-            table.add_column(column, overflow="fold")
+        table = console.new_table("kind", "name", "from", "version", "place or problem")
         for part in parts:
             last = Text(part.problem, style="red") if part.problem else Text(part.place or "")
             table.add_row(part.kind, Text(part.name), part.package, part.version or "-", last)

@@ -38,8 +38,6 @@ def validate(
     With --diff, also what they would change: DAGs, tables, the position, and what the next run would refuse. Ends with exit
     code 78 if a file can't be used, and with 1 if something would be refused.
     """
-    from dataclasses import asdict
-
     from frazil.cli.files.verdict import judge
 
     if diff is None and (offline or as_markdown):
@@ -54,7 +52,7 @@ def validate(
     if as_markdown:
         console.say(_broken_markdown(verdicts))
     elif as_json:
-        console.print_json({"ok": not broken, "files": [asdict(verdict) for verdict in verdicts]})
+        console.print_json({"ok": not broken, "files": verdicts})
     else:
         _show(verdicts, broken)
     if broken:

@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from frazil.pipeline.files.folder import load_pipelines
+from frazil.pipeline.files.folder import load_capture, load_captures, load_pipelines
 from frazil.pipeline.files.load import ConfigError, load_pipeline, load_settings
-from frazil.pipeline.files.load_captures import load_capture, load_captures
 from frazil.pipeline.files.references import References
 from frazil.pipeline.settings.capture import FileCapture, unknown_in_capture
 from frazil.pipeline.settings.settings import Settings, unfit_catalogs, unknown_names

@@ -9,7 +9,7 @@ from frazil.cli.output.options import Json, Yes
 from frazil.cli.output.progress import Progress
 
 if TYPE_CHECKING:
-    from frazil.capture.order import CaptureOrder
+    from frazil.capture.position import CaptureOrder
     from frazil.capture.run import CaptureResult
     from frazil.pipeline.settings.capture import Capture
     from frazil.project import Project
@@ -67,7 +67,7 @@ def capture(
 
 
 def _order(place: Literal["beginning", "end", "position"] | None, reason: str) -> "CaptureOrder":
-    from frazil.capture.order import CaptureOrder
+    from frazil.capture.position import CaptureOrder
     from frazil.cli.operate.run import by_hand, new_run_id
 
     request = by_hand(new_run_id())
@@ -87,8 +87,6 @@ def _captured(project: "Project", chosen: "Capture", order: "CaptureOrder", prog
 
 
 def _look(project: "Project", chosen: "Capture", *, as_json: bool) -> None:
-    from dataclasses import asdict
-
     from frazil.capture.run import preview_files
     from frazil.capture.run_rows import look_at_rows
     from frazil.pipeline.settings.capture import FileCapture
@@ -102,7 +100,7 @@ def _look(project: "Project", chosen: "Capture", *, as_json: bool) -> None:
         return
     files, remarks = preview_files(project, chosen)
     if as_json:
-        console.print_json({"capture": chosen.name, "files": [asdict(file) for file in files], "said": remarks})
+        console.print_json({"capture": chosen.name, "files": files, "said": remarks})
         return
     for line in remarks:
         console.say(f"{chosen.name}: {line}")

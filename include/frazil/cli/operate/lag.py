@@ -44,20 +44,8 @@ def print_lag(pipeline: str, backlog: "Lag") -> None:
 
 
 def _table(partitions: "Iterable[PartitionLag]") -> "Table":
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-    for column in (
-        "partition",
-        "position",
-        "stable\nend",
-        "high\nwatermark",
-        "lag",
-        "held\nback",
-        "headroom",
-        "mirrored",
-    ):
-        table.add_column(column, justify="right", no_wrap=True, vertical="bottom")
+    ends = ("partition", "position", "stable\nend", "high\nwatermark")
+    table = console.new_table(numbers=(*ends, "lag", "held\nback", "headroom", "mirrored"), is_tight=True)
     for partition in partitions:
         log = (partition.log.stable_end, partition.log.high_watermark) if partition.log is not None else (None, None)
         position = (

@@ -132,12 +132,7 @@ def _show(planned: "PlannedReset", removed: "RemovalCounts") -> None:
 
 
 def _show_moves(planned: "PlannedReset") -> None:
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("topic")
-    for column in ("partition", "from", "to", "offsets"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = console.new_table("topic", numbers=("partition", "from", "to", "offsets"))
     for move in planned.moves:
         before = "" if move.before is None else f"{move.before:,}"
         table.add_row(move.topic, str(move.partition), before, f"{move.after:,}", what_happens(move))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from frazil.run.batches.plan import PlannedRun
     from frazil.run.batches.result import RunResult
     from frazil.run.batches.session import Session
+    from frazil.run.state.engine import ChosenEngine
 
 
 def show_dry_run(project: Project, pipeline: Pipeline, request: RunRequest, *, as_json: bool) -> None:
@@ -34,19 +35,15 @@ def show_dry_run(project: Project, pipeline: Pipeline, request: RunRequest, *, a
         plan = plan_dry_run(project, pipeline, request, progress.done)
         dry_run = _carry_out(project, pipeline, plan, progress)
     if as_json:
-        console.print_json(_report(dry_run))
+        console.print_json(dry_run)
     else:
         _show(dry_run)
 
 
 def _carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Progress) -> DryRun:
     from frazil.run.batches.dry_run import DryRun, dry_run
-    from frazil.run.state.engine import chosen_engine
 
-    engine = chosen_engine(pipeline, project.settings.auto, plan)
-    progress.done(f"{pipeline.name}: {plan.records:,} offsets to look at, engine {engine.description}")
-    progress.doing(f"{pipeline.name}: starting {engine.name}")
-    if engine.is_inline or not plan.ranges:
+    if _engine(project, pipeline, plan, progress, "look at").is_inline or not plan.ranges:
         from frazil.run.staging.inline import stage_inline
 
         return dry_run(project, pipeline, plan, stage_inline, progress.done)
@@ -56,12 +53,6 @@ def _carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Pr
     if handed_back is None:
         raise RUN_FAILED.retryable("the Spark job ended well and handed nothing back")
     return DryRun.from_json(handed_back)
-
-
-def _report(dry_run: DryRun) -> dict[str, object]:
-    from dataclasses import asdict
-
-    return asdict(dry_run)
 
 
 def _show(dry_run: DryRun) -> None:
@@ -85,34 +76,18 @@ def _show(dry_run: DryRun) -> None:
 
 
 def _partitions(dry_run: DryRun) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("topic", overflow="fold")
-    for column in ("partition", "from", "to", "looked to", "read", "rows", "dead", "filtered"):
-        table.add_column(column, justify="right", no_wrap=True)
+    columns = ("partition", "from", "to", "looked to", "read", "rows", "dead", "filtered")
+    table = console.new_table("topic", numbers=columns)
     for partition in dry_run.partitions:
         counts = partition.counts
-        numbers = (
-            partition.start,
-            partition.end,
-            partition.looked_to,
-            counts.read,
-            counts.written,
-            counts.dead,
-            counts.filtered,
-        )
+        offsets = (partition.start, partition.end, partition.looked_to)
+        numbers = (*offsets, counts.read, counts.written, counts.dead, counts.filtered)
         table.add_row(partition.topic, str(partition.partition), *(f"{number:,}" for number in numbers))
     return table
 
 
 def order_of(pipeline: str, request: RunRequest, length: str) -> RunPlan:
     """What a session is started with.
-
-    Args:
-        pipeline: Name of the pipeline.
-        request: Id of the run, and who asks.
-        length: How long it stays, such as ``10m``.
 
     Raises:
         Terminal: That is no duration.
@@ -130,11 +105,6 @@ def order_of(pipeline: str, request: RunRequest, length: str) -> RunPlan:
 
 def run_session(order: RunPlan, engine: str | None, progress: Progress) -> RunResult:
     """Land batches until the session ends, and tell what the ledger says of them.
-
-    Args:
-        order: By `order_of`.
-        engine: In place of the pipeline's own; None for that.
-        progress: Shows a line per phase.
 
     Raises:
         Stopped: A signal asked it to stop.
@@ -230,7 +200,10 @@ def run(  # noqa: PLR0913 - the options of a command
     if stay is not None:
         if dry_run:
             raise typer.BadParameter("a dry run looks once: --stay does not go with --dry-run")
-        _stay(pipeline, engine, stay, as_json=as_json)
+        order = order_of(pipeline, by_hand(new_run_id()), stay)
+        with Progress() as progress:
+            result = run_session(order, engine, progress)
+        _show_outcome(result, as_json=as_json)
         return
     project = Project.load()
     chosen = project.pipeline(pipeline)
@@ -252,17 +225,10 @@ def run(  # noqa: PLR0913 - the options of a command
             result = empty_result(pipeline, run_id, planned)
         else:
             result = carry_out(project, chosen, planned.plan, progress)
-    if as_json:
-        typer.echo(result.to_json())
-    else:
-        show_result(result)
+    _show_outcome(result, as_json=as_json)
 
 
-def _stay(pipeline: str, engine: str | None, length: str, *, as_json: bool) -> None:
-
-    order = order_of(pipeline, by_hand(new_run_id()), length)
-    with Progress() as progress:
-        result = run_session(order, engine, progress)
+def _show_outcome(result: RunResult, *, as_json: bool) -> None:
     if as_json:
         typer.echo(result.to_json())
     else:
@@ -287,12 +253,8 @@ def by_hand(run_id: str) -> RunRequest:
 def carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Progress) -> RunResult:
     """Run a plan with the pipeline's engine, and tell what the ledger says of it."""
     from frazil.run.batches.result import run_result
-    from frazil.run.state.engine import chosen_engine
 
-    engine = chosen_engine(pipeline, project.settings.auto, plan)
-    progress.done(f"{pipeline.name}: {plan.records:,} offsets to read, engine {engine.description}")
-    progress.doing(f"{pipeline.name}: starting {engine.name}")
-    if engine.is_inline:
+    if _engine(project, pipeline, plan, progress, "read").is_inline:
         from frazil.run.batches.ingest import ingest
         from frazil.run.staging.inline import stage_inline
 
@@ -302,6 +264,15 @@ def carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Pro
 
         run_spark(project, pipeline, plan, progress.done)
     return run_result(project, pipeline, plan.run)
+
+
+def _engine(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Progress, verb: str) -> ChosenEngine:
+    from frazil.run.state.engine import chosen_engine
+
+    engine = chosen_engine(pipeline, project.settings.auto, plan)
+    progress.done(f"{pipeline.name}: {plan.records:,} offsets to {verb}, engine {engine.description}")
+    progress.doing(f"{pipeline.name}: starting {engine.name}")
+    return engine
 
 
 def _nothing_new(pipeline: str, planned: PlannedRun) -> str:
@@ -343,20 +314,10 @@ def _planned_json(pipeline: str, planned: PlannedRun) -> dict[str, object]:
 
 def show_plan(plan: RunPlan) -> None:
     """Print what a run reads, by partition."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("topic")
-    for column in ("partition", "from", "to", "offsets"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for offset_range in plan.ranges:
-        table.add_row(
-            offset_range.topic,
-            str(offset_range.partition),
-            f"{offset_range.start:,}",
-            f"{offset_range.end:,}",
-            f"{offset_range.span:,}",
-        )
+    table = console.new_table("topic", numbers=("partition", "from", "to", "offsets"))
+    for part in plan.ranges:
+        offsets = (f"{offset:,}" for offset in (part.start, part.end, part.span))
+        table.add_row(part.topic, str(part.partition), *offsets)
     console.show_table(table)
     console.say(f"{plan.pipeline}: {plan.records:,} offsets to read")
 

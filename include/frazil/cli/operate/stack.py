@@ -87,7 +87,6 @@ def down() -> None:
 
 def show_stack(home: Home) -> None:
     """Print which processes of the embedded stack run, and where it is reached; nothing if it was never started."""
-    from rich.table import Table
     from rich.text import Text
 
     from frazil.devstack import stack
@@ -96,9 +95,7 @@ def show_stack(home: Home) -> None:
         return
     stack_status = stack.status(home)
     facts = stack_status.to_json()
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("component", "state", "pid", "since (UTC)"):
-        table.add_column(column, no_wrap=True)
+    table = console.new_table("component", "state", "pid", "since (UTC)")
     for component in stack_status.components:
         since = f"{component.since:%Y-%m-%d %H:%M:%S}" if component.since else ""
         state = Text(component.state, style=_STATE_STYLES[component.state])

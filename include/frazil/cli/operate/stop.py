@@ -79,14 +79,7 @@ def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
 
 @dataclass(frozen=True)
 class _Ended:
-    """What was stopped.
-
-    Attributes:
-        failed: Runs of Airflow that were marked failed.
-        recipients: Processes that were asked, and have ended.
-        seconds: How long all of it took.
-        was_told: Whether Airflow could be asked, if there is one.
-    """
+    """What was stopped."""
 
     failed: list[str]
     recipients: "Sequence[Driver]"

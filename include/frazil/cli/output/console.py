@@ -4,7 +4,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from datetime import date, time
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -65,6 +66,18 @@ def say(line: str | Text = "") -> None:
     out().print(_Shown(line), soft_wrap=True)
 
 
+def new_table(*texts: str, numbers: Iterable[str] = (), is_tight: bool = False) -> "Table":
+    """Return a table without rows, of columns of texts and then of numbers."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0) if is_tight else (0, 1))
+    for name in texts:
+        table.add_column(name, overflow="fold")
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
+    return table
+
+
 def show_table(table: "Table") -> None:
     """Print a table in its full width: a page that is too narrow wraps lines, it cuts nothing."""
     console = out()
@@ -96,7 +109,9 @@ def print_json(value: object) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A value in JSON's terms."""
+    """A value in JSON's terms; a dataclass by the names of its fields."""
+    if is_dataclass(value):
+        return {declared.name: plain(getattr(value, declared.name)) for declared in fields(value)}
     match value:
         case Mapping():
             return {str(key): plain(member) for key, member in value.items()}

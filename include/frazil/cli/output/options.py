@@ -59,14 +59,17 @@ def place(text: str | None) -> Target | None:
         raise BAD_ARGUMENT.terminal(f"the offsets can't be read: {error}") from error
 
 
+def examples(lines: str, command: str) -> str:
+    """Return the end of a command's help: the lines in which it stands, and no other command behind it."""
+    own = (line for line in lines.splitlines() if f"frazil {line.rpartition('frazil ')[2]} ".startswith(f"{command} "))
+    return "\n\n".join(f"Example: [cyan]{line}[/cyan]" for line in own)
+
+
 QUESTION = "Do it?"
 
 
 def confirm(*, yes: bool) -> None:
     """Go on if the user says so.
-
-    Args:
-        yes: Whether it was said on the command line already.
 
     Raises:
         typer.BadParameter: There is no terminal to ask at.

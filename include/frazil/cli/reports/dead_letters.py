@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ import typer
 
 from frazil.cli.operate.run import by_hand, new_run_id
 from frazil.cli.output import console
-from frazil.cli.output.options import Json, PipelineName, Reason, Yes, confirm
+from frazil.cli.output.options import Json, PipelineName, Reason, Yes, confirm, examples
 from frazil.cli.output.progress import Progress
 from frazil.cli.reports.dead_letter_views import (
     Codes,
@@ -86,9 +86,7 @@ def replay(  # noqa: PLR0913 - the options of a command
 
 def _show(pipeline: str, outcome: ReplayResult, *, as_json: bool, would: bool) -> None:
     if as_json:
-        from dataclasses import asdict
-
-        console.print_json({"pipeline": pipeline, "done": not would} | asdict(outcome))
+        console.print_json({"pipeline": pipeline, "done": not would} | console.plain(outcome))
         return
     if outcome.bare:
         console.say(
@@ -138,8 +136,6 @@ def list_letters(  # noqa: PLR0913 - the options of a command
 
     Reads no keys and values. Long messages are cut; --json has them whole.
     """
-    from dataclasses import asdict
-
     from frazil.project import Project
     from frazil.report import dead_letters as report
 
@@ -151,7 +147,7 @@ def list_letters(  # noqa: PLR0913 - the options of a command
     listing = report.list_letters(project, project.pipeline(pipeline), choice, state, limit or None)
     letters = () if listing is None else listing.letters
     if as_json:
-        console.print_json([asdict(letter) for letter in letters])
+        console.print_json(letters)
     elif listing is None:
         console.say(f"{pipeline}: it never ran, so there are no dead letters")
     elif not letters:
@@ -231,11 +227,9 @@ def _value(letter: WholeLetter) -> bytes:
 
 
 def _as_json(whole: WholeLetter) -> dict[str, object]:
-    from dataclasses import asdict
-
     headers = [{"key": key, "value": value} for key, value in whole.headers]
     return {
-        **asdict(whole.letter),
+        **console.plain(whole.letter),
         "stage": whole.stage,
         "key": whole.key,
         "value": whole.value,
@@ -259,8 +253,6 @@ def report(
 
     The trend compares with the period of the same length before. Samples tell the first field that does not fit.
     """
-    from dataclasses import asdict
-
     from frazil.project import Project
     from frazil.report import dead_letters_page as page
     from frazil.report.dead_letters_summary import summarize
@@ -277,7 +269,10 @@ def report(
         _write(markdown, page.markdown(summary).encode())
     if as_json:
         console.print_json(
-            {**summary.to_body(), "groups": [{**asdict(group), "trend": group.trend} for group in summary.groups]}
+            {
+                **summary.to_body(),
+                "groups": [{**console.plain(group), "trend": group.trend} for group in summary.groups],
+            }
         )
     elif html is None and markdown is None:
         for line in page.markdown(summary).splitlines():
@@ -292,41 +287,18 @@ def _write(file: Path, content: bytes) -> None:
     console.err().print(f"wrote {len(content):,} bytes to {file}", soft_wrap=True)
 
 
-_COMMANDS: Sequence[tuple[str, Callable[..., Any], tuple[str, ...]]] = (
-    (
-        "list",
-        list_letters,
-        (
-            "frazil dead-letters list pizzas",
-            "frazil dead-letters list pizzas --code INVALID_JSON --since 24h --limit 0 --json",
-        ),
-    ),
-    (
-        "show",
-        show,
-        (
-            "frazil dead-letters show pizzas completed-pizzas/0/1564",
-            "frazil dead-letters show pizzas completed-pizzas/0/1564 --raw value.bin",
-        ),
-    ),
-    (
-        "report",
-        report,
-        (
-            "frazil dead-letters report pizzas --since 24h",
-            "frazil dead-letters report pizzas --html dead-letters.html",
-        ),
-    ),
-    (
-        "replay",
-        replay,
-        (
-            'frazil dead-letters replay pizzas --reason "columns were mended" --dry-run',
-            'frazil dead-letters replay pizzas --code WRONG_TYPE --since 24h --reason "columns were mended"',
-        ),
-    ),
-)
-"""Every verb with the examples that end its help."""
+_EXAMPLES = """\
+frazil dead-letters list pizzas
+frazil dead-letters list pizzas --code INVALID_JSON --since 24h --limit 0 --json
+frazil dead-letters show pizzas completed-pizzas/0/1564
+frazil dead-letters show pizzas completed-pizzas/0/1564 --raw value.bin
+frazil dead-letters report pizzas --since 24h
+frazil dead-letters report pizzas --html dead-letters.html
+frazil dead-letters replay pizzas --reason "columns were mended" --dry-run
+frazil dead-letters replay pizzas --code WRONG_TYPE --since 24h --reason "columns were mended"
+"""
 
-for _name, _command, _examples in _COMMANDS:
-    app.command(_name, epilog="\n\n".join(f"Example: [cyan]{line}[/cyan]" for line in _examples))(_command)
+_COMMANDS: Mapping[str, Callable[..., Any]] = {"list": list_letters, "show": show, "report": report, "replay": replay}
+
+for _name, _command in _COMMANDS.items():
+    app.command(_name, epilog=examples(_EXAMPLES, f"frazil dead-letters {_name}"))(_command)

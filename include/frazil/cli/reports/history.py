@@ -47,13 +47,11 @@ def history(
 
 
 def _show_batches(project: "Project", pipeline: "Pipeline", *, phases: bool, as_json: bool) -> None:
-    from dataclasses import asdict
-
     from frazil.report import history as report
 
     batches = report.history(project, pipeline)
     if as_json:
-        console.print_json([asdict(batch) for batch in batches])
+        console.print_json(batches)
         return
     if not batches:
         console.say(f"{pipeline.name}: no batch yet")
@@ -74,9 +72,7 @@ def print_batches(batches: "Sequence[BatchHistory]", *, phases: bool = False) ->
 
 
 def _table(batches: "Sequence[BatchHistory]", *, is_wide: bool) -> "Table":
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    table = console.new_table(is_tight=True)
     for name in ("n", "committed", "snapshot", "read", "rows", "dead", "filtered", "seconds"):
         table.add_column(name, justify="left" if name == "committed" else "right", no_wrap=True)
     if is_wide:
@@ -90,9 +86,7 @@ def _table(batches: "Sequence[BatchHistory]", *, is_wide: bool) -> "Table":
 
 
 def _details(below: "Sequence[tuple[BatchHistory, list[str]]]") -> "Table":
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    table = console.new_table(is_tight=True)
     table.add_column("n", justify="right", no_wrap=True)
     table.add_column("kind", no_wrap=True)
     table.add_column("details", overflow="fold")
@@ -172,15 +166,13 @@ def _removed(removed: "Removed") -> str:
 
 
 def _show_files(project: "Project", pipeline: "Pipeline", *, as_json: bool) -> None:
-    from dataclasses import asdict
-
     from rich.filesize import decimal
 
     from frazil.report.files import files as report
 
     files_read = report(project, pipeline)
     if as_json:
-        console.print_json([asdict(file) for file in files_read])
+        console.print_json(files_read)
         return
     for table in dict.fromkeys(file.table for file in files_read):
         print_files(table, [file for file in files_read if file.table == table])
@@ -193,14 +185,12 @@ def print_files(name: str, files: "Sequence[FileHistory]") -> None:
     from os.path import commonprefix
 
     from rich.filesize import decimal
-    from rich.table import Table
 
     # Letter by letter: `commonpath` would take the empty parts of file:/// away.
     folder = commonprefix([file.path for file in files]).rpartition("/")[0]  # noqa: RUF071
     console.headline(name)
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-    for column in ("file", "batch", "snapshot", "partition", "offsets", "rows", "size"):
-        table.add_column(column, justify="right", no_wrap=True)
+    columns = ("file", "batch", "snapshot", "partition", "offsets", "rows", "size")
+    table = console.new_table(numbers=columns, is_tight=True)
     for number, file in enumerate(files, 1):
         offsets = f"{file.offsets[0]}..{file.offsets[1]}" if file.offsets else ""
         where = (_span(file.batches), str(file.snapshot_id or ""), _span(file.partitions), offsets)

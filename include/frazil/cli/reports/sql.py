@@ -61,9 +61,8 @@ def _natural_width(out: "Console", table: "Table") -> int:
 
 def _side_by_side(result: "pa.Table") -> "Table":
     from pyarrow import types
-    from rich.table import Table
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = console.new_table()
     for field in result.schema:
         number = types.is_integer(field.type) or types.is_floating(field.type) or types.is_decimal(field.type)
         table.add_column(field.name, justify="right" if number else "left", no_wrap=True)

@@ -55,13 +55,9 @@ def verify(
 
 
 def _report(verification: "Verification") -> dict[str, object]:
-    from dataclasses import asdict
-
-    return (
-        {"is_clean": verification.is_clean, "is_baseless": verification.is_baseless}
-        | asdict(verification)
-        | {"differences": [difference.document() for difference in verification.differences]}
-    )
+    verdict = {"is_clean": verification.is_clean, "is_baseless": verification.is_baseless}
+    differences = [difference.document() for difference in verification.differences]
+    return {**verdict, **console.plain(verification), "differences": differences}
 
 
 def _show(verification: "Verification") -> None:
@@ -130,12 +126,7 @@ def _verdict(verification: "Verification") -> str:
 
 
 def _table(verification: "Verification") -> "Table":
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("partition")
-    for name in _COUNTS:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = console.new_table("partition", numbers=_COUNTS, is_tight=True)
     for partition in verification.partitions:
         counts = [f"{getattr(partition, name):,}" for name in _COUNTS]
         target = "" if partition.table is None else f" -> {partition.table}"

@@ -40,12 +40,7 @@ class KeyChange:
 class PipelineChange:
     """One pipeline that differs.
 
-    Attributes:
-        kind: How.
-        name: Its name, the new one if it was renamed.
-        before: As it was, None of a new one.
-        after: As it is, None of one that is gone.
-        keys: What differs in it, of one that is in both.
+    `before` is None of a new one, `after` of one that is gone; `keys` is what differs in one that is in both.
     """
 
     kind: Kind

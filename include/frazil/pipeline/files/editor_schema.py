@@ -19,11 +19,7 @@ _WORDS = {"oneOf": "anyOf"}
 
 
 def editor_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The schema of a file: as the model's, with what a file may also say where the model sees something else.
-
-    Args:
-        model: Of a whole file.
-    """
+    """The schema of a file: as the model's, with what a file may also say where the model sees something else."""
     schema = model.model_json_schema()
     for name, kind in KINDS.items():
         if name in schema["$defs"]:

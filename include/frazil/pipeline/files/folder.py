@@ -1,20 +1,22 @@
-"""The folder of pipeline files. Who asks for one pipeline has its file read, not the hundreds beside it."""
+"""The folders of pipeline files and of capture files. Who asks for one pipeline has its file read, not the hundreds beside it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from frazil.error_codes import BAD_FILE, NAME_UNKNOWN, PIPELINE_FILE_INVALID
+from frazil.error_codes import BAD_FILE, CAPTURE_FILE_INVALID, NAME_UNKNOWN, PIPELINE_FILE_INVALID
 from frazil.errors import ErrorCode
 from frazil.pipeline.files.files import UnreadableFileError, read_text
-from frazil.pipeline.files.load import ConfigError, load_pipeline
+from frazil.pipeline.files.load import ConfigError, load_model, load_pipeline, read_yaml, refuses_by_name
 from frazil.pipeline.files.references import References
 from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.capture import KINDS, Capture
 
 _NAME_LINE = re.compile(r"""^["']?name["']?[ \t]*:(.*)$""", re.MULTILINE)
 """A line that may say how the pipeline is called: keys of the file itself stand at its left edge, unless all of it is in braces."""
@@ -36,10 +38,6 @@ class Pipelines:
     """All pipeline files of a folder: those that can be used, and the complaints about the others.
 
     Read when they are asked for, and then kept.
-
-    Args:
-        folder: Where the files are.
-        references: What references in them stand for.
 
     Raises:
         Terminal: There is no such folder.
@@ -88,34 +86,44 @@ class Pipelines:
             ConfigError: Its own file is broken.
             Terminal: There is none of that name.
         """
-        if (pipeline := self.find(name)) is not None:
-            return pipeline
-        for error in self.broken:
-            if error.file.stem == name:
-                raise error
-        similar = get_close_matches(name, self.usable, 1)
-        raise NAME_UNKNOWN.terminal(
-            f"no pipeline is named {name!r}" + (f", did you mean {similar[0]!r}?" if similar else ""),
-            next_step=f"known pipelines: {', '.join(sorted(self.usable)) or 'none'}",
-        )
+        return self.find(name) or find_by_name("pipeline", name, self.usable, self.broken)
 
     def _alone(self, name: str) -> Pipeline | None:
         """The pipeline, if all were not read yet, and one of the files that may be called so is, and no other."""
         if "_all" in self.__dict__:
             return None
-        named: list[Pipeline] = []
+        candidates: list[Pipeline] = []
         for path in filter(lambda path: _may_be(path, name), _files(self._folder)):
             try:
                 pipeline = load_pipeline(path, self._references)
             except ConfigError:
                 continue  # told when all are read, if nothing else has the name
             if pipeline.name == name:
-                named.append(pipeline)
-        return named[0] if len(named) == 1 else None
+                candidates.append(pipeline)
+        return candidates[0] if len(candidates) == 1 else None
 
     @cached_property
     def _all(self) -> tuple[Mapping[str, Pipeline], tuple[ConfigError, ...]]:
         return load_folder(self._folder, lambda path: load_pipeline(path, self._references), PIPELINE_FILE_INVALID)
+
+
+def find_by_name(kind: str, name: str, usable: Mapping[str, N], broken: Iterable[ConfigError], hint: str = "none") -> N:
+    """Return what has a name among the files of a folder.
+
+    Raises:
+        ConfigError: Its own file is broken.
+        Terminal: There is none of that name; `hint` says what to do if there is none at all.
+    """
+    if name in usable:
+        return usable[name]
+    for error in broken:
+        if error.file.stem == name:
+            raise error
+    similar = get_close_matches(name, usable, 1)
+    raise NAME_UNKNOWN.terminal(
+        f"no {kind} is named {name!r}" + (f", did you mean {similar[0]!r}?" if similar else ""),
+        next_step=f"known {kind}s: {', '.join(sorted(usable)) or hint}",
+    )
 
 
 def load_pipelines(folder: Path, references: References) -> Pipelines:
@@ -133,7 +141,7 @@ def load_folder(
     folder: Path, load: Callable[[Path], N], code: ErrorCode
 ) -> tuple[dict[str, N], tuple[ConfigError, ...]]:
     """Read every ``*.yaml`` and ``*.yml`` of a folder with `load`: what can be used, by name, and the complaints."""
-    named: dict[str, list[tuple[Path, N]]] = {}
+    files_by_name: dict[str, list[tuple[Path, N]]] = {}
     broken: list[ConfigError] = []
     for path in _files(folder):
         try:
@@ -141,9 +149,9 @@ def load_folder(
         except ConfigError as error:
             broken.append(error)
             continue
-        named.setdefault(loaded.name, []).append((path, loaded))
-    usable = {name: files[0][1] for name, files in named.items() if len(files) == 1}
-    for name, files in named.items():
+        files_by_name.setdefault(loaded.name, []).append((path, loaded))
+    usable = {name: files[0][1] for name, files in files_by_name.items() if len(files) == 1}
+    for name, files in files_by_name.items():
         if len(files) > 1:  # none of them runs: a copy must not take over the other's position
             paths = ", ".join(str(path) for path, _ in files)
             broken += [
@@ -164,3 +172,42 @@ def _may_be(path: Path, name: str) -> bool:
         return True
     plain = _PLAIN.fullmatch(lines[0]) if len(lines) == 1 else None
     return plain is None or plain[1] == name
+
+
+CAPTURES: Final = "captures"
+"""Folder of capture files, beside the folder of pipeline files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captures:
+    """All capture files of a folder: those that can be used, and the complaints about the others."""
+
+    usable: Mapping[str, Capture]
+    broken: tuple[ConfigError, ...] = ()
+
+    def get(self, name: str) -> Capture:
+        """The capture of that name.
+
+        Raises:
+            ConfigError: Its own file is broken.
+            Terminal: There is none of that name.
+        """
+        return find_by_name("capture", name, self.usable, self.broken, "none; docs/capture.md says how to make one")
+
+
+@partial(refuses_by_name, code=CAPTURE_FILE_INVALID)
+def load_capture(path: Path, references: References) -> Capture:
+    """Read one capture file.
+
+    Raises:
+        ConfigError: It can't be read, isn't YAML, or does not fit the model of its kind.
+    """
+    kind = read_yaml(path, path.parent).get("capture")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ConfigError(path, [f"capture: expected {' or '.join(KINDS)}, found {kind!r}"])
+    return load_model(path, KINDS[kind], references)
+
+
+def load_captures(folder: Path, references: References) -> Captures:
+    """Read every ``*.yaml`` and ``*.yml`` of a folder, none where there is no folder; one broken file does not hide the others."""
+    return Captures(*load_folder(folder, lambda path: load_capture(path, references), CAPTURE_FILE_INVALID))

@@ -29,12 +29,6 @@ def problems(
     """One line per complaint of pydantic, without its echoes, and without what references stand for.
 
     A tuple that lost its broken items is also called too short, and the other branch of a union complains as well.
-
-    Args:
-        model: Of a whole file.
-        error: The complaints.
-        raw: The file, with its references.
-        values: Reference -> what it stood for.
     """
     complaints = error.errors()
     outer = {details["loc"][:depth] for details in complaints for depth in range(len(details["loc"]))}

@@ -95,12 +95,7 @@ class References:
 
 
 def hide(text: str, values: Mapping[str, str]) -> str:
-    """A text with references in place of what they stand for.
-
-    Args:
-        text: What a person is going to read.
-        values: Reference -> its value.
-    """
+    """A text with references in place of what they stand for."""
     for reference, value in sorted(values.items(), key=lambda pair: -len(pair[1])):
         for written in filter(None, (value, repr(value)[1:-1], json.dumps(value)[1:-1])):
             text = text.replace(written, reference)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Literal, get_args
 
 from pydantic import Field, model_validator
 
 from frazil.pipeline.models.maintenance import Age
-from frazil.pipeline.syntax.strict import AtKey, Model
+from frazil.pipeline.syntax.strict import AtKey, Model, nearest
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[str, ...] = get_args(Severity)
@@ -118,8 +117,7 @@ def unknown_channels(alerts: Alerts | Literal[False], settings: AlertSettings | 
     channels = list(settings.channels)
     for name in alerts.channels:
         if name not in channels:
-            similar = get_close_matches(name, channels, 1)
-            hint = f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join(sorted(channels))}"
+            hint = nearest(name, channels)
             yield f"alerts.channels.{name}: the settings have no {name!r} under alerts.channels, {hint}"
 
 

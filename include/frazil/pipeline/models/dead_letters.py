@@ -112,9 +112,6 @@ class DeadLetters(Model):
     def refuse_as_source(self, reads: Callable[[str], bool]) -> None:
         """Refuse a topic of dead letters that the pipeline reads.
 
-        Args:
-            reads: Whether the source reads a topic.
-
         Raises:
             ValueError: It does.
         """

@@ -118,12 +118,6 @@ _TYPES = {
 def check_layout(table: str, columns: Mapping[str, Column], added: Sequence[str], layout: Layout) -> None:
     """Hold a layout against the columns of a destination.
 
-    Args:
-        table: Name of the table.
-        columns: The declared columns.
-        added: The Kafka columns, in their order; none if the table has none.
-        layout: What the file asks for.
-
     Raises:
         AtKey: A field is named twice, or its column is not there or can't be used.
     """

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from frazil.pipeline.syntax.interval import parse_interval
-from frazil.pipeline.syntax.strict import AtKey, Model, TableName
+from frazil.pipeline.syntax.strict import AtKey, Model, TableName, readable
 
 SAFE_ORPHAN_AGE = timedelta(days=3)
 """Age up to which a file that no snapshot names may still be a batch's: what was staged longer ago than half of it is
@@ -27,22 +27,14 @@ def parse_age(text: str) -> timedelta:
     return every
 
 
-def _is_age(text: str) -> str:
-    parse_age(text)
-    return text
-
-
-def _is_schedule(text: str) -> str:
-    parse_interval(text)
-    return text
-
-
 def _is_schedule_or_off(schedule: str | Literal[False]) -> str | Literal[False]:
-    return schedule if schedule is False else _is_schedule(schedule)
+    if schedule is not False:
+        parse_interval(schedule)
+    return schedule
 
 
-Age = Annotated[str, AfterValidator(_is_age)]
-Schedule = Annotated[str, AfterValidator(_is_schedule)]
+Age = Annotated[str, readable(parse_age)]
+Schedule = Annotated[str, readable(parse_interval)]
 
 
 class PositionDeletes(Model):

@@ -23,7 +23,6 @@ from frazil.pipeline.models.destination import (
 )
 from frazil.pipeline.models.engines import INLINE_ENGINE, refuse_unfit_engine
 from frazil.pipeline.models.layout import PartitionField, SortField, parse_partition_field
-from frazil.pipeline.models.limits import Limits
 from frazil.pipeline.models.maintenance import Maintenance
 from frazil.pipeline.models.route import Route
 from frazil.pipeline.models.source import Source, Start
@@ -40,6 +39,43 @@ from frazil.pipeline.syntax.interval import (
 )
 from frazil.pipeline.syntax.strict import AtKey, Model, PipelineName
 from frazil.pipeline.transforms.transforms import TransformStep, refuse_work_on_keys
+
+
+class Limits(Model):
+    """Bounds of one batch, where a run with more is cut into several, and of the names of new columns."""
+
+    max_records: int = Field(5_000_000, gt=0, description="Records (offsets) of one batch.")
+    max_bytes: int = Field(
+        4 * 2**30,
+        gt=0,
+        description="Bytes of keys and values of one batch, as estimated from what earlier batches measured.",
+    )
+    records_per_task: int = Field(
+        500_000,
+        gt=0,
+        description="Records (offsets) of one task; what is more is split over several, in multiples of the cores.",
+    )
+    max_record_bytes: int = Field(
+        16 * 2**20,
+        gt=0,
+        le=100 * 2**20,
+        description="Bytes of key, value and headers of one record. A larger one is a dead letter `RECORD_TOO_LARGE` with its"
+        " coordinates and its size, and nothing of the record.",
+    )
+    max_partitions: int = Field(
+        5_000,
+        gt=0,
+        description="Partition values that one task may give a table: each is a data file. Records of further values are dead"
+        " letters `TOO_MANY_PARTITIONS`; a replay lands as many values again.",
+    )
+    max_name_length: int = Field(
+        255,
+        gt=0,
+        le=1_000,
+        description="Characters that the name of a column may have which records bring. A field with a longer name is kept"
+        " in `value.rescued_column`.",
+    )
+
 
 _RULES: Final = 4
 """Version of what Frazil makes of a record: one more whenever the same file gives some record another outcome."""

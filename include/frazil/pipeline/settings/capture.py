@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import PurePath
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -14,7 +14,7 @@ from frazil.pipeline.models.engines import AUTO_ENGINE, INLINE_ENGINE
 from frazil.pipeline.settings.settings import Settings, missing_setting
 from frazil.pipeline.syntax.interval import Interval, parse_duration, parse_interval
 from frazil.pipeline.syntax.patterns import compiled
-from frazil.pipeline.syntax.strict import AtKey, Model, PipelineName, TopicName
+from frazil.pipeline.syntax.strict import AtKey, Model, PipelineName, TopicName, readable
 
 _QUOTED: Final = r'"[^"]+"|`[^`]+`|\[[^\]]+\]'
 _TABLE: Final = re.compile(rf"([\w$#]+|{_QUOTED})(\.([\w$#]+|{_QUOTED})){{0,3}}")
@@ -123,7 +123,7 @@ class JdbcCapture(_Capture):
     timestamp_column: str | None = Field(
         None, description="Time of a row's last change, never null; without a time zone it is taken for UTC."
     )
-    delay: str = Field(
+    delay: Annotated[str, readable(parse_duration)] = Field(
         "30s",
         description="Rows younger than that are left to the next run: transactions that began earlier may commit later. Longer"
         " than the longest of them, and than clocks differ.",
@@ -149,12 +149,6 @@ class JdbcCapture(_Capture):
             "timestamp+incrementing": (self.timestamp_column, self.incrementing_column),
         }[self.mode]
         return tuple(column for column in columns if column is not None)
-
-    @field_validator("delay")
-    @classmethod
-    def _is_duration(cls, text: str) -> str:
-        parse_duration(text)
-        return text
 
     @field_validator("table")
     @classmethod

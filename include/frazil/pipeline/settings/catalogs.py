@@ -93,12 +93,7 @@ catalog's: `s3.endpoint` of a table would send the catalog's credentials there.
 
 
 def refused_properties(names: Iterable[str], allowed: Collection[str]) -> Iterator[str]:
-    """Properties that a pipeline file must not give a table.
-
-    Args:
-        names: What it names.
-        allowed: `table_properties` of the catalog.
-    """
+    """Properties that a pipeline file must not give a table."""
     return (name for name in names if name not in allowed and not _HARMLESS.fullmatch(name))
 
 

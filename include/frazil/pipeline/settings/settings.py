@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -15,7 +14,7 @@ from frazil.pipeline.models.maintenance import Age
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.catalogs import CatalogSettings, refused_properties
 from frazil.pipeline.settings.databases import CaptureSettings, DatabaseSettings
-from frazil.pipeline.syntax.strict import Model
+from frazil.pipeline.syntax.strict import Model, nearest
 
 
 class ClusterSettings(Model):
@@ -312,6 +311,4 @@ def unfit_catalogs(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
 def missing_setting(key: str, name: str, entries: Collection[str], kind: str) -> Iterator[str]:
     """A line about a name that the settings don't know, with the nearest known one; nothing if they do."""
     if name not in entries:
-        similar = get_close_matches(name, entries, 1)
-        hint = f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join(sorted(entries))}"
-        yield f"{key}: the settings have no {name!r} under {kind}, {hint}"
+        yield f"{key}: the settings have no {name!r} under {kind}, {nearest(name, entries)}"

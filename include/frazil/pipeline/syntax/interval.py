@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Annotated
 
 from croniter import croniter
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from frazil.pipeline.syntax.strict import AtKey, Model
+from frazil.pipeline.syntax.strict import AtKey, Model, readable
 
 SHORTEST = timedelta(minutes=1)
 """Airflow schedules on whole minutes; a shorter interval would only be queued."""
@@ -83,10 +84,9 @@ def _is_cron(field: str, allowed: tuple[int, int, tuple[str, ...]]) -> bool:
 SHORTEST_LOOK = timedelta(seconds=1)
 
 
-def _is_look(text: str) -> str:
+def _parse_look(text: str) -> None:
     if parse_duration(text) < SHORTEST_LOOK:
         raise ValueError(f"{text!r} is shorter than a second, the shortest time between two looks")
-    return text
 
 
 class Trigger(Model):
@@ -98,7 +98,7 @@ class Trigger(Model):
         gt=0,
         description="Bytes of keys and values that wait at which a run starts, as estimated from what the last batch measured.",
     )
-    every: Annotated[str, AfterValidator(_is_look)] = Field(
+    every: Annotated[str, readable(_parse_look)] = Field(
         "10s", description="Time between two looks: a duration of a second or more."
     )
 
@@ -118,32 +118,20 @@ LONGEST_SESSION = timedelta(days=1)
 """A run of Airflow tells what it landed when it ends; and a process that stays for ever is another product."""
 
 
-def _is_interval(text: str) -> str:
-    parse_interval(text, SHORTEST_IN_SESSION)
-    return text
-
-
-def _is_session(text: str) -> str:
+def _parse_session(text: str) -> None:
     length = parse_duration(text)
     if length < SHORTEST:
         raise ValueError(f"{text!r} is shorter than a minute, the shortest session: Airflow starts runs no more often")
     if length > LONGEST_SESSION:
         raise ValueError(f"{text!r} is longer than a day, the longest session")
-    return text
 
 
-BatchInterval = Annotated[str, AfterValidator(_is_interval)]
-SessionLength = Annotated[str, AfterValidator(_is_session)]
+BatchInterval = Annotated[str, readable(partial(parse_interval, shortest=SHORTEST_IN_SESSION))]
+SessionLength = Annotated[str, readable(_parse_session)]
 
 
 def refuse_unfit_session(interval: str, session_for: str | None, *, catch_up: bool, trigger: bool) -> None:
     """Refuse a session that does not fit the interval, or what else starts runs.
-
-    Args:
-        interval: As the file says, a duration of a second or more, or a cron expression.
-        session_for: How long a run stays; None if it does not.
-        catch_up: Whether a run that ends behind starts the next one.
-        trigger: Whether waiting records start runs.
 
     Raises:
         AtKey: What does not fit, and what to do.

@@ -9,9 +9,8 @@ import re
 from functools import lru_cache
 from typing import Annotated, Final
 
-from pydantic import AfterValidator
-
 from frazil.error_codes import BAD_TRANSFORM
+from frazil.pipeline.syntax.strict import readable
 
 _NAMED_GROUP: Final = re.compile(r"(?<!\\)((?:\\\\)*)\(\?<(?=[A-Za-z])")
 
@@ -52,12 +51,7 @@ def refused_because(pattern: str) -> str | None:
     return None
 
 
-def _checked(pattern: str) -> str:
-    compiled(pattern)
-    return pattern
-
-
-Expression = Annotated[str, AfterValidator(_checked)]
+Expression = Annotated[str, readable(compiled)]
 """A regular expression, as Python spells it, or Java. `frazil validate` asks RE2 for it, too."""
 
 

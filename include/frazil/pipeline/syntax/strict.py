@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection
+from difflib import get_close_matches
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
@@ -26,12 +28,24 @@ def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-class AtKey(ValueError):
-    """A problem of a key below the model that finds it.
+def readable(parse: Callable[[str], object]) -> AfterValidator:
+    """Return the check of a text that stays one, and that `parse` must be able to read."""
 
-    Attributes:
-        key: Path to the key from that model.
-    """
+    def check(text: str) -> str:
+        parse(text)
+        return text
+
+    return AfterValidator(check)
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """Return the name that may have been meant, as a question; without a similar one all that there are."""
+    similar = get_close_matches(name, names, 1)
+    return f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join(sorted(names))}"
+
+
+class AtKey(ValueError):
+    """A problem of a key below the model that finds it."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(problem)

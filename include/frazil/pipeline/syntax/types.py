@@ -7,8 +7,10 @@ result into the table's types. A field whose name is no word stands in backticks
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import TypeVar
 
 PRIMITIVES = (
     "boolean",
@@ -27,6 +29,8 @@ PRIMITIVES = (
 )
 MAX_DECIMAL_PRECISION = 38
 """Iceberg's limit (table specification, primitive types)."""
+
+T = TypeVar("T")
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -146,9 +150,9 @@ class _TypeParser:
     def type(self) -> ColumnType:
         name = self.take().lower()
         if name == "list":
-            return ListOf(*self.bracketed(1))
+            return ListOf(*self.listed("<", ">", self.type, 1))
         if name == "map":
-            return MapOf(*self.bracketed(2))
+            return MapOf(*self.listed("<", ">", self.type, 2))
         if name == "struct":
             return self.struct()
         if name == "decimal":
@@ -159,22 +163,18 @@ class _TypeParser:
             raise ValueError(self.unknown_type(name))
         return Primitive(name)
 
-    def bracketed(self, count: int) -> list[ColumnType]:
-        self.take("<")
-        types = [self.type()]
-        for _ in range(count - 1):
+    def listed(self, opening: str, closing: str, read: Callable[[], T], count: int | None = None) -> list[T]:
+        """Read `count` parts in brackets, or as many as there are."""
+        self.take(opening)
+        parts = [read()]
+        while len(parts) < count if count else self.peek() == ",":
             self.take(",")
-            types.append(self.type())
-        self.take(">")
-        return types
+            parts.append(read())
+        self.take(closing)
+        return parts
 
     def struct(self) -> StructOf:
-        self.take("<")
-        fields = [self.field()]
-        while self.peek() == ",":
-            self.take(",")
-            fields.append(self.field())
-        self.take(">")
+        fields = self.listed("<", ">", self.field)
         names = [name for name, _ in fields]
         if len(set(names)) < len(names):
             raise ValueError(f"{self.text!r} names a struct field twice")
@@ -189,15 +189,6 @@ class _TypeParser:
         self.take(":")
         return name, self.type()
 
-    def numbers(self, opening: str, closing: str, count: int) -> tuple[int, ...]:
-        self.take(opening)
-        parsed = [self.number()]
-        for _ in range(count - 1):
-            self.take(",")
-            parsed.append(self.number())
-        self.take(closing)
-        return tuple(parsed)
-
     def number(self) -> int:
         token = self.take()
         if not token.isdecimal():
@@ -205,7 +196,7 @@ class _TypeParser:
         return int(token)
 
     def decimal(self) -> Primitive:
-        precision, scale = self.numbers("(", ")", 2)
+        precision, scale = self.listed("(", ")", self.number, 2)
         if not 1 <= precision <= MAX_DECIMAL_PRECISION or scale > precision:
             raise ValueError(
                 f"decimal({precision},{scale}): precision is 1 to {MAX_DECIMAL_PRECISION}, scale at most the precision"
@@ -213,7 +204,7 @@ class _TypeParser:
         return Primitive("decimal", (precision, scale))
 
     def fixed(self) -> Primitive:
-        (length,) = self.numbers("[", "]", 1)
+        (length,) = self.listed("[", "]", self.number, 1)
         if length == 0:
             raise ValueError(f"{self.text!r} is not a type: a fixed has at least one byte")
         return Primitive("fixed", (length,))

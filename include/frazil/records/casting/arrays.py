@@ -6,9 +6,8 @@ without a cast of its own is converted value by value; then values that the exac
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,16 +19,24 @@ from frazil.records.casting.source import (
     Kind,
     as_lists,
     kind_of,
-    list_window,
     physical_values,
     plain,
     plain_type,
     present_mask,
 )
-from frazil.records.json.intermediate_types import CastResult, or_masks
+from frazil.records.json.intermediate_types import (
+    ArrayCast,
+    CastResult,
+    cast_field,
+    cast_list,
+    cast_struct,
+    list_window,
+    lists_in_doubt,
+    null_mask,
+    or_masks,
+    without_nulls,
+)
 from frazil.records.model.dead_letter import Rejection
-
-ArrayCast = Callable[[pa.Array], CastResult]
 
 
 def plan_cast(source: pa.DataType, target: pa.DataType, rules: FitRules) -> ArrayCast:
@@ -48,7 +55,7 @@ def plan_exact_cast(source: pa.DataType, target: pa.DataType, rules: FitRules) -
     plan = ExactPlan(rules)
     exact = plan.exact(source, target, "")
     is_hopeless = any(not path for path, _ in plan.problems)
-    return partial(_doubt_all, target) if is_hopeless else partial(_cast_each, exact, target)
+    return partial(doubt_all, target) if is_hopeless else partial(_cast_each, exact, target)
 
 
 def _cast_plain(cast: ArrayCast, array: pa.Array) -> CastResult:
@@ -63,7 +70,7 @@ def _cast_each(exact: Exact, target: pa.DataType, array: pa.Array) -> CastResult
     return converted, pc.and_(converted.is_null(), array.is_valid())
 
 
-def _doubt_all(target: pa.DataType, array: pa.Array) -> CastResult:
+def doubt_all(target: pa.DataType, array: pa.Array) -> CastResult:
     """Return null and doubt for every value: no value of the source type can become the target type."""
     return pa.nulls(len(array), target), array.is_valid()
 
@@ -106,65 +113,24 @@ def _cast_struct(
     array: pa.Array,
 ) -> CastResult:
     children = array.flatten()
-    results = [
-        _cast_field(field, cast, pa.nulls(len(array)) if index is None else children[index])
-        for field, index, cast in zip(target, indexes, casts, strict=True)
-    ]
-    doubt = or_masks(
-        [doubt for _, doubt in results]
-        + [present_mask(array.type.field(index), children[index]) for index in unmatched]
+    nulls = pa.nulls(len(array))
+    structs, doubt = cast_struct(
+        target, casts, [nulls if index is None else children[index] for index in indexes], array
     )
-    structs = pa.StructArray.from_arrays([child for child, _ in results], fields=list(target), mask=_nulls(array))
-    return structs, _mask_nulls(array, doubt)
-
-
-def _cast_field(field: pa.Field, cast: ArrayCast | None, array: pa.Array) -> CastResult:
-    """Cast an array to the type of `field`; a null in a required field is in doubt."""
-    column, doubt = (pa.nulls(len(array), field.type), None) if cast is None else cast(array)
-    nulls = column.is_null() if not field.nullable and column.null_count else None
-    return column, or_masks([doubt, nulls])
-
-
-def _nulls(array: pa.Array) -> pa.BooleanArray | None:
-    return array.is_null() if array.null_count else None
-
-
-def _mask_nulls(array: pa.Array, doubt: pa.BooleanArray | None) -> pa.BooleanArray | None:
-    """Return the mask of doubt without rows that are null: what lies inside of a null does not count."""
-    if doubt is None or not pc.any(doubt).as_py():
-        return None
-    return pc.and_(doubt, array.is_valid())
+    strays = or_masks([present_mask(array.type.field(index), children[index]) for index in unmatched])
+    return structs, or_masks([doubt, without_nulls(array, strays)])
 
 
 def _cast_list(target: pa.DataType, cast: ArrayCast, array: pa.Array) -> CastResult:
-    lists = as_lists(array)
-    offsets, first, last = list_window(lists)
-    items, doubt = _cast_field(target.value_field, cast, lists.values.slice(first, last - first))
-    wide = pa.types.is_large_list(target)
-    edges = offsets.cast(pa.int64() if wide else pa.int32())
-    kind = pa.LargeListArray if wide else pa.ListArray
-    result = kind.from_arrays(edges, items, type=target, mask=_nulls(lists))
-    return result, _mask_nulls(lists, _lists_in_doubt(edges, doubt))
+    return cast_list(target, cast, as_lists(array))
 
 
 def _cast_map(target: pa.MapType, key: ArrayCast, item: ArrayCast, array: pa.Array) -> CastResult:
     offsets, first, last = list_window(array)
-    keys, key_doubt = _cast_field(target.key_field, key, array.keys.slice(first, last - first))
-    items, item_doubt = _cast_field(target.item_field, item, array.items.slice(first, last - first))
+    keys, key_doubt = cast_field(target.key_field, key, array.keys.slice(first, last - first))
+    items, item_doubt = cast_field(target.item_field, item, array.items.slice(first, last - first))
     doubt = or_masks([key_doubt, item_doubt])
     if key_doubt is not None:  # Arrow refuses null keys, also in rows that are converted one by one
         return pa.nulls(len(array), target), array.is_valid()
-    maps = pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=_nulls(array))
-    return maps, _mask_nulls(array, _lists_in_doubt(offsets, doubt))
-
-
-_ZERO: Final = pa.array([0], pa.int64())
-
-
-def _lists_in_doubt(offsets: pa.Array, doubt: pa.BooleanArray | None) -> pa.BooleanArray | None:
-    """Return which lists hold an item in doubt."""
-    if doubt is None:
-        return None
-    # A list has an item in doubt if the running sum of doubts rises between its first and its last offset.
-    doubts_before = pa.concat_arrays([_ZERO, pc.cumulative_sum(doubt.cast(pa.int64()))])
-    return pc.greater(pc.subtract(doubts_before.take(offsets[1:]), doubts_before.take(offsets[:-1])), 0)
+    maps = pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=null_mask(array))
+    return maps, without_nulls(array, lists_in_doubt(offsets, doubt))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.casting.arrays import plan_cast, plan_exact_cast
+from frazil.records.casting.arrays import doubt_all, plan_cast, plan_exact_cast
 from frazil.records.casting.nested import ExactPlan, build_array, index_of_name
 from frazil.records.casting.scalar import Exact, FitRules, refuse
 from frazil.records.casting.source import Kind, kind_of, physical_values, plain, plain_type
 from frazil.records.json.convert_nested import missing_value
-from frazil.records.json.intermediate_types import CastResult
 from frazil.records.json.record import ExactDecoder
 from frazil.records.json.variant import variant_refusal
 from frazil.records.model.cells import cells_per_element, too_wide, wide_rows
@@ -28,66 +26,51 @@ _ROWS_AT_ONCE: Final = 1_000
 """Rows that are converted one by one before the next rows of records that died meanwhile are skipped."""
 
 
-class _ExactConverter:
-    """Converts single values of a column. Its plan is made for the first such value: most shapes have none."""
-
-    def __init__(self, source: pa.DataType, field: pa.Field, rules: FitRules, *, blocked: bool) -> None:
-        self._source: Final = source
-        self._field: Final = field
-        self._rules: Final = rules
-        self._blocked: Final = blocked
-
-    @cached_property
-    def plan(self) -> tuple[Exact, list[tuple[str, str]]]:
-        """The converter, and path and message of each pair of nested types that no value can be converted between."""
-        if self._blocked:
-            message = f"expected an object on the way, found {type_name(self._source)}"
-            return partial(refuse, "object", self._source), [("", message)]
-        plan = ExactPlan(self._rules)
-        return plan.exact(self._source, self._field.type, ""), plan.problems
-
-    def __call__(self, value: object) -> object:
-        """Convert a value."""
-        return self.plan[0](value)
-
-
-@dataclass(frozen=True, slots=True)
 class ColumnPlan:
     """How one column is filled from records of one shape.
 
     Attributes:
-        name: Name of the column.
+        spec: The declaration of the column.
+        field: Field of the rows; not nullable if null is refused.
         indexes: Path to the source field, as the index of the field at each level; empty if there is no such field. With
             `blocked` the path ends at a field that has no fields.
         steps: Path to the source field as names, for the paths of reasons; none for the whole value.
         blocked: Whether the path ends early, at a field that is no struct.
-        field: Field of the rows; not nullable if null is refused.
-        cast: Casts arrays.
-        exact: Converts single values that are in doubt; its outcome is final.
-        default: An array of one value, or None.
-        variant: Whether its texts become variants.
-        spec: The declaration of the column.
-        is_wide: Whether it has lists whose elements take several cells.
+
+    Raises:
+        Terminal: the default does not fit.
     """
 
-    name: str
-    indexes: tuple[int, ...]
-    steps: tuple[str, ...]
-    blocked: bool
-    field: pa.Field
-    cast: Callable[[pa.Array], CastResult]
-    exact: _ExactConverter
-    default: pa.Array | None
-    variant: bool
-    spec: ColumnSpec
-    is_wide: bool
+    def __init__(self, spec: ColumnSpec, field: pa.Field, schema: pa.Schema, rules: FitRules, *, blocks: bool) -> None:
+        self.spec: Final = spec
+        self.field: Final = field.with_nullable(field.nullable and not spec.required)
+        self.indexes, self._source, self.blocked = _locate(spec.steps, schema, rules)
+        self.steps: Final = spec.steps[: len(self.indexes)] if self.blocked else spec.steps
+        self._rules: Final = _reading(spec.reading, rules)
+        cast = plan_cast if blocks else plan_exact_cast
+        self._cast: Final = (
+            partial(doubt_all, self.field.type) if self.blocked else cast(self._source, self.field.type, self._rules)
+        )
+        self._default: Final = _default(spec, self.field)
+        self._is_wide: Final = cells_per_element(self.field.type) > 1
+
+    @cached_property
+    def _exact(self) -> tuple[Exact, list[tuple[str, str]]]:
+        """The converter of single values that are in doubt, whose outcome is final; path and message of each pair of nested
+        types that no value can be converted between. Made for the first such value: most shapes have none.
+        """
+        if self.blocked:
+            message = f"expected an object on the way, found {type_name(self._source)}"
+            return partial(refuse, "object", self._source), [("", message)]
+        plan = ExactPlan(self._rules)
+        return plan.exact(self._source, self.field.type, ""), plan.problems
 
     @property
     def problems(self) -> list[str]:
         """Why no value can ever become the column."""
-        messages = [f"{self.name}: {message}{_place(self.spec, path)}" for path, message in self.exact.plan[1]]
+        messages = [f"{self.spec.name}: {message}{_place(self.spec, path)}" for path, message in self._exact[1]]
         if self.steps and not self.indexes and not self.field.nullable and not self.spec.has_default:
-            messages.append(f"{self.name}: a required column, and there is no field {'.'.join(self.spec.steps)}")
+            messages.append(f"{self.spec.name}: a required column, and there is no field {'.'.join(self.spec.steps)}")
         return messages
 
     def fit(self, batch: pa.RecordBatch, dead: dict[int, Reason], records: pa.Int64Array | None = None) -> pa.Array:
@@ -98,13 +81,13 @@ class ColumnPlan:
             dead: Reasons by row; new ones are added.
             records: The record of each row, if a dead row makes all rows of its record dead: these need no reason of their own.
         """
-        if self.steps and not self.indexes and self.default is None and self.field.nullable:
+        if self.steps and not self.indexes and self._default is None and self.field.nullable:
             return pa.nulls(len(batch), self.field.type)
         values, absent = self._find_values(batch)
-        if self.is_wide:
+        if self._is_wide:
             values = self._drop_wide(values, dead)
         column = self._cast_values(values, dead, records)
-        if self.variant:
+        if self.spec.variant:
             _refuse_variants(column, dead)
         gaps = values.is_null() if values.null_count else None
         return column if gaps is None else self._fill_gaps(column, gaps, absent, dead)
@@ -131,7 +114,7 @@ class ColumnPlan:
         return array, None if self.blocked else absent
 
     def _cast_values(self, array: pa.Array, dead: dict[int, Reason], records: pa.Int64Array | None) -> pa.Array:
-        column, doubt = self.cast(array)
+        column, doubt = self._cast(array)
         doubtful = pa.array([], pa.int64()) if doubt is None else pc.indices_nonzero(doubt)
         fixed: dict[int, object] = {}
         refused: list[int] = []
@@ -143,7 +126,7 @@ class ColumnPlan:
                 rows = rows.filter(pc.invert(pc.is_in(records.take(rows), value_set=dead_records)))
             for row, value in zip(rows.to_pylist(), physical_values(array.take(rows)), strict=True):
                 try:
-                    fixed[row] = self.exact(value)
+                    fixed[row] = self._exact[0](value)
                 except Rejection as e:
                     _reject_row(dead, row, e, self.steps)
                     refused.append(row)
@@ -154,11 +137,11 @@ class ColumnPlan:
     def _fill_gaps(
         self, column: pa.Array, gaps: pa.BooleanArray, absent: pa.BooleanArray | None, dead: dict[int, Reason]
     ) -> pa.Array:
-        if self.default is not None:
+        if self._default is not None:
             chosen = gaps if absent is None or not self.field.nullable else pc.and_(gaps, absent)
             rows = pc.indices_nonzero(chosen).to_pylist()
             return (
-                _replace_rows(column, rows, self.default.take(pa.array([0] * len(rows), pa.int64())))
+                _replace_rows(column, rows, self._default.take(pa.array([0] * len(rows), pa.int64())))
                 if rows
                 else column
             )
@@ -193,32 +176,6 @@ def _replace_rows(array: pa.Array, rows: list[int], replacements: pa.Array) -> p
     return pa.concat_arrays([array, replacements]).take(order)
 
 
-def plan_column(spec: ColumnSpec, field: pa.Field, schema: pa.Schema, rules: FitRules, *, blocks: bool) -> ColumnPlan:
-    """Plan a column for records of a schema.
-
-    Raises:
-        Terminal: the default does not fit.
-    """
-    column_field = field.with_nullable(field.nullable and not spec.required)
-    indexes, source, blocked = _locate(spec.steps, schema, rules)
-    rules = _reading(spec.reading, rules)
-    steps = spec.steps[: len(indexes)] if blocked else spec.steps
-    cast = plan_cast if blocks else plan_exact_cast
-    return ColumnPlan(
-        name=spec.name,
-        indexes=indexes,
-        steps=steps,
-        blocked=blocked,
-        field=column_field,
-        cast=_doubting_cast(column_field.type) if blocked else cast(source, column_field.type, rules),
-        exact=_ExactConverter(source, column_field, rules, blocked=blocked),
-        default=_default(spec, column_field),
-        variant=spec.variant,
-        spec=spec,
-        is_wide=cells_per_element(column_field.type) > 1,
-    )
-
-
 def _place(spec: ColumnSpec, path: str) -> str:
     """Where in a value a problem is, if the column's name does not say it."""
     place = f"{'.'.join(spec.steps)}{path}".removeprefix("." if not spec.steps else "")
@@ -230,19 +187,11 @@ def _reading(reading: Reading, rules: FitRules) -> FitRules:
     return replace(
         rules,
         unit=reading.unit,
-        local_time="reject" if reading.local_time == "dead_letter" else rules.local_time,
+        local_time="reject" if reading.local_time == "dead_letter" else "wall",
         number_texts=rules.number_texts or reading.cast_text,
         json_texts=rules.json_texts or reading.inferred,
         text_counts=rules.text_casts or reading.cast_text,
     )
-
-
-def _doubting_cast(target: pa.DataType) -> Callable[[pa.Array], CastResult]:
-    return partial(_doubt_all, target)
-
-
-def _doubt_all(target: pa.DataType, array: Any) -> CastResult:
-    return pa.nulls(len(array), target), array.is_valid()
 
 
 def _locate(steps: tuple[str, ...], schema: pa.Schema, rules: FitRules) -> tuple[tuple[int, ...], pa.DataType, bool]:

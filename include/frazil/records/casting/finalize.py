@@ -10,21 +10,121 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.casting.finalize_times import (
-    ArrayCast,
-    carrier_texts,
-    clock_texts,
-    counted_times,
-    is_between,
-    keep_certain,
-    rescaled_times,
-    text_times,
-)
 from frazil.records.casting.scalar import NO_COLUMNS, FitRules, Pair
-from frazil.records.casting.source import Kind, kind_of
+from frazil.records.casting.source import DAY_NANOS, NANOS, Kind, integers, kind_of, unit_nanos
 from frazil.records.json.convert import UUID_BYTES
-from frazil.records.json.intermediate_types import CastResult
+from frazil.records.json.intermediate_types import ArrayCast, CastResult, carrier, keep_certain, or_masks
 from frazil.records.model.json_number import SURE_DOUBLE
+
+_FIRST_SECOND: Final = -30_000_000_000
+_LAST_SECOND: Final = 220_000_000_000
+"""Years 1019 to 8941: surely within the years that counted times may have."""
+
+
+_DIGITS: Final = "^-?[0-9]{1,18}$"
+_ZONED: Final = r"(?:[Zz]|:[0-9.]+ *[+-][0-9:]+)$"
+
+
+def is_between(array: pa.Array, low: int, high: int) -> pa.BooleanArray:
+    """Return where int64 values are at least `low` and at most `high`."""
+    return pc.and_(
+        pc.greater_equal(array, pa.scalar(low, pa.int64())), pc.less_equal(array, pa.scalar(high, pa.int64()))
+    )
+
+
+def text_times(pair: Pair) -> ArrayCast | None:
+    """Return the cast of texts to dates, times or timestamps."""
+    target_carrier = carrier(pair.target)
+    if target_carrier is None or unit_nanos(pair.target) not in {DAY_NANOS, NANOS["us"]}:
+        return None
+    unzoned = pair.rules.local_time == "reject" and pa.types.is_timestamp(pair.target) and not pair.target.tz
+    spelled = partial(_by_carrier, target_carrier.cast, unzoned)
+    if pair.rules.unit is None or not pair.rules.text_counts or pa.types.is_date(pair.target):
+        return spelled
+    counted = counted_times(pair._replace(source=pa.int64()))
+    return None if counted is None else partial(_spelled_or_counted, spelled, counted)
+
+
+def _spelled_or_counted(spelled: ArrayCast, counted: ArrayCast, array: pa.Array) -> CastResult:
+    texts = array.cast(pa.string())
+    digits = pc.match_substring_regex(texts, _DIGITS)
+    if not pc.any(digits).as_py():
+        return spelled(texts)
+    numbers, unmatched = keep_certain(
+        texts, digits
+    )  # a topic seldom mixes both forms: texts among numbers are converted one by one
+    times, doubt = counted(numbers.cast(pa.int64()))
+    return times, or_masks([doubt, unmatched])
+
+
+def _by_carrier(cast: ArrayCast, unzoned: bool, array: pa.Array) -> CastResult:  # noqa: FBT001 - bound by partial
+    texts = array.cast(pa.string())
+    if not unzoned:
+        return cast(texts)
+    passed, zoned = keep_certain(texts, pc.invert(pc.match_substring_regex(texts, _ZONED)))
+    result, doubt = cast(passed)
+    return result, or_masks([doubt, zoned])
+
+
+def clock_texts(pair: Pair) -> ArrayCast | None:
+    """Return the cast of times of day to texts: `12:30:00`, `12:30:00.5`."""
+    return partial(_clock_texts, pair.target)
+
+
+def _clock_texts(target: pa.DataType, array: pa.Array) -> CastResult:
+    day = DAY_NANOS // unit_nanos(array.type)
+    times, doubt = keep_certain(array, is_between(integers(array), 0, day - 1))
+    texts = times.cast(pa.string())
+    if unit_nanos(array.type) < NANOS["s"]:
+        texts = pc.utf8_rtrim(pc.utf8_rtrim(texts, "0"), ".")
+    return texts.cast(target), doubt
+
+
+def carrier_texts(pair: Pair) -> ArrayCast | None:
+    """Return the cast of texts that JSON columns of the target type use for their carrier."""
+    target_carrier = carrier(pair.target)
+    return None if target_carrier is None else partial(_by_carrier, target_carrier.cast, False)  # noqa: FBT003
+
+
+def rescaled_times(pair: Pair) -> ArrayCast | None:
+    """Return the cast of times or timestamps to another unit, and of dates to their midnights."""
+    zone_lost = pa.types.is_timestamp(pair.source) and pair.source.tz and not pair.target.tz
+    if pair.target.bit_width < 64 or (zone_lost and pair.rules.local_time == "reject"):  # noqa: PLR2004 - bits
+        return None
+    return partial(_rescaled, pair.target, unit_nanos(pair.source), unit_nanos(pair.target))
+
+
+def _rescaled(target: pa.DataType, source_unit: int, target_unit: int, array: pa.Array) -> CastResult:
+    counts = integers(array)
+    if source_unit >= target_unit:
+        factor = source_unit // target_unit
+        limit = ((1 << 63) - 1) // factor
+        passed, doubt = (counts, None) if factor == 1 else keep_certain(counts, is_between(counts, -limit, limit))
+        return (passed if factor == 1 else pc.multiply(passed, factor)).cast(target), doubt
+    factor = target_unit // source_unit
+    whole = pc.divide(counts, factor)
+    passed, doubt = keep_certain(whole, pc.equal(pc.multiply(whole, factor), counts))
+    return passed.cast(target), doubt
+
+
+def counted_times(pair: Pair) -> ArrayCast | None:
+    """Return the cast of numbers to the times that they count in the declared unit."""
+    unit, target = pair.rules.unit, pair.target
+    if unit is None or unit_nanos(target) != NANOS["us"] or pair.source == pa.uint64():
+        return None
+    per_second = NANOS["s"] // NANOS[unit]
+    stamp = pa.types.is_timestamp(target)
+    low, high = (_FIRST_SECOND, _LAST_SECOND) if stamp else (0, DAY_NANOS // NANOS["s"])
+    highest = min(high * per_second - 1, (1 << 63) - 1)
+    return partial(_counted, target, NANOS[unit], (max(low * per_second, -1 << 63), highest))
+
+
+def _counted(target: pa.DataType, unit: int, bounds: tuple[int, int], array: pa.Array) -> CastResult:
+    numbers = array.cast(pa.int64())
+    passed, doubt = keep_certain(numbers, is_between(numbers, *bounds))
+    times, finer = _rescaled(target, unit, NANOS["us"], passed)
+    return times, or_masks([doubt, finer])
+
 
 _INT64_DIGITS: Final = 19
 _MOST_DIGITS: Final = 76
@@ -161,11 +261,6 @@ def _decimal_to_double(array: pa.Array) -> CastResult:
     return array.cast(pa.string()).cast(pa.float64()), None
 
 
-def _texts(pair: Pair) -> ArrayCast | None:
-    return partial(_cast, pair.target)
-
-
-_DIGITS: Final = r"^-?[0-9]{1,18}$"
 _DOUBLE: Final = f"^{SURE_DOUBLE}$"
 
 
@@ -178,7 +273,7 @@ def _cast_matching(form: str, cast: ArrayCast, array: pa.Array) -> CastResult:
     passed, unmatched = keep_certain(array, pc.match_substring_regex(array, form))
     kind = pa.int64() if form is _DIGITS else pa.float64()
     numbers, doubt = cast(passed.cast(kind))
-    return numbers, doubt if unmatched is None else unmatched if doubt is None else pc.or_(doubt, unmatched)
+    return numbers, or_masks([doubt, unmatched])
 
 
 def _text_float(pair: Pair) -> ArrayCast | None:
@@ -198,10 +293,6 @@ def _plain_decimals(form: str, target: pa.DataType, array: pa.Array) -> CastResu
     return passed.cast(target), doubt
 
 
-def _int_text(pair: Pair) -> ArrayCast | None:
-    return partial(_cast, pair.target) if pair.rules.number_texts else None
-
-
 def _bytes(pair: Pair) -> ArrayCast | None:
     if not pa.types.is_fixed_size_binary(pair.target):
         return partial(_cast, pair.target)
@@ -215,19 +306,12 @@ def _sized(target: pa.DataType, array: pa.Array) -> CastResult:
 
 
 def _from_uuid(pair: Pair) -> ArrayCast | None:
-    return (
-        None
-        if pa.types.is_fixed_size_binary(pair.target) and pair.target.byte_width != UUID_BYTES
-        else _stored(pair.target)
-    )
+    fits = not pa.types.is_fixed_size_binary(pair.target) or pair.target.byte_width == UUID_BYTES
+    return partial(_cast_storage, pair.target) if fits else None
 
 
 def _cast_storage(target: pa.DataType, array: pa.Array) -> CastResult:
     return array.storage.cast(target), None
-
-
-def _stored(target: pa.DataType) -> ArrayCast:
-    return partial(_cast_storage, target)
 
 
 def _to_uuid(pair: Pair) -> ArrayCast | None:
@@ -238,12 +322,12 @@ _CASTS: Final[dict[tuple[Kind, Kind], Callable[[Pair], ArrayCast | None]]] = {
     (Kind.INT, Kind.INT): _ints,
     (Kind.INT, Kind.FLOAT): _int_float,
     (Kind.INT, Kind.DECIMAL): _int_decimal,
-    (Kind.INT, Kind.TEXT): _int_text,
+    (Kind.INT, Kind.TEXT): lambda pair: partial(_cast, pair.target) if pair.rules.number_texts else None,
     (Kind.FLOAT, Kind.FLOAT): _floats,
     (Kind.DECIMAL, Kind.DECIMAL): _decimals,
     (Kind.DECIMAL, Kind.INT): _decimal_int,
     (Kind.DECIMAL, Kind.FLOAT): _decimal_float,
-    (Kind.TEXT, Kind.TEXT): _texts,
+    (Kind.TEXT, Kind.TEXT): lambda pair: partial(_cast, pair.target),
     (Kind.TEXT, Kind.INT): _text_int,
     (Kind.TEXT, Kind.FLOAT): _text_float,
     (Kind.TEXT, Kind.DECIMAL): _text_decimal,

@@ -14,10 +14,9 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.error_codes import FIELDS_UNFIT
-from frazil.records.casting.column import ColumnPlan, plan_column
+from frazil.records.casting.column import ColumnPlan
 from frazil.records.casting.nested import unmatched_fields
-from frazil.records.casting.renames import FieldRenamer
+from frazil.records.casting.renames import renamed_schema, renamed_values
 from frazil.records.casting.scalar import FitRules
 from frazil.records.casting.source import physical_values, present_mask
 from frazil.records.casting.text import json_form, unique_members
@@ -26,6 +25,7 @@ from frazil.records.model.column import ColumnSpec
 from frazil.records.model.dead_letter import Reason, Rejection
 from frazil.records.model.json_text import compact
 from frazil.records.model.positions import mask_without
+from frazil.records.model.spec import RecordSpec
 from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownFieldPairs
 
 _PLANS: Final = 64
@@ -71,11 +71,10 @@ class Fitter:
         known_names: Names of columns that are filled from elsewhere (keys, say). Fields by such a name are not unknown.
         case_insensitive: Whether names that differ by case only are the same field; an exact match goes first.
         text_casts: Whether text becomes numbers, bools and bytes (base64), and these become text.
-        local_time: A timestamp with zone in a column without: its wall time, or a dead letter.
         blocks: Whether whole arrays are converted where that is exact. Without, the outcome is the same, later.
 
     Raises:
-        Terminal: columns and schema don't name the same columns, or a default does not fit.
+        Terminal: a default does not fit.
     """
 
     def __init__(  # noqa: PLR0913 - all but two are options
@@ -88,7 +87,6 @@ class Fitter:
         known_names: Collection[str] = (),
         case_insensitive: bool = False,
         text_casts: bool = False,
-        local_time: Literal["wall", "reject"] = "wall",
         blocks: bool = True,
     ) -> None:
         self._schema: Final = columns_schema
@@ -98,35 +96,46 @@ class Fitter:
         self._rules: Final = FitRules(
             text_casts=text_casts,
             number_texts=text_casts,
-            local_time=local_time,
             case_insensitive=case_insensitive,
             strict=unknown_fields == "fail",
         )
         self._blocks: Final = blocks
-        self._specs: Final = _in_order(columns, columns_schema, self._rescued)
+        specs = {spec.name: spec for spec in columns}
+        self._specs: Final = [specs[name] for name in columns_schema.names if name != self._rescued]
         self._targets: Final = [(spec.steps, columns_schema.field(spec.name).type) for spec in self._specs]
-        self._renamer: Final = FieldRenamer(self._targets, any_case=case_insensitive)
         self._plans: Final[dict[pa.Schema, _Plan]] = {}
         # Raises now if a default does not fit. Columns without a source field are planned once for all shapes.
-        self._absent: Final = {column.name: column for column in self._plan(pa.schema([])).columns}
+        self._absent: Final = {column.spec.name: column for column in self._plan(pa.schema([])).columns}
+
+    @classmethod
+    def for_spec(cls, spec: RecordSpec, *, text_casts: bool) -> Fitter:
+        """Return the fitter of all columns that a spec declares."""
+        return cls(
+            spec.column_specs,
+            spec.columns,
+            unknown_fields=spec.unknown_fields,
+            rescued_column=spec.rescued_column,
+            known_names=spec.known_names,
+            case_insensitive=spec.field_names == "case_insensitive",
+            text_casts=text_casts,
+        )
 
     def check(self, schema: pa.Schema) -> list[str]:
         """Return a message for each column that no value of `schema` could ever fill."""
-        return [problem for column in self._plan(self._renamer.fields(schema)).columns for problem in column.problems]
+        renamed = renamed_schema(schema, self._targets, any_case=self._rules.case_insensitive)
+        return [problem for column in self._plan(renamed).columns for problem in column.problems]
 
     def fit(self, value: pa.RecordBatch, records: pa.Int64Array | None = None) -> Fitted:
         """Fit rows to the columns. No value makes this fail.
 
-        Args:
-            value: The fields.
-            records: The record of each row, where records of several rows land whole or not at all; None: each has one.
+        `records` names the record of each row, where records of several rows land whole or not at all.
         """
-        value = self._renamer.values(value)
+        value = renamed_values(value, self._targets, any_case=self._rules.case_insensitive)
         plan = self._plan(value.schema)
         dead: Dead = {}
         if self._unknown_policy == "fail":
             refuse_unknown_fields(value, plan.unmatched, dead)
-        columns = {column.name: column.fit(value, dead, records) for column in plan.columns}
+        columns = {column.spec.name: column.fit(value, dead, records) for column in plan.columns}
         if self._rescued is not None:
             columns[self._rescued] = rescue_unknown_fields(
                 value, plan.unmatched, dead, self._schema.field(self._rescued).type
@@ -177,7 +186,7 @@ class Fitter:
     def _column(self, spec: ColumnSpec, schema: pa.Schema, names: AbstractSet[str]) -> ColumnPlan:
         if len(schema) and spec.steps and self._key(spec.steps[0]) not in names:
             return self._absent[spec.name]
-        return plan_column(spec, self._schema.field(spec.name), schema, self._rules, blocks=self._blocks)
+        return ColumnPlan(spec, self._schema.field(spec.name), schema, self._rules, blocks=self._blocks)
 
     def _key(self, name: str) -> str:
         return name.casefold() if self._rules.case_insensitive else name
@@ -190,29 +199,6 @@ class Fitter:
         fields = find_unmatched_fields(pa.struct(list(schema)), self._targets, any_case=self._rules.case_insensitive)
         if fields is not None:
             yield from fields.inner
-
-
-def _in_order(columns: tuple[ColumnSpec, ...], schema: pa.Schema, rescued: str | None) -> list[ColumnSpec]:
-    specs = {spec.name: spec for spec in columns if spec.name != rescued}
-    names = [name for name in schema.names if name != rescued]
-    if set(specs) != set(names) or len(set(names)) < len(names):
-        raise FIELDS_UNFIT.terminal(
-            f"declared columns are not those of the rows: expected {', '.join(names)}, found {', '.join(specs)}",
-            next_step="declare each column of the table once",
-        )
-    if rescued is not None:
-        _check_rescued(rescued, schema)
-    return [specs[name] for name in names]
-
-
-def _check_rescued(name: str, schema: pa.Schema) -> None:
-    column = schema.field(name) if name in schema.names else None
-    fits = column is not None and column.nullable and column.type in {pa.string(), pa.large_string()}
-    if not fits:
-        raise FIELDS_UNFIT.terminal(
-            f"unknown fields are to be kept in {name}: expected an optional column of text, found {column}",
-            next_step=f"add the column {name} as an optional string, or ignore unknown fields",
-        )
 
 
 def _unknown_pairs(value: pa.RecordBatch, index: int) -> UnknownFieldPairs:

@@ -14,8 +14,7 @@ import pyarrow as pa
 from frazil.records.casting.scalar import Exact, FitRules, refuse, scalar_exact
 from frazil.records.casting.source import NESTED, Kind, is_present, kind_of, plain_type
 from frazil.records.casting.text import json_form, unique_members
-from frazil.records.json.convert_map import distinct_entries
-from frazil.records.json.convert_nested import missing_value, storage_type
+from frazil.records.json.convert_nested import convert_at, distinct_entries, missing_value, storage_type
 from frazil.records.model.column import type_name
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_text import compact, describe
@@ -131,13 +130,6 @@ def _null_checked(convert: Exact, required: str | None, value: Any) -> object:
     return None
 
 
-def _convert_at(step: str, convert: Exact, value: Any) -> object:
-    try:
-        return convert(value)
-    except Rejection as e:
-        raise e.with_parent(step) from e
-
-
 def unmatched_fields(names: list[str]) -> Rejection:
     """Return the rejection of fields that no column takes."""
     message = f"expected a column for each field, found fields named {describe(', '.join(names))}"
@@ -147,17 +139,17 @@ def unmatched_fields(names: list[str]) -> Rejection:
 def _struct(members: list[_Member], unmatched: list[tuple[int, pa.Field]], value: tuple[Any, ...]) -> object:
     if names := [field.name for index, field in unmatched if is_present(field, value[index])]:
         raise unmatched_fields(names)
-    return {name: _convert_at(name, fit, None if index is None else value[index]) for name, index, fit in members}
+    return {name: convert_at(name, fit, None if index is None else value[index]) for name, index, fit in members}
 
 
 def _list(item: Exact, value: list[Any]) -> object:
-    return [_convert_at(f"[{index}]", item, element) for index, element in enumerate(value)]
+    return [convert_at(f"[{index}]", item, element) for index, element in enumerate(value)]
 
 
 def _map(name: Any, key: Exact, item: Exact, value: list[tuple[Any, Any]]) -> object:
     steps = [f"[{compact(name(raw_key))}]" for raw_key, _ in value]
     return [
-        (_convert_at(step, key, raw_key), _convert_at(step, item, raw_item))
+        (convert_at(step, key, raw_key), convert_at(step, item, raw_item))
         for step, (raw_key, raw_item) in zip(steps, value, strict=True)
     ]
 
@@ -175,7 +167,7 @@ def keeps_keys_apart(source: pa.MapType, target: pa.MapType) -> bool:
 
 def _struct_map(items: list[tuple[str, Exact]], value: tuple[Any, ...]) -> object:
     return [
-        (name, _convert_at(f"[{compact(name)}]", fit, field_value))
+        (name, convert_at(f"[{compact(name)}]", fit, field_value))
         for (name, fit), field_value in zip(items, value, strict=True)
     ]
 
@@ -183,7 +175,7 @@ def _struct_map(items: list[tuple[str, Exact]], value: tuple[Any, ...]) -> objec
 def _map_struct(fields: list[tuple[str, Exact]], rules: FitRules, value: list[tuple[str, Any]]) -> object:
     entries = unique_members(value)
     names = {name: _matching_key(name, entries, rules) for name, _ in fields}
-    fields_by_name = {name: _convert_at(name, fit, entries.get(names[name])) for name, fit in fields}
+    fields_by_name = {name: convert_at(name, fit, entries.get(names[name])) for name, fit in fields}
     if rules.strict and (unmatched := [name for name in entries if name not in names.values()]):
         raise unmatched_fields(unmatched)
     return fields_by_name

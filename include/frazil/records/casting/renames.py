@@ -12,8 +12,9 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.records.casting.nested import index_of_name
-from frazil.records.casting.source import Kind, as_lists, kind_of, list_window, plain, plain_type
+from frazil.records.casting.source import Kind, as_lists, child_fields, kind_of, plain, plain_type
 from frazil.records.casting.unknown_struct_fields import ColumnTarget
+from frazil.records.json.intermediate_types import list_window
 
 FORMER: Final = b"frazil.former"
 """Metadata of a field: the names that it had before, as a JSON list, the last one first."""
@@ -33,30 +34,13 @@ def former_names(field: pa.Field) -> tuple[str, ...]:
 
 def has_former(fields: Iterable[pa.Field]) -> bool:
     """Return whether any of these fields, or a field nested in them, has a former name."""
-    return any(FORMER in (field.metadata or {}) or has_former(_child_fields(field.type)) for field in fields)
-
-
-def _child_fields(data_type: pa.DataType) -> list[pa.Field]:
-    plain_data_type = plain_type(data_type)
-    match kind_of(plain_data_type):
-        case Kind.STRUCT:
-            return list(plain_data_type)
-        case Kind.LIST:
-            return [plain_data_type.value_field]
-        case Kind.MAP:
-            return [plain_data_type.item_field]
-    return []
+    return any(FORMER in (field.metadata or {}) or has_former(child_fields(plain_type(field.type))) for field in fields)
 
 
 def renamed_fields(fields: Sequence[pa.Field], targets: Sequence[ColumnTarget], *, any_case: bool) -> list[pa.Field]:
     """Return fields under the names that columns read: a former name, if no column reads the present one.
 
     A former name that is the present name of another field belongs to the other field.
-
-    Args:
-        fields: Fields of one struct or schema.
-        targets: Columns that read them.
-        any_case: Whether names that differ in case only are the same.
     """
     targets_by_name: dict[str, list[ColumnTarget]] = {}
     for steps, target_type in targets:
@@ -117,32 +101,21 @@ def _renamed_type(data_type: pa.DataType, targets: Sequence[ColumnTarget], *, an
     return data_type
 
 
-class FieldRenamer:
-    """Renames the fields of values to the names that columns read.
+def renamed_schema(schema: pa.Schema, targets: Sequence[ColumnTarget], *, any_case: bool) -> pa.Schema:
+    """Return the schema of values with fields renamed to the names that columns read."""
+    if not has_former(schema):
+        return schema
+    return pa.schema(renamed_fields(list(schema), targets, any_case=any_case), schema.metadata)
 
-    Args:
-        targets: Columns that read the fields.
-        any_case: Whether names that differ in case only are the same.
-    """
 
-    def __init__(self, targets: Sequence[ColumnTarget], *, any_case: bool) -> None:
-        self._targets: Final = targets
-        self._any_case: Final = any_case
-
-    def fields(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema of values with renamed fields."""
-        if not has_former(schema):
-            return schema
-        return pa.schema(renamed_fields(list(schema), self._targets, any_case=self._any_case), schema.metadata)
-
-    def values(self, value: pa.RecordBatch) -> pa.RecordBatch:
-        """Return values with renamed fields."""
-        schema = self.fields(value.schema)
-        if schema is value.schema:
-            return value
-        columns = [rename_struct_fields(array, field.type) for array, field in zip(value.columns, schema, strict=True)]
-        fields = [field.with_type(column.type) for field, column in zip(schema, columns, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, schema.metadata))
+def renamed_values(value: pa.RecordBatch, targets: Sequence[ColumnTarget], *, any_case: bool) -> pa.RecordBatch:
+    """Return values with fields renamed to the names that columns read."""
+    schema = renamed_schema(value.schema, targets, any_case=any_case)
+    if schema is value.schema:
+        return value
+    columns = [rename_struct_fields(array, field.type) for array, field in zip(value.columns, schema, strict=True)]
+    fields = [field.with_type(column.type) for field, column in zip(schema, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, schema.metadata))
 
 
 def rename_struct_fields(array: pa.Array, data_type: pa.DataType) -> pa.Array:

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from frazil.records.json.intermediate_types import list_window
+
 NANOS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 """Nanoseconds of Arrow's time units."""
 
@@ -108,6 +110,18 @@ def plain(array: pa.Array) -> pa.Array:
     return array
 
 
+def child_fields(data_type: pa.DataType) -> list[pa.Field]:
+    """Return the child fields of a plain type under Iceberg's names. Of a map that is its value alone."""
+    match kind_of(data_type):
+        case Kind.STRUCT:
+            return list(data_type)
+        case Kind.LIST:
+            return [data_type.value_field.with_name("element")]
+        case Kind.MAP:
+            return [data_type.item_field.with_name("value")]
+    return []
+
+
 def unit_nanos(data_type: pa.DataType) -> int:
     """Return how many nanoseconds one unit of a date, time or timestamp is."""
     if types.is_date(data_type):
@@ -126,16 +140,6 @@ def as_lists(array: pa.Array) -> pa.Array:
     if types.is_fixed_size_list(array.type):
         return array.cast(pa.list_(array.type.value_field))
     return array
-
-
-def list_window(array: pa.Array) -> tuple[pa.Array, int, int]:
-    """Return offsets that begin at 0, and where in the items of a (sliced) list or map array they begin and end."""
-    wide = types.is_large_list(array.type)
-    if not len(array):
-        return pa.array([0], pa.int64() if wide else pa.int32()), 0, 0
-    offsets = array.offsets
-    first, last = offsets[0].as_py(), offsets[-1].as_py()
-    return pc.subtract(offsets, pa.scalar(first, offsets.type)), first, last
 
 
 def physical_values(array: pa.Array) -> list[Any]:

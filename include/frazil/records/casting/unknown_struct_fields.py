@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.casting.nested import index_of_name
-from frazil.records.casting.source import Kind, as_lists, kind_of, list_window, plain, plain_type, present_mask
+from frazil.records.casting.source import Kind, as_lists, kind_of, plain, plain_type, present_mask
+from frazil.records.json.intermediate_types import list_window
 from frazil.records.model.unknown_fields import UnknownFieldPairs
 
 ColumnTarget = tuple[tuple[str, ...], pa.DataType]

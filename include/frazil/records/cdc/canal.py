@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
 from frazil.error_codes import FIELDS_UNFIT
-from frazil.records.cdc.images import image_columns, map_ops
-from frazil.records.cdc.order import read_instants
-from frazil.records.cdc.parsed_value import images_for_op
+from frazil.records.cdc.images import has_op, image_columns, images_for_op, map_ops, read_instants
 from frazil.records.model.changes import Images, ParsedImages, ParsedValue
+from frazil.records.model.column import type_name
 from frazil.records.model.positions import mask_without
 from frazil.records.transforms.cdc.change import Verdict, failures, text_field
-from frazil.records.transforms.fields import find
+from frazil.records.transforms.fields import find, typed_field
 
 _NAME: Final = "canal"
 _OPS: Final = {"INSERT": UPSERT, "UPDATE": UPSERT, "DELETE": DELETE, "TRUNCATE": TRUNCATE}
@@ -29,10 +28,7 @@ class Canal:
     All values come as text. DDL changes no row, except TRUNCATE.
     """
 
-    @property
-    def text_casts(self) -> bool:
-        """All values are texts."""
-        return True
+    text_casts: ClassVar = True
 
     def find_images(self, value: ParsedValue) -> ParsedImages:
         """Find the rows of a message."""
@@ -42,10 +38,11 @@ class Canal:
         """Take messages apart."""
         source_ops = text_field(_NAME, value, "type")
         op, is_known = map_ops(source_ops, _OPS)
-        ddl = find(value, "isDdl", nested=False)
-        is_ddl = pc.fill_null(_flag(ddl, value.num_rows), fill_value=False)
+        kind, step = ("boolean", "boolean"), "declare it as boolean"
+        ddl = typed_field(f"changes.format {_NAME}", value, "isDdl", kind, step, nested=False)
+        is_ddl = pc.fill_null(pa.nulls(len(op), pa.bool_()) if ddl is None else ddl, fill_value=False)
         data, old = _row_lists(value, "data"), _row_lists(value, "old")
-        tells_rows = pc.fill_null(pc.is_in(op, value_set=pa.array([UPSERT, DELETE])), fill_value=False)
+        tells_rows = has_op(op, UPSERT, DELETE)
         lengths = pc.fill_null(pc.list_value_length(data), 0)
         has_other_length = pc.fill_null(pc.not_equal(pc.list_value_length(old), lengths), fill_value=False)
         verdicts: list[Verdict] = [
@@ -61,7 +58,7 @@ class Canal:
         has_rows = pc.and_(tells_rows, mask_without(len(op), failed))
         statements = pc.indices_nonzero(has_rows).cast(pa.int64())
         messages, rows, old_rows = _split_statements(statements, data.take(statements), old.take(statements))
-        truncates = pc.indices_nonzero(pc.fill_null(pc.equal(op, TRUNCATE), fill_value=False)).cast(pa.int64())
+        truncates = pc.indices_nonzero(has_op(op, TRUNCATE)).cast(pa.int64())
         if len(truncates):
             messages, rows, old_rows = _with_truncates(messages, rows, old_rows, truncates)
         ops = op.take(messages)
@@ -72,16 +69,6 @@ class Canal:
         return Images(messages, ops, image_columns(rows), image_columns(old_rows), had, facts, failed)
 
 
-def _flag(values: pa.Array | None, size: int) -> pa.BooleanArray:
-    if values is None or pa.types.is_null(values.type):
-        return pa.nulls(size, pa.bool_())
-    if not pa.types.is_boolean(values.type):
-        raise FIELDS_UNFIT.terminal(
-            f"changes.format {_NAME}: expected isDdl as boolean, found {values.type}", next_step="declare it as boolean"
-        )
-    return values
-
-
 def _row_lists(value: pa.RecordBatch, name: str) -> pa.ListArray:
     """The rows of each message, null where it has none."""
     values = find(value, name, nested=False)
@@ -89,7 +76,7 @@ def _row_lists(value: pa.RecordBatch, name: str) -> pa.ListArray:
         return pa.nulls(value.num_rows, pa.list_(pa.struct([])))
     if not (pa.types.is_list(values.type) and pa.types.is_struct(values.type.value_type)):
         raise FIELDS_UNFIT.terminal(
-            f"changes.format {_NAME}: expected {name} as a list of structs, found {values.type}",
+            f"changes.format {_NAME}: expected {name} as a list of structs, found {type_name(values.type)}",
             next_step=f"declare {name} as list<struct<…>> under value.fields",
         )
     return values

@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.error_codes import FIELDS_UNFIT
-from frazil.records.cdc.images import SingleChanges, has_image, image_columns, image_struct, map_ops, single_images
-from frazil.records.cdc.parsed_value import images_for_op
+from frazil.records.cdc.images import (
+    SingleChangeFormat,
+    has_image,
+    image_columns,
+    image_struct,
+    images_for_op,
+    map_ops,
+    op_facts,
+)
 from frazil.records.model.changes import Images, ParsedImages, ParsedValue
 from frazil.records.transforms.cdc.change import choose_image, failures
-from frazil.records.transforms.fields import find
+from frazil.records.transforms.fields import typed_field
 
-_OP_COLUMN: Final = "op_column"
 _ENVELOPE: Final = "envelope"
 
 
 @dataclass(frozen=True, slots=True)
-class OpColumn:
+class OpColumn(SingleChangeFormat):
     """A field says what happened.
 
     Attributes:
@@ -33,6 +38,9 @@ class OpColumn:
         key_in_record: Whether all key columns are of the record's key.
     """
 
+    name: ClassVar = "op_column"
+    before_has_deleted: ClassVar = True
+
     op: str
     words: Mapping[str, str]
     row: str | None = None
@@ -40,9 +48,9 @@ class OpColumn:
     key_in_record: bool = False
 
     @property
-    def text_casts(self) -> bool:
-        """Values have types of their own."""
-        return False
+    def ops(self) -> Mapping[str, str | None]:  # type: ignore[override]
+        """What the words mean."""
+        return self.words
 
     @property
     def _change_fields(self) -> frozenset[str]:
@@ -59,34 +67,29 @@ class OpColumn:
 
     def images(self, value: pa.RecordBatch) -> Images:
         """Take records apart."""
-        source_ops = _op_texts(self.op, find(value, self.op), value.num_rows)
-        op, is_known = map_ops(source_ops, self.words)
-        after = _whole_value(value) if self.row is None else image_struct(_OP_COLUMN, value, self.row, nested=True)
-        before = None if self.before is None else image_struct(_OP_COLUMN, value, self.before, nested=True)
-        changes = SingleChanges(_OP_COLUMN, op, source_ops, after, before, op_facts(source_ops), self.key_in_record)
-        message = f"{_OP_COLUMN}: expected one of {', '.join(self.words)}, found {{}}"
-        return replace(
-            single_images(changes, [(pc.invert(is_known), message, self.op)], before_has_deleted=True),
-            hidden=self._change_fields,
+        kind, step = (
+            ("string, long or boolean", "string", "integer", "boolean"),
+            "declare it so under value.fields, or name another field",
         )
+        # Numbers and flags become texts as JSON writes them.
+        ops = typed_field("changes.op", value, self.op, kind, step)
+        source_ops = pa.nulls(len(value), pa.string()) if ops is None else ops.cast(pa.string())
+        is_unknown = pc.invert(map_ops(source_ops, self.ops)[1])
+        after = _whole_value(value) if self.row is None else image_struct(self.name, value, self.row, nested=True)
+        before = None if self.before is None else image_struct(self.name, value, self.before, nested=True)
+        message = f"{self.name}: expected one of {', '.join(self.words)}, found {{}}"
+        images = self.single_images(source_ops, after, before, op_facts(source_ops), [(is_unknown, message, self.op)])
+        return replace(images, hidden=self._change_fields)
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """The row is in a field whose name says what happened: `{"insert": {…}}`.
+    """The row is in a field whose name says what happened: `{"insert": {…}}`."""
 
-    Attributes:
-        words: What the names mean, as an `Op`.
-        key_in_record: Whether all key columns are of the record's key.
-    """
+    text_casts: ClassVar = False
 
     words: Mapping[str, str]
     key_in_record: bool = False
-
-    @property
-    def text_casts(self) -> bool:
-        """Values have types of their own."""
-        return False
 
     def find_images(self, value: ParsedValue) -> ParsedImages:
         """Find the row of a record."""
@@ -124,24 +127,5 @@ class Envelope:
         return Images(pa.arange(0, size), op, row, {}, no_row, op_facts(source_ops), failed)
 
 
-def op_facts(source_ops: pa.StringArray) -> dict[str, pa.Array]:
-    """Return the facts about changes whose op is all that is known."""
-    no_text = pa.nulls(len(source_ops), pa.string())
-    return {"op": source_ops, "ts": no_text, "order": no_text}
-
-
 def _whole_value(value: pa.RecordBatch) -> pa.StructArray:
     return pa.StructArray.from_arrays(value.columns, fields=list(value.schema))
-
-
-def _op_texts(path: str, values: pa.Array | None, size: int) -> pa.StringArray:
-    """The op field as text: numbers and flags as JSON writes them."""
-    if values is None or pa.types.is_null(values.type):
-        return pa.nulls(size, pa.string())
-    data_type = values.type
-    if not (pa.types.is_string(data_type) or pa.types.is_integer(data_type) or pa.types.is_boolean(data_type)):
-        raise FIELDS_UNFIT.terminal(
-            f"changes.op: expected {path} as string, long or boolean, found {data_type}",
-            next_step="declare it so under value.fields, or name another field",
-        )
-    return values.cast(pa.string())

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
-from frazil.records.cdc.images import SingleChanges, has_image, image_columns, image_struct, map_ops, single_images
-from frazil.records.cdc.order import read_instants, sortable_positions
-from frazil.records.cdc.parsed_value import images_for_op
+from frazil.records.cdc.images import (
+    SingleChangeFormat,
+    has_image,
+    has_op,
+    image_columns,
+    map_ops,
+    read_instants,
+    sortable_positions,
+)
 from frazil.records.model.changes import Images, ParsedImages, ParsedValue
 from frazil.records.model.json_text import JsonValue
-from frazil.records.transforms.cdc.change import Verdict, text_field
+from frazil.records.transforms.cdc.change import Verdict
 from frazil.records.transforms.fields import find
 
 _NAME: Final = "debezium"
-_OPS: Final = {"c": UPSERT, "r": UPSERT, "u": UPSERT, "d": DELETE, "t": TRUNCATE, "m": None}
-"""Debezium, data change events: create, read (snapshot), update, delete, truncate, and message of the log."""
 
 _UNAVAILABLE: Final = "__debezium_unavailable_value"
 """What Debezium's Postgres connector sends for a large value that an update did not touch (TOAST)."""
@@ -65,7 +69,7 @@ Rows that SQL Server's and Oracle's snapshots read have the place of the snapsho
 
 
 @dataclass(frozen=True, slots=True)
-class Debezium:
+class Debezium(SingleChangeFormat):
     """Envelopes with op, before, after and source.
 
     Args:
@@ -73,39 +77,42 @@ class Debezium:
         used_fields: Fields of a row that columns take; None: any may be. A value that was not sent matters in those only.
     """
 
+    name: ClassVar = _NAME
+    ops: ClassVar = {"c": UPSERT, "r": UPSERT, "u": UPSERT, "d": DELETE, "t": TRUNCATE, "m": None}
+    """Debezium, data change events: create, read (snapshot), update, delete, truncate, and message of the log."""
+    paths: ClassVar = ("op", "after", "before")
+    before_has_deleted: ClassVar = True
+
     key_in_record: bool = False
     used_fields: frozenset[str] | None = None
 
-    @property
-    def text_casts(self) -> bool:
-        """Values have types of their own."""
-        return False
-
     def find_images(self, value: ParsedValue) -> ParsedImages:
         """Find the rows of an envelope."""
-        images = images_for_op(_OPS.get(str(value.get("op"))), value.get("after"), value.get("before"))
-        return replace(images, is_left_out=_is_left_out)
+        return replace(SingleChangeFormat.find_images(self, value), is_left_out=_is_left_out)
 
-    def images(self, value: pa.RecordBatch) -> Images:
-        """Take envelopes apart."""
-        source_ops = text_field(_NAME, value, "op")
-        op, is_known = map_ops(source_ops, _OPS)
-        after, before = image_struct(_NAME, value, "after"), image_struct(_NAME, value, "before")
+    def facts(self, source_ops: pa.StringArray, value: pa.RecordBatch) -> dict[str, pa.Array]:
+        """Return op, time and place in the log."""
+        return {"op": source_ops, "ts": read_instants(_NAME, value, "ts_ms", "ms"), "order": _order(value)}
+
+    def single_images(
+        self,
+        source_ops: pa.StringArray,
+        after: pa.StructArray | None,
+        before: pa.StructArray | None,
+        facts: Mapping[str, pa.Array],
+        verdicts: Iterable[Verdict],
+    ) -> Images:
+        """Take the images of envelopes; values that were not sent come from the image before."""
+        op, _ = map_ops(source_ops, self.ops)
         filled, not_sent = _fill_unavailable(after, before)
-        facts = {"op": source_ops, "ts": read_instants(_NAME, value, "ts_ms", "ms"), "order": _order(value)}
-        changes = SingleChanges(_NAME, op, source_ops, filled, before, facts, self.key_in_record)
-        verdicts: list[Verdict] = [
-            (pc.invert(is_known), f"{_NAME}: expected op as one of c, r, u, d, t, m, found {{}}", "op")
+        further = [
+            (pc.and_(mask, has_op(op, UPSERT)), _NOT_SENT, f"after.{name}")
+            for name, mask in not_sent.items()
+            if self.used_fields is None or name in self.used_fields
         ]
         if not self.key_in_record:
-            verdicts.append((pc.and_not(changes.deletes, has_image(before, len(op))), _NO_KEY, "before"))
-        not_sent_used = {
-            name: mask for name, mask in not_sent.items() if self.used_fields is None or name in self.used_fields
-        }
-        verdicts += [
-            (pc.and_(mask, changes.upserts), _NOT_SENT, f"after.{name}") for name, mask in not_sent_used.items()
-        ]
-        return single_images(changes, verdicts, before_has_deleted=True)
+            further.insert(0, (pc.and_not(has_op(op, DELETE), has_image(before, len(op))), _NO_KEY, "before"))
+        return SingleChangeFormat.single_images(self, source_ops, filled, before, facts, [*verdicts, *further])
 
 
 def _is_left_out(item: JsonValue) -> bool:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from frazil.records.casting.fitter import Fitted
 from frazil.records.casting.source import Kind, kind_of
 from frazil.records.cdc.rows import ChangeFitter
 from frazil.records.evolution.inspect import EVOLVABLE, Inspection, ObjectInspector
+from frazil.records.evolution.json_values import replace_values, suspects, without_hopeless
 from frazil.records.evolution.schema_requests import SchemaRequests
 from frazil.records.json.exact import parse_object
 from frazil.records.json.values import Dead, JsonValues
@@ -27,7 +26,7 @@ from frazil.records.model.changes import ChangeFormat, Object, ParsedImages, Par
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.json_number import Number
 from frazil.records.model.json_text import JsonValue, document
-from frazil.records.model.rows import Block, in_order
+from frazil.records.model.rows import Block
 from frazil.records.model.spec import RecordSpec
 
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -39,16 +38,7 @@ _INSPECTED_CODES: Final = EVOLVABLE | {DeadCode.LONE_SURROGATE}
 
 
 class EvolvingChanges:
-    """Turns JSON changes into rows to merge, and collects the schema changes that they need.
-
-    Args:
-        spec: How records become rows; its merge has the shape of the values.
-        requests: Collects the schema changes.
-        blocks: Whether values may be parsed as blocks where that is exact.
-
-    Raises:
-        Terminal: A default does not fit its column.
-    """
+    """Turns JSON changes into rows to merge, and collects the schema changes that they need."""
 
     def __init__(self, spec: RecordSpec, requests: SchemaRequests, *, blocks: bool = True) -> None:
         merge = spec.merge
@@ -58,7 +48,7 @@ class EvolvingChanges:
         # A random name, which no value holds by chance: no sender can fake the text of rescued fields.
         self._rest_name: Final = f"_{secrets.token_hex(16)}"
         self._shape: Final = _renamed_schema(merge.shape, spec.rescued_column, self._rest_name)
-        self._fitter: Final = ChangeFitter(_spec_without_evolution(spec, self._rest_name), requests)
+        self._fitter: Final = ChangeFitter(spec.without_evolution(self._rest_name), requests)
         self._json: Final = JsonValues(
             RecordSpec(
                 self._shape,
@@ -147,7 +137,7 @@ class EvolvingChanges:
                 self._strip_other_rows(images)
                 texts[position] = document(parsed).encode()
         self._requests.add_all(requests)
-        return (block, dead) if requests or not texts else self._with_replaced(block, dead, texts)
+        return (block, dead) if requests or not texts else replace_values(self._json, block, dead, texts, {})
 
     def _parsed(self, raw: bytes) -> Object:
         return parse_object(raw, repeated_keys=self._allows_repeated_keys, in_order=self._fold)
@@ -155,14 +145,8 @@ class EvolvingChanges:
     def _suspects(self, block: Block, dead: Dead, size: int) -> list[int]:
         """Return the positions of the values to inspect, ascending."""
         if self._format.text_casts:
-            suspects = set(range(size))
-        else:
-            plain = pc.is_in(pa.arange(0, size), value_set=block.fully_read)
-            suspects = set(pc.indices_nonzero(pc.invert(plain)).to_pylist())
-        return sorted(
-            suspects.union(dead)
-            - {position for position, reason in dead.items() if reason.code not in _INSPECTED_CODES}
-        )
+            return without_hopeless(range(size), dead, _INSPECTED_CODES)
+        return suspects(block, dead, size, _INSPECTED_CODES)
 
     def _inspect_image(
         self, inspector: ObjectInspector, image: Object, images: ParsedImages, *, fits: bool
@@ -240,15 +224,6 @@ class EvolvingChanges:
             for name in [name for name in row if self._key(name) not in names]:
                 del row[name]
 
-    def _with_replaced(self, block: Block, dead: Dead, texts: Mapping[int, bytes]) -> tuple[Block, Dead]:
-        text_positions = pa.array(texts, pa.int64())
-        is_unchanged = pc.invert(pc.is_in(block.positions, value_set=text_positions))
-        decoded, failed = self._json.rows(pa.array(list(texts.values()), pa.binary()))
-        unchanged = Block(block.rows.filter(is_unchanged), block.positions.filter(is_unchanged))
-        merged = in_order([unchanged, Block(decoded.rows, text_positions.take(decoded.positions))], block.rows.schema)
-        reasons = {position: reason for position, reason in dead.items() if position not in texts}
-        return merged, reasons | {text_positions[position].as_py(): reason for position, reason in failed.items()}
-
 
 def _with_texts(item: JsonValue, data_type: pa.DataType, key: Callable[[str], str]) -> JsonValue:
     kind = kind_of(data_type)
@@ -277,10 +252,3 @@ def _renamed_field(field: pa.Field, name: str, new_name: str) -> pa.Field:
     elif pa.types.is_list(field.type):
         field = field.with_type(pa.list_(_renamed_field(field.type.value_field, name, new_name)))
     return field.with_name(new_name) if field.name == name else field
-
-
-def _spec_without_evolution(spec: RecordSpec, rest_name: str) -> RecordSpec:
-    """Return the spec without evolution, with the column for rescued fields filled from the random name."""
-    has_rescued = spec.rescued_column in spec.columns.names
-    sources = {**spec.sources, spec.rescued_column: (rest_name,)} if has_rescued else spec.sources
-    return replace(spec, evolution=None, unknown_fields="ignore", sources=sources)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import reduce
+from typing import Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,9 +13,11 @@ import pyarrow.compute as pc
 from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
 from frazil.error_codes import FIELDS_UNFIT
 from frazil.errors import Terminal
-from frazil.records.casting.fitter import Fitted
-from frazil.records.cdc.partial_rows import PartialFitter
+from frazil.records.casting.fitter import Fitted, Fitter
+from frazil.records.cdc.images import has_op
+from frazil.records.evolution.fitter import EvolvingFitter
 from frazil.records.evolution.schema_requests import SchemaRequests
+from frazil.records.formats.keys import KeyColumns
 from frazil.records.model.changes import FACTS, ChangeFormat, Images
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.format import JSON
@@ -22,6 +25,51 @@ from frazil.records.model.spec import RecordSpec
 from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownFieldPairs
 from frazil.records.transforms.cdc.change import cdc_struct
 from frazil.records.transforms.fields import batch_of
+
+
+class PartialFitter:
+    """Fits values and keys to some columns.
+
+    Either half is None if no column takes anything of it.
+    """
+
+    def __init__(self, value_fitter: Fitter | EvolvingFitter | None, key_columns: KeyColumns | None) -> None:
+        self._value_fitter = value_fitter
+        self._key_columns = key_columns
+
+    @classmethod
+    def for_all_columns(cls, spec: RecordSpec, requests: SchemaRequests, *, text_casts: bool) -> Self:
+        """Return a fitter for all columns, which handles unknown fields and, if the schema evolves, requests changes."""
+        keys = KeyColumns(spec) if spec.of_key else None
+        if spec.evolution is not None:
+            return cls(EvolvingFitter(spec.of_value, requests, text_casts=text_casts), keys)
+        return cls(Fitter.for_spec(spec.of_value, text_casts=text_casts), keys)
+
+    @classmethod
+    def for_columns(cls, spec: RecordSpec, names: Collection[str], *, text_casts: bool) -> Self:
+        """Return a fitter for some columns, which ignores all other fields."""
+        specs = tuple(column for column in spec.column_specs if column.name in names and column.name not in spec.of_key)
+        schema = pa.schema([spec.columns.field(column.name) for column in specs])
+        any_case = spec.field_names == "case_insensitive"
+        fitter = Fitter(specs, schema, case_insensitive=any_case, text_casts=text_casts) if specs else None
+        is_keyed = any(name in spec.of_key for name in names)
+        return cls(fitter, KeyColumns(spec.only(names)) if is_keyed else None)
+
+    def check(self, shape: pa.Schema) -> list[str]:
+        """Return, for values of one shape, each column that none of them could ever fill, and why."""
+        return [] if self._value_fitter is None else self._value_fitter.check(shape)
+
+    def fit(self, value: pa.RecordBatch, key: pa.RecordBatch | None) -> Fitted:
+        """Fit values, each with its key."""
+        size = value.num_rows
+        if self._value_fitter is not None:
+            fitted = self._value_fitter.fit(value)
+        else:
+            fitted = Fitted(batch_of([], size), pa.arange(0, size), {}, NOTHING_UNKNOWN)
+        return fitted if self._key_columns is None else self._key_columns.join_keys(fitted, key, size)
+
+
+_OPS: Final = (UPSERT, DELETE, TRUNCATE)
 
 
 @dataclass(frozen=True)
@@ -40,13 +88,6 @@ class ChangeFitter:
     A deleted row has its key, the column of `order_by`, and columns that take facts about the change; all others are null,
     required or not. An update that changes the key is a delete of the old key and then an upsert. Of one value all deletes
     come first: a statement that moves several keys may give one row the key that another one had.
-
-    Args:
-        spec: How records become rows; its merge has a format of changes.
-        requests: Collects the schema changes that inserted and updated rows need.
-
-    Raises:
-        Terminal: A default does not fit its column.
     """
 
     def __init__(self, spec: RecordSpec, requests: SchemaRequests) -> None:
@@ -92,22 +133,23 @@ class ChangeFitter:
             no_rows = pa.RecordBatch.from_pylist([], self._schema)
             return Fitted(no_rows, pa.array([], pa.int64()), dict.fromkeys(range(len(value)), reason), NOTHING_UNKNOWN)
         is_good = pc.invert(pc.is_in(images.value_positions, value_set=pa.array(list(images.failed), pa.int64())))
-        upserts = self._upserts(images, _rows_with_op(is_good, images.op, UPSERT), key)
+        changes = {op: pc.indices_nonzero(pc.and_(is_good, has_op(images.op, op))).cast(pa.int64()) for op in _OPS}
+        upserts = self._change_rows(images, changes[UPSERT], self._upsert_fitter, key, UPSERT)
         changed_rows = [
             self._deletes_of_old_keys(images, upserts),
-            self._deletes(images, _rows_with_op(is_good, images.op, DELETE), key),
-            self._truncates(images, _rows_with_op(is_good, images.op, TRUNCATE)),
+            self._change_rows(images, changes[DELETE], self._delete_fitter, key, DELETE),
+            self._change_rows(images, changes[TRUNCATE], self._truncate_fitter, None, TRUNCATE),
             upserts,
         ]
         dead = dict(images.failed)
         for op_rows in changed_rows:
             dead = {**op_rows.dead, **dead}
-        rows = pa.Table.from_batches([op_rows.rows for op_rows in changed_rows]).combine_chunks()
+        table = pa.Table.from_batches([op_rows.rows for op_rows in changed_rows]).combine_chunks()
         values_of_rows = images.value_positions.take(pa.concat_arrays([op_rows.changes for op_rows in changed_rows]))
         order = pc.array_sort_indices(values_of_rows)  # stable: of one value, deletes stay first
         alive = pc.invert(pc.is_in(values_of_rows, value_set=pa.array(list(dead), pa.int64()))) if dead else None
         order = order if alive is None else order.filter(alive.take(order))
-        batches = rows.take(order).combine_chunks().to_batches()
+        batches = table.take(order).combine_chunks().to_batches()
         merged_rows = batches[0] if batches else changed_rows[0].rows.slice(0, 0)
         kept_values = values_of_rows.take(order)
         return Fitted(merged_rows, kept_values, dict(sorted(dead.items())), upserts.ignored.at_positions(kept_values))
@@ -126,17 +168,6 @@ class ChangeFitter:
             columns.append((pa.field(FACTS, facts.type), facts))
         return batch_of(columns, len(images.value_positions))
 
-    def _upserts(self, images: Images, changes: pa.Int64Array, key: pa.RecordBatch | None) -> _ChangeRows:
-        return self._change_rows(images, changes, self._fitted(self._upsert_fitter, images, changes, key), UPSERT)
-
-    def _deletes(self, images: Images, changes: pa.Int64Array, key: pa.RecordBatch | None) -> _ChangeRows:
-        return self._change_rows(images, changes, self._fitted(self._delete_fitter, images, changes, key), DELETE)
-
-    def _truncates(self, images: Images, changes: pa.Int64Array) -> _ChangeRows:
-        if self._truncate_fitter is None:
-            return _ChangeRows(self._filled({}, len(changes), TRUNCATE), changes, {})
-        return self._change_rows(images, changes, self._fitted(self._truncate_fitter, images, changes, None), TRUNCATE)
-
     def _deletes_of_old_keys(self, images: Images, upserts: _ChangeRows) -> _ChangeRows:
         """Return deletes of the old keys of updates that changed the key."""
         had_before = images.has_before.take(upserts.changes)
@@ -150,7 +181,7 @@ class ChangeFitter:
         )
         new_rows = after.take(fitted.input_rows)
         key_changed = [pc.not_equal(fitted.rows.column(name), new_rows.column(name)) for name in self._keys]
-        moved = pc.fill_null(_any_true(key_changed), fill_value=False)
+        moved = pc.fill_null(reduce(pc.or_kleene, key_changed), fill_value=False)
         old_keys, new_rows = fitted.rows.filter(moved), new_rows.filter(moved)
         columns = {name: new_rows.column(name) for name in (*self._carried, *self._key_columns)}
         columns |= {name: old_keys.column(name) for name in self._keys}
@@ -162,14 +193,20 @@ class ChangeFitter:
             self._filled(columns, len(old_keys), DELETE), updates.take(fitted.input_rows).filter(moved), dead
         )
 
-    def _fitted(
-        self, fitter: PartialFitter, images: Images, changes: pa.Int64Array, key: pa.RecordBatch | None
-    ) -> Fitted:
-        keys = None if key is None else key.take(images.value_positions.take(changes))
-        return fitter.fit(self._fields(images).take(changes), keys)
-
-    def _change_rows(self, images: Images, changes: pa.Int64Array, fitted: Fitted, op: str) -> _ChangeRows:
-        values_of_changes, rows = images.value_positions.take(changes), fitted.rows
+    def _change_rows(
+        self,
+        images: Images,
+        changes: pa.Int64Array,
+        fitter: PartialFitter | None,
+        key: pa.RecordBatch | None,
+        op: str,
+    ) -> _ChangeRows:
+        """Return the rows of changes with an op; without a fitter nothing but the op is in them."""
+        if fitter is None:
+            return _ChangeRows(self._filled({}, len(changes), op), changes, {})
+        values_of_changes = images.value_positions.take(changes)
+        fitted = fitter.fit(self._fields(images).take(changes), None if key is None else key.take(values_of_changes))
+        rows = fitted.rows
         columns = {name: rows.column(name) for name in rows.schema.names}
         dead = {values_of_changes[row].as_py(): reason for row, reason in reversed(fitted.dead.items())}
         return _ChangeRows(
@@ -185,19 +222,6 @@ class ChangeFitter:
         arrays = [columns[name] if name in columns else pa.nulls(size, self._schema.field(name).type) for name in names]
         arrays.append(pa.repeat(pa.scalar(op, self._schema.field(last).type), size))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-
-def _rows_with_op(is_good: pa.BooleanArray, op: pa.StringArray, wanted_op: str) -> pa.Int64Array:
-    return pc.indices_nonzero(pc.and_(is_good, pc.fill_null(pc.equal(op, wanted_op), fill_value=False))).cast(
-        pa.int64()
-    )
-
-
-def _any_true(masks: Collection[pa.BooleanArray]) -> pa.BooleanArray:
-    first, *more = masks
-    for mask in more:
-        first = pc.or_kleene(first, mask)
-    return first
 
 
 def _fill_from_row(

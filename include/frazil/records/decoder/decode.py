@@ -49,16 +49,7 @@ _INCOMPATIBLE_CODES: Final = pa.array([DeadCode.WRONG_TYPE, DeadCode.OUT_OF_RANG
 
 @dataclass
 class _Batch:
-    """What became of the records of a batch as a whole, by their positions.
-
-    Attributes:
-        records: The records.
-        dead: Reasons of records that are dead for all tables.
-        filtered: Records that were left out on purpose.
-        tombstones: Records without value that may delete rows.
-        unrouted: Records without a table that are filtered.
-        new_tables: Names of tables to create.
-    """
+    """What became of the records of a batch as a whole, by their positions."""
 
     records: pa.RecordBatch
     dead: Dead
@@ -253,14 +244,7 @@ class Decoder:
 def _count(
     state: _Batch, tables: Sequence[TableRows], positions: pa.Int64Array, dead: pa.RecordBatch
 ) -> tuple[pa.Int64Array, Counts]:
-    """Return the records that have rows and no letter, and the counts of all records, each once.
-
-    Args:
-        state: What became of the records of the batch.
-        tables: Their rows.
-        positions: The records of dead letters, ascending.
-        dead: These letters.
-    """
+    """Return the records that have rows and no letter, and the counts of all records, each once."""
     # A record of one table has no letter beside a row.
     landed = distinct_positions(tables[0].positions) if len(tables) == 1 else _landed(tables, positions)
     without_row = {position for table in tables for position in table.without_row()}
@@ -287,10 +271,6 @@ def _landed(tables: Iterable[TableRows], dead: pa.Int64Array) -> pa.Int64Array:
 
 def _refuse_incompatible(letters: pa.RecordBatch, specs: Mapping[str, RecordSpec]) -> None:
     """Refuse a batch with a value that does not fit its column, if the table's policy is to fail then.
-
-    Args:
-        letters: Dead letters, with the table in `destination`.
-        specs: Table -> how records become its rows.
 
     Raises:
         Terminal: there is such a value; the error says where it is, never what it is.
@@ -332,10 +312,7 @@ def _too_large(size: int) -> Reason:
 def _screen_values(spec: RecordSpec, values: pa.BinaryArray, unread: Dead) -> tuple[pa.Int64Array, Dead, Filtered]:
     """Return the positions of the values to decode, the dead records, and those that are filtered as tombstone or empty.
 
-    Args:
-        spec: How records become rows.
-        values: The values of the records.
-        unread: Records that could not be read whole; they have no value here, and are dead.
+    Records in `unread` could not be read whole; they have no value here, and are dead.
     """
     dead = dict(unread)
     filtered: Filtered = {}

@@ -34,13 +34,7 @@ class PartitionBound(Protocol):
 def refused_by_partition(
     bound: PartitionBound | None, rows: pa.RecordBatch, positions: pa.Int64Array
 ) -> dict[int, Reason]:
-    """Return the records that have a row with a partition value beyond the limit, or too long for a folder, by position.
-
-    Args:
-        bound: The table's; None if it has no partitions.
-        rows: Its rows, with the Kafka columns.
-        positions: The record of each row.
-    """
+    """Return the records that have a row with a partition value beyond the limit, or too long for a folder, by position."""
     if bound is None or not rows.num_rows:
         return {}
     long = positions.take(bound.too_long(rows))

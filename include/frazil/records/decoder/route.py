@@ -34,10 +34,7 @@ _MAX_CACHED: Final = 10_000
 class StaticRoute:
     """A record goes to every table whose expression matches the whole value of a field.
 
-    Attributes:
-        field: Names from the root of the value to the field; one name, if it is a header.
-        tables: Table -> regular expression.
-        part: Part of the record that has the field.
+    `field` is one name, if `part` is a header.
     """
 
     field: tuple[str, ...]
@@ -134,15 +131,7 @@ class Route:
 
 
 class Router:
-    """Routes rows to a pipeline's tables.
-
-    Attributes:
-        otherwise: What becomes of a record that no table is for.
-
-    Args:
-        route: How records find their tables.
-        tables: Names of the tables, in their order.
-    """
+    """Routes rows to a pipeline's tables."""
 
     def __init__(self, route: Route, tables: Sequence[str]) -> None:
         self._table_numbers: Final = {table: number for number, table in enumerate(tables)}
@@ -158,11 +147,7 @@ class Router:
         ]
 
     def rows_by_table(self, texts: pa.StringArray) -> tuple[list[pa.Int64Array], pa.Int64Array]:
-        """Return the rows of each table, and those that no table is for, all ascending.
-
-        Args:
-            texts: The text that routes each row; null where there is none.
-        """
+        """Return the rows of each table, and those that no table is for, all ascending."""
         encoded = texts.dictionary_encode()
         numbers = [decision.tables for decision in self._look_up(encoded.dictionary.to_pylist())]
         table_lists = pa.array(numbers, pa.list_(pa.int32())).take(encoded.indices)
@@ -249,9 +234,7 @@ class Router:
 class RouteDecision:
     """The tables of a routing value or topic.
 
-    Attributes:
-        tables: Numbers of the tables, ascending.
-        name: The table that it names, whether it exists or not; None if it names none.
+    `name` is the table that it names, whether it exists or not; None if it names none.
     """
 
     tables: tuple[int, ...]
@@ -354,10 +337,7 @@ def route_texts(value: pa.RecordBatch, path: Sequence[str], *, case_insensitive:
 
     A renamed field still routes, just as its column still takes its values.
 
-    Args:
-        value: The fields of the values.
-        path: Names from the root to the field.
-        case_insensitive: Whether names that differ by case only are the same field; an exact match goes first.
+    Where names ignore case, an exact match goes first.
     """
     values: pa.Array = (
         pa.StructArray.from_arrays(value.columns, fields=list(value.schema)) if value.num_columns else None

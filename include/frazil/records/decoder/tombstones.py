@@ -43,12 +43,7 @@ def _refusal(message: str) -> Reason:
 
 
 class TombstoneDecoder:
-    """Decodes the keys of tombstones (records without value), and applies the transforms of keys and topics to them.
-
-    Args:
-        spec: How records become rows.
-        keys: Decodes keys; None if keys are not decoded.
-    """
+    """Decodes the keys of tombstones (records without value), and applies the transforms of keys and topics to them."""
 
     def __init__(self, spec: RecordSpec, keys: KeyDecoder | None) -> None:
         self._keys: Final = keys
@@ -56,16 +51,7 @@ class TombstoneDecoder:
         self._makes_keys: Final = any(isinstance(_unwrapped(transform), ValueToKey) for transform in spec.transforms)
 
     def frames(self, records: pa.RecordBatch, positions: pa.Int64Array) -> tuple[list[Frame], Dead, list[int]]:
-        """Return the tombstones grouped by the schema of their keys, reasons of dead ones, and positions of filtered ones.
-
-        Args:
-            records: The consumed batch, of `KAFKA_SCHEMA`.
-            positions: Of the records without value, ascending.
-
-        Raises:
-            Retryable: a writer schema can't be had now.
-            Terminal: the registry refuses to answer.
-        """
+        """Return the tombstones grouped by the schema of their keys, reasons of dead ones, and positions of filtered ones."""
         if self._keys is None or self._makes_keys:
             why = _refusal(_MADE_KEY if self._makes_keys else _NO_FORMAT)
             return [], dict.fromkeys(positions.to_pylist(), why), []
@@ -87,14 +73,7 @@ class TombstoneDecoder:
 
 
 class DeletedRowFitter:
-    """Fits the keys of tombstones to the identifier columns of a table.
-
-    Args:
-        spec: How records become rows of the table.
-
-    Raises:
-        Terminal: a default does not fit its column.
-    """
+    """Fits the keys of tombstones to the identifier columns of a table."""
 
     def __init__(self, spec: RecordSpec) -> None:
         merge = spec.merge

@@ -27,7 +27,7 @@ from frazil.records.model.positions import distinct_positions, take_distinct, ta
 from frazil.records.model.spec import RecordSpec
 from frazil.records.model.unknown_fields import UnknownFieldPairs
 from frazil.records.transforms.chain import chain, drop_dead_records
-from frazil.records.transforms.missing_fields import possible_outputs, sample
+from frazil.records.transforms.missing_fields import certain_outputs
 
 Dead = dict[int, Reason]
 
@@ -64,11 +64,7 @@ class TypedRows:
 class ShapedDecoder:
     """Decodes the values of a batch, and their keys, to columns of their own schema, and transforms them.
 
-    Args:
-        specs: How records become rows, for each group of tables. Format, keys and transforms are the same for all.
-        values: Decodes values.
-        keys: Decodes keys; None if keys are not decoded.
-        reads_headers: Whether a column or the route reads headers.
+    Format, keys and transforms are the same for all groups of tables. `reads_headers`: a column or the route reads headers.
     """
 
     def __init__(
@@ -196,22 +192,13 @@ class ShapedDecoder:
             return [] if self._transforms else fitter.key_problems(key_shape)
         problems = [
             fitter.problems(frame.value.schema, None if frame.key is None else frame.key.schema)
-            for frame in possible_outputs(self._transforms, sample(shape, key_shape))
+            for frame in certain_outputs(self._transforms, shape, key_shape) or ()
         ]
         return problems[0] if problems and all(problems) else []
 
 
 class RowFitter:
-    """Fits decoded rows to the columns of a group of tables.
-
-    Args:
-        spec: How records become rows of the tables.
-        requests: Collects the schema changes that they need.
-        blocks: Whether JSON may be parsed as blocks where that is exact.
-
-    Raises:
-        Terminal: a default does not fit its column.
-    """
+    """Fits decoded rows to the columns of a group of tables."""
 
     def __init__(self, spec: RecordSpec, requests: SchemaRequests, *, blocks: bool) -> None:
         reads_raw = _reads_raw(spec)
@@ -252,18 +239,9 @@ def _reads_raw(spec: RecordSpec) -> bool:
 
 
 def _fitter(spec: RecordSpec, requests: SchemaRequests) -> Fitter | EvolvingFitter:
-    of_value = spec.of_value
     if spec.evolution is not None:
-        return EvolvingFitter(of_value, requests)
-    return Fitter(
-        of_value.column_specs,
-        of_value.columns,
-        unknown_fields=spec.unknown_fields,
-        rescued_column=spec.rescued_column,
-        known_names=of_value.known_names,
-        case_insensitive=spec.field_names == "case_insensitive",
-        text_casts=spec.format.is_text,
-    )
+        return EvolvingFitter(spec.of_value, requests)
+    return Fitter.for_spec(spec.of_value, text_casts=spec.format.is_text)
 
 
 def _frames_with_keys(records: pa.RecordBatch, group: Shaped, keys: DecodedKeys | None) -> Iterator[Frame]:

@@ -68,11 +68,6 @@ class ValueDecoder:
     Attributes:
         tables_by_group: Per group of tables with the same columns, the tables' numbers.
 
-    Args:
-        specs: How records become rows, table by table.
-        route: How records find their tables; None: each goes to all.
-        blocks: Whether JSON values may be parsed as blocks where that is exact.
-
     Raises:
         Terminal: a spec can't be met: a type without a JSON form, a default that does not fit, a schema that is none.
     """
@@ -148,9 +143,7 @@ class ValueDecoder:
     def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None = None) -> list[str]:
         """Return which columns of the first table nothing could ever fill, and why.
 
-        Args:
-            shape: The fields that all values have before transforms; None if each says its own.
-            key_shape: The fields of keys, likewise.
+        A shape is None if each value, or key, says its own fields.
 
         Raises:
             Terminal: a transform does not fit the fields that it gets.
@@ -167,10 +160,6 @@ class ValueDecoder:
         Returns:
             The rows; reasons of records that are dead as a whole; positions of those that were left out on purpose; and
             fields that the format has no place for, whatever the columns of a table are.
-
-        Raises:
-            Retryable: a writer schema can't be had now.
-            Terminal: the registry refuses, or a transform does not fit the fields that it gets.
         """
         for requests in self._requests:
             requests.clear()
@@ -185,12 +174,7 @@ class ValueDecoder:
     def decode_tombstones(
         self, records: pa.RecordBatch, positions: pa.Int64Array
     ) -> tuple[list[DecodedGroup], Dead, list[int]]:
-        """Return the rows that records without value delete, reasons of others, and positions of what was left out.
-
-        Raises:
-            Retryable: a writer schema can't be had now.
-            Terminal: the registry refuses to answer.
-        """
+        """Return the rows that records without value delete, reasons of others, and positions of what was left out."""
         if self._tombstones is None:
             return [], {}, []
         frames, dead, filtered = self._tombstones.frames(records, positions)
@@ -325,12 +309,7 @@ def _typed_values(specs: Sequence[RecordSpec], route: Sequence[str], *, blocks: 
 
 
 def value_agreement(specs: Sequence[RecordSpec], route: Sequence[str] = ()) -> Agreement:
-    """Return in which fields JSON values may differ that are decoded together.
-
-    Args:
-        specs: The specs of all tables.
-        route: Names from the root of a value to the field that routes it.
-    """
+    """Return in which fields JSON values may differ that are decoded together."""
     transforms = specs[0].transforms
     named_by_transforms = named_fields(transforms)
     flattens = [transform for transform in transforms if isinstance(transform, Flatten) and transform.target == "value"]

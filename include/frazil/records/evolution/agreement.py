@@ -97,13 +97,7 @@ class Leaves:
 
 @dataclass
 class Group:
-    """Values that are decoded together.
-
-    Attributes:
-        fields: All fields that some of the values have.
-        opened: Paths of the opened objects around these fields.
-        positions: Positions of the values.
-    """
+    """Values that are decoded together."""
 
     fields: Fields
     opened: set[Path]
@@ -123,10 +117,8 @@ class Group:
 class ShapeGroups:
     """Collects values into groups that agree about the type of each field.
 
-    Args:
-        agreement: In which fields values may differ.
-        common_type: Returns the type for two values of one field; None if they don't agree.
-        most_fields: The most fields of a group whose values have different ones.
+    `common_type` returns the type for two values of one field, or None; `most_fields` bounds groups whose values have
+    different ones.
     """
 
     def __init__(

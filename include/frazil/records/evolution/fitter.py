@@ -5,14 +5,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.casting.fitter import Fitted, Fitter, refuse_unknown_fields, rescue_unknown_fields
 from frazil.records.casting.nested import index_of_name
-from frazil.records.casting.renames import FieldRenamer, rename_struct_fields
+from frazil.records.casting.renames import rename_struct_fields, renamed_values
 from frazil.records.casting.scalar import FitRules
 from frazil.records.casting.source import Kind, as_lists, kind_of, plain, present_mask
 from frazil.records.evolution.schema_requests import Path, SchemaRequests, rescued_labels, rescuing_columns
@@ -32,16 +32,7 @@ _MAX_COUNTED: Final = 100
 
 
 class EvolvingFitter:
-    """Fits decoded columns to those of a table, and collects the schema changes that they need.
-
-    Args:
-        spec: How values become rows; it has an evolution policy.
-        requests: Collects the schema changes.
-        text_casts: Whether texts become numbers; None: if the format is a text format.
-
-    Raises:
-        Terminal: as `Fitter`.
-    """
+    """Fits decoded columns to those of a table, and collects the schema changes that they need."""
 
     def __init__(self, spec: RecordSpec, requests: SchemaRequests, *, text_casts: bool | None = None) -> None:
         self._spec: Final = spec
@@ -54,25 +45,19 @@ class EvolvingFitter:
         self._inspector: Final = SchemaInspector(spec, rules)
         self._inspections: Final[dict[pa.Schema, tuple[pa.Schema, SchemaInspection]]] = {}
         types = {column.name: column.type for column in spec.columns}
-        sources = [(column.steps, types[column.name]) for column in spec.column_specs if column.name in types]
-        self._renamer: Final = FieldRenamer(sources, any_case=any_case)
+        self._targets: Final = [
+            (column.steps, types[column.name]) for column in spec.column_specs if column.name in types
+        ]
         self._has_rescued: Final = spec.rescued_column in spec.columns.names
-        self._fitter: Final = self._build_fitter(spec, any_case=any_case) if spec.columns.names else None
+        self._fitter: Final = self._plain_fitter() if spec.columns.names else None
         optional = {column.name for column in spec.columns if column.nullable}
         self._rescuing_columns: Final = sorted(optional.intersection(rescuing_columns(spec)))
         self._column_fitters: Final[dict[str, Fitter]] = {}
 
-    def _build_fitter(self, spec: RecordSpec, *, any_case: bool) -> Fitter:
-        sources = {**spec.sources, spec.rescued_column: (self._rest_name,)} if self._has_rescued else spec.sources
-        plain_spec = replace(spec, evolution=None, unknown_fields="ignore", sources=sources)
-        return Fitter(
-            plain_spec.column_specs,
-            plain_spec.columns,
-            unknown_fields="fail" if spec.unknown_fields == "fail" else "ignore",
-            known_names=spec.known_names,
-            case_insensitive=any_case,
-            text_casts=self._text_casts,
-        )
+    def _plain_fitter(self) -> Fitter:
+        policy: Literal["fail", "ignore"] = "fail" if self._spec.unknown_fields == "fail" else "ignore"
+        plain_spec = replace(self._spec.without_evolution(self._rest_name), unknown_fields=policy)
+        return Fitter.for_spec(plain_spec, text_casts=self._text_casts)
 
     def _column_fitter(self, name: str) -> Fitter:
         # Built when it is needed: a thousand columns take a second.
@@ -88,15 +73,10 @@ class EvolvingFitter:
         return [] if self._fitter is None else self._fitter.check(schema)
 
     def fit(self, value: pa.RecordBatch, records: pa.Int64Array | None = None) -> Fitted:
-        """Fit rows to the columns; they are void if a schema change is requested. An empty batch requests none.
-
-        Args:
-            value: The fields.
-            records: As `Fitter.fit` has it.
-        """
+        """Fit rows to the columns; they are void if a schema change is requested. An empty batch requests none."""
         # Where a misfit may be rescued it does not kill the other rows of its record.
         records = None if self._rescuing_columns else records
-        value = self._renamer.values(value)
+        value = renamed_values(value, self._targets, any_case=self._any_case)
         inspection = self._inspection(value.schema)
         rescued_names = sorted(
             inspection.rescued_paths.keys()

@@ -21,7 +21,7 @@ from frazil.records.evolution.types import (
     with_position,
 )
 from frazil.records.evolution.widest import FieldBudget, Widest
-from frazil.records.json.names import Fold
+from frazil.records.json.exact import Fold
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.json_number import SURE_DIGITS, Number, exact_value
 from frazil.records.model.json_text import JsonValue
@@ -39,12 +39,7 @@ def infer(
 
     The type leaves out fields that are nested too deep, that no column can be named after, or that exceed the budget.
 
-    Args:
-        value: The value.
-        depth: The number of levels around the value.
-        evolution: Limits the depth and the names of columns.
-        fold: What becomes of fields whose names differ in case only.
-        budget: Limits the number of fields.
+    `depth` is the number of levels around the value.
     """
     if depth > evolution.max_depth or not has_evidence(value):
         return NO_TYPE, not has_evidence(value)

@@ -16,8 +16,7 @@ from frazil.records.evolution.agreement import EXACT, Agreement, Group, Leaves, 
 from frazil.records.evolution.types import leaf_paths, number_evidence, type_from_evidence
 from frazil.records.evolution.widest import Widest
 from frazil.records.json.convert import check_characters
-from frazil.records.json.exact import parse_object
-from frazil.records.json.names import fold_fields
+from frazil.records.json.exact import fold_fields, parse_object
 from frazil.records.json.values import JsonValues
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.format import Decoded, Shaped
@@ -73,11 +72,7 @@ _NO_COLUMN: Final = _ColumnShape(_NULL, Kind.NULL, {})
 class InferredJson:
     """Decodes JSON objects into the fields that they have; a `frazil.records.model.format.Format`.
 
-    Args:
-        spec: How values become rows.
-        columns: Fields of the table; decimals of these are read as such, since a double has fewer digits.
-        agreement: Which fields of values that are decoded together may differ.
-        blocks: Whether values may be parsed as blocks where that is exact.
+    Decimals among `columns`, the table's, are read as such, since a double has fewer digits.
     """
 
     def __init__(

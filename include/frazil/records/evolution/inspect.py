@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from frazil.records.casting.source import Kind, kind_of
+from frazil.records.casting.source import Kind, child_fields, kind_of
 from frazil.records.evolution.infer import has_evidence, infer, wider_scalar
 from frazil.records.evolution.schema_requests import Path, SchemaRequests, column_budget, rescuing_columns
 from frazil.records.evolution.types import (
@@ -56,7 +56,7 @@ class _ColumnPlan:
         self.type: Final = column.type
         self.required: Final = not column.nullable and not has_default
         self.kind: Final = kind_of(column.type)
-        children = _nested_fields(column.type)
+        children = child_fields(column.type)
         self.parts: Final = _Plans({_key(child.name, reading.fold): _ColumnPlan(child, reading) for child in children})
         self.convert: Final[Converter | None] = None if self.parts else converter(column.type, reading)
         self.reading: Final = reading
@@ -64,17 +64,6 @@ class _ColumnPlan:
     @property
     def has_structs(self) -> bool:
         return self.kind is Kind.STRUCT or any(part.has_structs for part in self.parts.values())
-
-
-def _nested_fields(data_type: pa.DataType) -> list[pa.Field]:
-    match kind_of(data_type):
-        case Kind.STRUCT:
-            return list(data_type)
-        case Kind.LIST:
-            return [data_type.value_field.with_name("element")]
-        case Kind.MAP:
-            return [data_type.item_field.with_name("value")]
-    return []
 
 
 def _key(name: str, fold: object) -> str:
@@ -111,11 +100,7 @@ class Inspection:
 
 
 class ObjectInspector:
-    """Inspects JSON objects.
-
-    Args:
-        spec: How objects become rows; it has an evolution policy.
-    """
+    """Inspects JSON objects."""
 
     def __init__(self, spec: RecordSpec) -> None:
         if spec.evolution is None:
@@ -147,9 +132,7 @@ class ObjectInspector:
     def inspect(self, value: Object, *, is_row: bool = False) -> Inspection:
         """Inspect an object, and rename those of its fields that a variant column takes.
 
-        Args:
-            value: The object; it is changed.
-            is_row: Whether its values are known to fit the columns that take them.
+        `is_row`: its values are known to fit the columns that take them.
         """
         inspection = Inspection(SchemaRequests(self._fold is not None), fits=is_row)
         self._inspect_fields(value, self._columns, (), None, inspection)

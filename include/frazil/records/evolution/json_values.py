@@ -7,7 +7,8 @@ a field that no column takes, or with a value that its column can't hold. Where 
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from frazil.records.evolution.schema_requests import SchemaRequests, rescued_lab
 from frazil.records.json.exact import parse_object
 from frazil.records.json.record import unknown_field
 from frazil.records.json.values import Dead, JsonValues
-from frazil.records.model.dead_letter import Reason, Rejection
+from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.json_text import document
 from frazil.records.model.rows import Block, in_order
 from frazil.records.model.spec import RecordSpec
@@ -26,23 +27,14 @@ from frazil.records.model.unknown_fields import UnknownFieldPairs
 
 
 class EvolvingJson:
-    """Decodes JSON objects, and collects the schema changes that they need.
-
-    Args:
-        spec: How values become rows; it has an evolution policy.
-        requests: Collects the schema changes.
-        blocks: Whether values may be parsed as blocks where that is exact.
-
-    Raises:
-        Terminal: as `JsonValues`.
-    """
+    """Decodes JSON objects, and collects the schema changes that they need."""
 
     def __init__(self, spec: RecordSpec, requests: SchemaRequests, *, blocks: bool = True) -> None:
         self._spec: Final = spec
         # A random name, which no value holds by chance: no sender can fake the text of rescued fields.
         self._rest_name: Final = f"_{secrets.token_hex(16)}"
         self._json: Final = (
-            JsonValues(_spec_without_evolution(spec, self._rest_name), blocks=blocks) if spec.columns.names else None
+            JsonValues(spec.without_evolution(self._rest_name), blocks=blocks) if spec.columns.names else None
         )
         self._inspector: Final = ObjectInspector(spec)
         self._requests: Final = requests
@@ -77,13 +69,9 @@ class EvolvingJson:
 
     def _suspects(self, block: Block, dead: Dead, size: int) -> list[int]:
         """Return the positions of the values to inspect, ascending."""
-        unrecoverable = {position for position, reason in dead.items() if reason.code not in EVOLVABLE}
         if self._inspector.has_structs or self._json is None:
-            plain = pc.is_in(pa.arange(0, size), value_set=block.fully_read)
-            suspects = set(pc.indices_nonzero(pc.invert(plain)).to_pylist())
-        else:
-            suspects = set(pc.unique(block.unknown_fields.positions).to_pylist())
-        return sorted(suspects.union(dead) - unrecoverable)
+            return suspects(block, dead, size, EVOLVABLE)
+        return without_hopeless(block.unknown_fields.positions.to_pylist(), dead, EVOLVABLE)
 
     def _parsed(self, values: pa.BinaryArray, position: int) -> Object:
         """Parse a value again; that can't fail, since the decoder has parsed it."""
@@ -112,28 +100,9 @@ class EvolvingJson:
     def _with_replaced(
         self, block: Block, dead: Dead, texts: dict[int, bytes], refused: Dead, rescued: UnknownFieldPairs
     ) -> tuple[Block, Dead]:
-        text_positions = pa.array(texts, pa.int64())
-        replaced = pa.array([*texts, *refused], pa.int64())
-        is_unchanged = pc.invert(pc.is_in(block.positions, value_set=replaced))
-        is_counted = pc.invert(pc.is_in(block.unknown_fields.positions, value_set=replaced))
-        unknown_fields = UnknownFieldPairs(
-            block.unknown_fields.positions.filter(is_counted), block.unknown_fields.names.filter(is_counted)
-        )
-        blocks = [Block(block.rows.filter(is_unchanged), block.positions.filter(is_unchanged), unknown_fields)]
-        reasons = {position: reason for position, reason in dead.items() if position not in texts} | refused
-        if self._json is not None and texts:
-            decoded, failed = self._json.rows(pa.array(list(texts.values()), pa.binary()))
-            blocks.append(
-                Block(
-                    decoded.rows,
-                    text_positions.take(decoded.positions),
-                    decoded.unknown_fields.map_positions(text_positions),
-                )
-            )
-            reasons |= {text_positions[position].as_py(): reason for position, reason in failed.items()}
-        merged = in_order(blocks, block.rows.schema)
-        all_unknown = UnknownFieldPairs.concat([*(part.unknown_fields for part in blocks), rescued])
-        return Block(merged.rows, merged.positions, all_unknown), dict(sorted(reasons.items()))
+        merged, reasons = replace_values(self._json, block, dead, texts, refused)
+        unknown_fields = UnknownFieldPairs.concat([merged.unknown_fields, rescued])
+        return Block(merged.rows, merged.positions, unknown_fields), dict(sorted(reasons.items()))
 
     def _rows_without_columns(self, values: pa.BinaryArray) -> tuple[Block, Dead]:
         """Return rows without columns, for a table that has none yet."""
@@ -148,8 +117,33 @@ class EvolvingJson:
         return Block(rows, pa.array(names, pa.int64()), UnknownFieldPairs.from_names(names)), dead
 
 
-def _spec_without_evolution(spec: RecordSpec, rest_name: str) -> RecordSpec:
-    """Return the spec without evolution, with the column for rescued fields filled from the random name."""
-    has_rescued = spec.rescued_column in spec.columns.names
-    sources = {**spec.sources, spec.rescued_column: (rest_name,)} if has_rescued else spec.sources
-    return replace(spec, evolution=None, unknown_fields="ignore", sources=sources)
+def suspects(block: Block, dead: Dead, size: int, codes: AbstractSet[DeadCode]) -> list[int]:
+    """Return the positions of values that were not fully read, ascending; of dead ones those with one of these codes."""
+    plain = pc.is_in(pa.arange(0, size), value_set=block.fully_read)
+    return without_hopeless(pc.indices_nonzero(pc.invert(plain)).to_pylist(), dead, codes)
+
+
+def without_hopeless(positions: Iterable[int], dead: Dead, codes: AbstractSet[DeadCode]) -> list[int]:
+    """Return these and the dead values that have one of these codes, ascending; no other dead value."""
+    return sorted({*positions, *dead} - {position for position, reason in dead.items() if reason.code not in codes})
+
+
+def replace_values(
+    json: JsonValues | None, block: Block, dead: Dead, texts: Mapping[int, bytes], refused: Dead
+) -> tuple[Block, Dead]:
+    """Return rows and reasons with some values decoded again from other texts, and others refused."""
+    replaced, text_positions = pa.array([*texts, *refused], pa.int64()), pa.array(texts, pa.int64())
+    is_unchanged = pc.invert(pc.is_in(block.positions, value_set=replaced))
+    is_counted = pc.invert(pc.is_in(block.unknown_fields.positions, value_set=replaced))
+    pairs = block.unknown_fields
+    unknown_fields = UnknownFieldPairs(pairs.positions.filter(is_counted), pairs.names.filter(is_counted))
+    blocks = [Block(block.rows.filter(is_unchanged), block.positions.filter(is_unchanged), unknown_fields)]
+    reasons = {position: reason for position, reason in dead.items() if position not in texts} | refused
+    if json is not None and texts:
+        decoded, failed = json.rows(pa.array(list(texts.values()), pa.binary()))
+        read_fields = decoded.unknown_fields.map_positions(text_positions)
+        blocks.append(Block(decoded.rows, text_positions.take(decoded.positions), read_fields))
+        reasons |= {text_positions[position].as_py(): reason for position, reason in failed.items()}
+    merged = in_order(blocks, block.rows.schema)
+    all_unknown = UnknownFieldPairs.concat(part.unknown_fields for part in blocks)
+    return Block(merged.rows, merged.positions, all_unknown), reasons

@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from frazil.batch.schema_change import UNTOLD_NAMED, SchemaChange
 from frazil.records.casting.nested import index_of_name
-from frazil.records.casting.source import NESTED, Kind, kind_of
+from frazil.records.casting.source import NESTED, Kind, child_fields, kind_of
 from frazil.records.evolution.types import (
-    child_fields,
     leaf_paths,
     list_of,
     map_of,
@@ -292,12 +291,7 @@ def has_column(columns: pa.Schema, path: Path, *, fold: bool) -> bool:
 
 
 def merge_changes(changes: Iterable[SchemaChange], spec: RecordSpec) -> tuple[SchemaChange, ...]:
-    """Merge the changes that the tasks of a batch request: one change per path, with the widest type, in order.
-
-    Args:
-        changes: The demands for one table, as in `Staged.demands`.
-        spec: How records become rows of the table; the tasks had the same one.
-    """
+    """Merge the changes that the tasks of a batch request: one change per path, with the widest type, in order."""
     requests = SchemaRequests(spec.fold is not None)
     for change in changes:
         if change.kind == "add":
@@ -310,12 +304,7 @@ def merge_changes(changes: Iterable[SchemaChange], spec: RecordSpec) -> tuple[Sc
 
 
 def apply_changes(columns: pa.Schema, changes: Iterable[SchemaChange]) -> pa.Schema:
-    """Return the columns of a table after changes.
-
-    Args:
-        columns: The columns before.
-        changes: The changes, as `merge_changes` returns them.
-    """
+    """Return the columns of a table after changes."""
     fields = list(columns)
     for change in changes:
         fields = _apply_to_fields(fields, change.path, change)

@@ -49,12 +49,7 @@ class SchemaInspection:
 
 
 class SchemaInspector:
-    """Inspects schemas.
-
-    Args:
-        spec: How values become rows; it has an evolution policy.
-        rules: Which casts are allowed.
-    """
+    """Inspects schemas."""
 
     def __init__(self, spec: RecordSpec, rules: FitRules) -> None:
         if spec.evolution is None:

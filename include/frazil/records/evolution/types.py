@@ -10,7 +10,7 @@ from unicodedata import ucd_3_2_0
 
 import pyarrow as pa
 
-from frazil.records.casting.source import Kind, kind_of, plain_type
+from frazil.records.casting.source import Kind, child_fields, kind_of, plain_type
 from frazil.records.model.json_number import Number, double_holds, exact_value
 
 LARGE: Final = pa.uint64()
@@ -233,9 +233,7 @@ def order_key(name: str, position: int) -> tuple[bool, int, str]:
 def column_type(arrow_type: pa.DataType, as_text: frozenset[str] = frozenset()) -> pa.DataType:
     """Return the table's column type for values of an Arrow type; `NO_TYPE` if no column can hold them.
 
-    Args:
-        arrow_type: The type of the values.
-        as_text: Kinds of values whose columns are strings (`time`, `uuid`).
+    Kinds in `as_text` (`time`, `uuid`) become strings.
     """
     plain = plain_type(arrow_type)
     kind = kind_of(plain)
@@ -278,18 +276,6 @@ def _with_positions(struct_type: pa.StructType) -> list[pa.Field]:
         with_position(pa.field(field.name, field.type), position_of(field, index))
         for index, field in enumerate(struct_type)
     ]
-
-
-def child_fields(data_type: pa.DataType) -> list[pa.Field]:
-    """Return the child fields of a type under Iceberg's names. Of a map that is its value alone."""
-    match kind_of(data_type):
-        case Kind.STRUCT:
-            return list(data_type)
-        case Kind.LIST:
-            return [pa.field("element", data_type.value_type)]
-        case Kind.MAP:
-            return [pa.field("value", data_type.item_type)]
-    return []
 
 
 def leaf_paths(data_type: pa.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -1,20 +1,123 @@
-"""Converters of structs and lists, with the schema's rules for null and missing fields."""
+"""Converters of structs, lists and maps, with the schema's rules for null and missing fields."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
 from frazil.error_codes import FIELDS_UNFIT
-from frazil.records.json.convert import Converter, scalar_converter, wrong_type
-from frazil.records.json.convert_map import convert_at, map_converter, to_map
-from frazil.records.json.names import Fold, fold_fields
+from frazil.records.json.convert import Converter, check_characters, scalar_converter, wrong_type
+from frazil.records.json.exact import Fold, fold_fields
 from frazil.records.model.column import AS_IT_IS, Reading, type_name
 from frazil.records.model.dead_letter import DeadCode, Rejection
-from frazil.records.model.json_text import JsonValue
+from frazil.records.model.json_number import number_in
+from frazil.records.model.json_text import JsonValue, compact, describe
+
+T = TypeVar("T")
+V = TypeVar("V")
+Entries = list[tuple[object, object]]
+
+_BOOLEANS: Final = {"true": True, "false": False}
+_PAIR: Final = 2
+
+
+def map_converter(data_type: pa.MapType, key: Converter, item: Converter) -> Converter:
+    """Return the converter of a map type, from those of its keys and of its values.
+
+    A map with text keys is an object. One with other keys is an object whose names are the keys as text (`{"1": …}`,
+    `{"2024-01-01": …}`, `{"true": …}`), or a list of entries, each `{"key": …, "value": …}` or, as Kafka Connect writes them,
+    `[key, value]`. Two keys that are equal once they are read make the record a dead letter: which value is meant can't be known.
+    """
+    if _is_text(data_type.key_type):
+        return partial(to_map, item)
+    return partial(to_keyed_map, data_type.key_type, key, item)
+
+
+def to_map(convert: Converter, value: JsonValue) -> Entries:
+    """Convert an object to the entries of a map with text keys."""
+    if not isinstance(value, dict):
+        raise wrong_type("object", value)
+    return [_text_entry(name, convert, item) for name, item in value.items()]
+
+
+def _text_entry(name: str, convert: Converter, value: JsonValue) -> tuple[object, object]:
+    place = f"[{compact(name)}]"
+    convert_at(place, check_characters, name)
+    return name, convert_at(place, convert, value)
+
+
+def to_keyed_map(key_type: pa.DataType, key: Converter, item: Converter, value: JsonValue) -> Entries:
+    """Convert an object or a list of entries to the entries of a map whose keys are not text."""
+    if isinstance(value, dict):
+        entries = ((f"[{compact(name)}]", _key_of(key_type, name), content) for name, content in value.items())
+    elif isinstance(value, list):
+        entries = ((f"[{index}]", *convert_at(f"[{index}]", _entry, entry)) for index, entry in enumerate(value))
+    else:
+        raise wrong_type("object or list of entries", value)
+    return distinct_entries(
+        (place, _key(place, str(key_type), key, raw_key), convert_at(place, item, content))
+        for place, raw_key, content in entries
+    )
+
+
+def _key(place: str, expected: str, convert: Converter, value: JsonValue) -> object:
+    if value is None:
+        raise Rejection(DeadCode.MISSING_REQUIRED, f"expected a key of {expected}, found null", place)
+    return convert_at(place, convert, value)
+
+
+def _key_of(key_type: pa.DataType, name: str) -> JsonValue:
+    """Return the JSON value that an object's name stands for."""
+    if pa.types.is_boolean(key_type):
+        return _BOOLEANS.get(name, name)
+    counted = pa.types.is_primitive(key_type) or pa.types.is_decimal(
+        key_type
+    )  # times are primitive, and may be counted
+    return (number_in(name) or name) if counted else name
+
+
+def _entry(value: JsonValue) -> tuple[JsonValue, JsonValue]:
+    if isinstance(value, dict) and "key" in value:
+        return value["key"], value.get("value")
+    if isinstance(value, list) and len(value) == _PAIR:
+        return value[0], value[1]
+    raise wrong_type('an entry {"key": …, "value": …}', value)
+
+
+def distinct_entries(entries: Iterable[tuple[str, object, object]]) -> Entries:
+    """Return the entries of a map, whose keys must be distinct.
+
+    Each entry is its path step, converted key and converted value.
+
+    Raises:
+        Rejection: DUPLICATE_KEY.
+    """
+    seen_keys: set[object] = set()
+    unique_entries: Entries = []
+    for place, key, value in entries:
+        # Keys may be structs or lists, which a Python set can't hold.
+        hashable = key if getattr(key, "__hash__", None) else repr(key)
+        if hashable in seen_keys:
+            raise Rejection(DeadCode.DUPLICATE_KEY, f"expected each key once, found {describe(str(key))} again", place)
+        seen_keys.add(hashable)
+        unique_entries.append((key, value))
+    return unique_entries
+
+
+def convert_at(place: str, convert: Callable[[V], T], value: V) -> T:
+    """Convert a nested value. The path of a rejection then begins with `place`: a field name or `[index]`."""
+    try:
+        return convert(value)
+    except Rejection as e:
+        raise e.with_parent(place) from e
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
+
 
 __all__ = ["converter", "missing_value", "nullable_converter", "storage_type", "to_list", "to_map", "to_struct"]
 

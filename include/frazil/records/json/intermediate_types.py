@@ -6,7 +6,7 @@ are in doubt; these go to the exact decoder. If one type has no carrier, the exa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Final
@@ -22,6 +22,8 @@ from frazil.records.model.json_number import SURE_DOUBLE
 
 CastResult = tuple[pa.Array, pa.BooleanArray | None]
 """The array of the column's type, and a mask of doubt: the rows that the exact decoder must decide (None: no row)."""
+
+ArrayCast = Callable[[pa.Array], CastResult]
 
 
 NUMBER: Final = pa.binary()
@@ -42,7 +44,7 @@ class Carrier:
     """
 
     type: pa.DataType
-    cast: Callable[[pa.Array], CastResult]
+    cast: ArrayCast
     children: tuple[Carrier, ...] = ()
 
 
@@ -52,14 +54,12 @@ def or_masks(masks: list[pa.BooleanArray | None]) -> pa.BooleanArray | None:
     return reduce(pc.or_, present) if present else None
 
 
-def doubt_where_false(certain: pa.BooleanArray) -> pa.BooleanArray | None:
-    """Return a mask of doubt: true where the check `certain` is false. A null value is never in doubt."""
-    return None if is_true_everywhere(certain) else pc.fill_null(pc.invert(certain), fill_value=False)
-
-
-def is_true_everywhere(mask: pa.BooleanArray) -> bool:
-    """Return whether a mask is true or null in every row."""
-    return bool(pc.all(mask).as_py() in {True, None})
+def keep_certain(array: pa.Array, is_certain: pa.BooleanArray) -> CastResult:
+    """Return the values that are certain, null in place of the others, and a mask of the others as in doubt."""
+    if pc.all(is_certain).as_py() in {True, None}:  # a null value is never in doubt
+        return array, None
+    doubt = pc.fill_null(pc.invert(is_certain), fill_value=False)
+    return pc.if_else(is_certain, array, pa.scalar(None, array.type)), doubt
 
 
 _SECONDS: Final = pa.decimal128(24, 6)
@@ -88,13 +88,15 @@ def day_carrier() -> Carrier:
 
 def _days(array: pa.Array) -> CastResult:
     in_range = pc.and_(pc.greater_equal(array, times.FIRST // times.DAY), pc.less(array, times.END // times.DAY))
-    return _where(in_range, array).cast(pa.int32()).cast(pa.date32()), doubt_where_false(in_range)
+    days, doubt = keep_certain(array, in_range)
+    return days.cast(pa.int32()).cast(pa.date32()), doubt
 
 
 def _counts(data_type: pa.DataType, factor: int, array: pa.Array) -> CastResult:
     first, end = _bounds(data_type)
     in_range = pc.and_(pc.greater_equal(array, first // factor), pc.less(array, end // factor))
-    return pc.multiply(_where(in_range, array), factor).cast(data_type), doubt_where_false(in_range)
+    numbers, doubt = keep_certain(array, in_range)
+    return pc.multiply(numbers, factor).cast(data_type), doubt
 
 
 def _seconds(data_type: pa.DataType, array: pa.Array) -> CastResult:
@@ -103,8 +105,8 @@ def _seconds(data_type: pa.DataType, array: pa.Array) -> CastResult:
         pa.decimal128(_SECONDS.precision, 0), len(seconds), seconds.buffers(), seconds.null_count, seconds.offset
     )
     first, end = (pa.scalar(bound, unscaled.type) for bound in _bounds(data_type))
-    in_range = pc.and_(pc.greater_equal(unscaled, first), pc.less(unscaled, end))
-    return _where(in_range, unscaled).cast(pa.int64()).cast(data_type), or_masks([doubt, doubt_where_false(in_range)])
+    micros, beyond = keep_certain(unscaled, pc.and_(pc.greater_equal(unscaled, first), pc.less(unscaled, end)))
+    return micros.cast(pa.int64()).cast(data_type), or_masks([doubt, beyond])
 
 
 def _nanos(data_type: pa.DataType, array: pa.Array) -> CastResult:
@@ -112,15 +114,12 @@ def _nanos(data_type: pa.DataType, array: pa.Array) -> CastResult:
     whole = pc.equal(pc.multiply(micros, _NANOS), array)
     first, end = _bounds(data_type)
     certain = pc.and_(whole, pc.and_(pc.greater_equal(micros, first), pc.less(micros, end)))
-    return _where(certain, micros).cast(data_type), doubt_where_false(certain)
+    micros, doubt = keep_certain(micros, certain)
+    return micros.cast(data_type), doubt
 
 
 def _bounds(data_type: pa.DataType) -> tuple[int, int]:
     return (0, times.DAY) if pa.types.is_time(data_type) else (times.FIRST, times.END)
-
-
-def _where(certain: pa.BooleanArray, array: pa.Array) -> pa.Array:
-    return array if is_true_everywhere(certain) else pc.if_else(certain, array, pa.scalar(None, array.type))
 
 
 # Years 1000 to 8999, and the 29th of February of years that 4 divides and 100 does not: within these bounds Arrow's cast
@@ -139,8 +138,8 @@ _ZONED: Final = f":[0-5][0-9](?:\\.[0-9]+)?{_ZONE}"
 
 
 def _texts(data_type: pa.DataType, zones: bool, array: pa.Array) -> CastResult:  # noqa: FBT001 - bound by position
-    plain = pc.match_substring_regex(array, _plain_form(data_type, zones=zones))
-    return _cast_texts(data_type, _where(plain, array)), doubt_where_false(plain)
+    texts, doubt = keep_certain(array, pc.match_substring_regex(array, _plain_form(data_type, zones=zones)))
+    return _cast_texts(data_type, texts), doubt
 
 
 def _plain_form(data_type: pa.DataType, *, zones: bool) -> str:
@@ -213,25 +212,25 @@ def integer_carrier(bits: int) -> Carrier:
 
 def _integers(bits: int, array: pa.Array) -> CastResult:
     bound = 1 << (bits - 1)
-    in_range = pc.and_(pc.greater_equal(array, -bound), pc.less(array, bound))
-    return _where(in_range, array).cast(pa.int32()), doubt_where_false(in_range)
+    numbers, doubt = keep_certain(array, pc.and_(pc.greater_equal(array, -bound), pc.less(array, bound)))
+    return numbers.cast(pa.int32()), doubt
 
 
 def _decimals(data_type: pa.Decimal128Type | pa.Decimal256Type, array: pa.Array) -> CastResult:
     whole = data_type.precision - data_type.scale
     fraction = rf"(?:\.[0-9]{{1,{data_type.scale}}})?" if data_type.scale else ""
     digits = f"|[1-9][0-9]{{0,{whole - 1}}}" if whole else ""
-    certain = pc.match_substring_regex(array, f"^-?(?:0{digits}){fraction}$")
-    return _where(certain, array).cast(data_type), doubt_where_false(certain)
+    texts, doubt = keep_certain(array, pc.match_substring_regex(array, f"^-?(?:0{digits}){fraction}$"))
+    return texts.cast(data_type), doubt
 
 
 def _floats(data_type: pa.DataType, array: pa.Array) -> CastResult:
     doubt = None
     if pa.types.is_string(array.type):  # texts of numbers, some of which are long
-        certain = pc.match_substring_regex(array, f"^{SURE_DOUBLE}$")
-        array, doubt = _where(certain, array).cast(pa.float64()), doubt_where_false(certain)
+        texts, doubt = keep_certain(array, pc.match_substring_regex(array, f"^{SURE_DOUBLE}$"))
+        array = texts.cast(pa.float64())
     numbers = array.cast(data_type, safe=False)
-    return numbers, or_masks([doubt, doubt_where_false(pc.is_finite(numbers))])
+    return numbers, or_masks([doubt, keep_certain(numbers, pc.is_finite(numbers))[1]])
 
 
 def text_carrier(read: Callable[[str], object], data_type: pa.DataType) -> Carrier:
@@ -269,42 +268,74 @@ def struct_carrier(data_type: pa.StructType, children: list[Carrier | None]) -> 
     if len(set(names)) < len(names):
         return None
     carrier_type = pa.struct([pa.field(name, child.type) for name, child in zip(names, carriers, strict=True)])
-    return Carrier(carrier_type, partial(_cast_struct, data_type, carriers), tuple(carriers))
+    return Carrier(carrier_type, partial(_cast_struct, data_type, [child.cast for child in carriers]), tuple(carriers))
 
 
-def _cast_struct(data_type: pa.StructType, carriers: list[Carrier], array: pa.Array) -> CastResult:
-    results = [cast_field(field, *pair) for field, *pair in zip(data_type, carriers, array.flatten(), strict=True)]
-    # A null struct has null children: these are not in doubt.
-    doubt = or_masks([child_doubt for _, child_doubt in results])
-    if doubt is not None:
-        doubt = pc.and_(doubt, array.is_valid())
-    children = [child for child, _ in results]
-    return pa.StructArray.from_arrays(children, fields=list(data_type), mask=array.is_null()), doubt
+def _cast_struct(data_type: pa.StructType, casts: list[ArrayCast], array: pa.Array) -> CastResult:
+    return cast_struct(data_type, casts, array.flatten(), array)
 
 
-def cast_field(field: pa.Field, field_carrier: Carrier, array: pa.Array) -> CastResult:
-    """Cast a carrier array to the type of `field`; a null in a required field is in doubt."""
-    values, doubt = field_carrier.cast(array)
+def cast_struct(
+    target: pa.StructType, casts: Sequence[ArrayCast | None], children: Sequence[pa.Array], array: pa.Array
+) -> CastResult:
+    """Return structs of a type: each child cast to its field, null where `array` is, which is never in doubt."""
+    results = [cast_field(*parts) for parts in zip(target, casts, children, strict=True)]
+    structs = pa.StructArray.from_arrays([child for child, _ in results], fields=list(target), mask=null_mask(array))
+    return structs, without_nulls(array, or_masks([doubt for _, doubt in results]))
+
+
+def cast_field(field: pa.Field, cast: ArrayCast | None, array: pa.Array) -> CastResult:
+    """Cast an array to the type of `field`, to nulls without a cast; a null in a required field is in doubt."""
+    values, doubt = (pa.nulls(len(array), field.type), None) if cast is None else cast(array)
     nulls = values.is_null() if not field.nullable and values.null_count else None
     return values, or_masks([doubt, nulls])
+
+
+def null_mask(array: pa.Array) -> pa.BooleanArray | None:
+    """Return where an array is null; None: nowhere."""
+    return array.is_null() if array.null_count else None
+
+
+def without_nulls(array: pa.Array, doubt: pa.BooleanArray | None) -> pa.BooleanArray | None:
+    """Return a mask of doubt without rows that are null: what lies inside of a null does not count."""
+    if doubt is None or not pc.any(doubt).as_py():
+        return None
+    return pc.and_(doubt, array.is_valid())
 
 
 def list_carrier(data_type: pa.ListType | pa.LargeListType, item_carrier: Carrier | None) -> Carrier | None:
     """Return the carrier of a list whose items have this carrier; None if they have none."""
     if item_carrier is None:
         return None
-    return Carrier(pa.list_(item_carrier.type), partial(_cast_list, data_type, item_carrier))
+    return Carrier(pa.list_(item_carrier.type), partial(cast_list, data_type, item_carrier.cast))
 
 
-def _cast_list(data_type: pa.ListType | pa.LargeListType, item_carrier: Carrier, array: pa.Array) -> CastResult:
-    values, doubt = cast_field(data_type.value_field, item_carrier, array.values)
-    kind = pa.LargeListArray if pa.types.is_large_list(data_type) else pa.ListArray
-    offsets = array.offsets.cast(pa.int64()) if kind is pa.LargeListArray else array.offsets
-    lists = kind.from_arrays(offsets, values, type=data_type, mask=array.is_null())
-    return lists, None if doubt is None else _lists_in_doubt(array, doubt)
+def list_window(array: pa.Array) -> tuple[pa.Array, int, int]:
+    """Return offsets that begin at 0, and where in the items of a (sliced) list or map array they begin and end."""
+    wide = pa.types.is_large_list(array.type)
+    if not len(array):
+        return pa.array([0], pa.int64() if wide else pa.int32()), 0, 0
+    offsets = array.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    return pc.subtract(offsets, pa.scalar(first, offsets.type)), first, last
 
 
-def _lists_in_doubt(array: pa.Array, doubt: pa.BooleanArray) -> pa.BooleanArray:
+def cast_list(target: pa.ListType | pa.LargeListType, cast: ArrayCast, lists: pa.Array) -> CastResult:
+    """Return lists of a type, with their items cast; a list with an item in doubt is in doubt."""
+    offsets, first, last = list_window(lists)
+    items, doubt = cast_field(target.value_field, cast, lists.values.slice(first, last - first))
+    kind, size = (pa.LargeListArray, pa.int64()) if pa.types.is_large_list(target) else (pa.ListArray, pa.int32())
+    result = kind.from_arrays(offsets.cast(size), items, type=target, mask=null_mask(lists))
+    return result, without_nulls(lists, lists_in_doubt(offsets, doubt))
+
+
+_ZERO: Final = pa.array([0], pa.int64())
+
+
+def lists_in_doubt(offsets: pa.Array, doubt: pa.BooleanArray | None) -> pa.BooleanArray | None:
     """Return which lists hold an item in doubt."""
-    doubtful = pc.list_parent_indices(array).filter(doubt)
-    return pc.is_in(pa.array(range(len(array)), pa.int64()), value_set=doubtful)
+    if doubt is None:
+        return None
+    # A list has an item in doubt if the running sum of doubts rises between its first and its last offset.
+    doubts_before = pa.concat_arrays([_ZERO, pc.cumulative_sum(doubt.cast(pa.int64()))])
+    return pc.greater(pc.subtract(doubts_before.take(offsets[1:]), doubts_before.take(offsets[:-1])), 0)

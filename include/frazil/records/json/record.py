@@ -13,8 +13,7 @@ import pyarrow as pa
 from frazil.error_codes import FIELDS_UNFIT
 from frazil.records.json.convert import wrong_type
 from frazil.records.json.convert_nested import converter, missing_value, storage_type
-from frazil.records.json.exact import parse_document, parse_object
-from frazil.records.json.names import fold_fields
+from frazil.records.json.exact import fold_fields, parse_document, parse_object
 from frazil.records.json.variant import variant_refusal
 from frazil.records.model.cells import CellCount, json_cell_counter
 from frazil.records.model.column import ColumnSpec, type_name
@@ -57,10 +56,6 @@ class _Column:
 
     def take(self, fields: dict[str, JsonValue], _whole: dict[str, JsonValue]) -> object:
         """Return the column's value.
-
-        Args:
-            fields: The fields of the value, by their folded names if case means nothing.
-            _whole: The value.
 
         Raises:
             Rejection: the field can't become the column's type; its path starts at the value's
@@ -140,9 +135,6 @@ class _RescuedFields:
 
 class ExactDecoder:
     """Decodes records one by one.
-
-    Args:
-        spec: How values become rows.
 
     Raises:
         Terminal: a type without a JSON form, or a default that does not fit its column.

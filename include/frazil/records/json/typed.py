@@ -134,13 +134,7 @@ def _is_decodable(data_type: pa.DataType, levels: int) -> bool:
 
 
 class TypedDecoder:
-    """Decodes blocks of values; made by `typed_decoder`.
-
-    Args:
-        spec: How values become rows.
-        carriers: One per column.
-        fields: The fields at the root that contain the columns, of carrier types.
-    """
+    """Decodes blocks of values; made by `typed_decoder`."""
 
     def __init__(self, spec: RecordSpec, carriers: list[Carrier], fields: list[pa.Field]) -> None:
         self._schema: Final = spec.columns
@@ -286,7 +280,7 @@ class TypedDecoder:
 
 
 def _cast_column(column: ColumnSpec, field: pa.Field, column_carrier: Carrier, array: pa.Array) -> CastResult:
-    values, doubt = cast_field(field, column_carrier, array)
+    values, doubt = cast_field(field, column_carrier.cast, array)
     # The default depends on whether the field was null or absent, which can't be seen here.
     nulls = values.is_null() if column.has_default and values.null_count else None
     return values, or_masks([doubt, nulls])

@@ -28,9 +28,6 @@ class FoldedDecoder:
 
     A producer spells its fields in one way. A value is only decoded if all its names are spelled so: then no field can be there
     twice, in two cases.
-
-    Args:
-        spec: How values become rows, with `field_names` of `case_insensitive`.
     """
 
     def __init__(self, spec: RecordSpec) -> None:
@@ -71,9 +68,7 @@ Dead = dict[int, Reason]
 class JsonValues:
     """Decodes JSON objects; a `frazil.records.model.format.Format` too. Keeps nothing from call to call.
 
-    Args:
-        spec: How values become rows.
-        blocks: Whether values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
+    Without `blocks`, parsing values as blocks where that is exact, the outcome is the same, later.
 
     Raises:
         Terminal: the spec can't be met: a type without a JSON form, a default that does not fit.

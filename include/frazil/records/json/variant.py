@@ -41,8 +41,7 @@ most 15: the double that is nearest to it is written so again."""
 def variant_refusal(text: str) -> Reason | None:
     """Why a JSON text can't be stored as variant without loss; None if it can.
 
-    Args:
-        text: One JSON document, as `frazil.records.model.json_text.document` writes it: no object in it repeats a name.
+    No object in the text repeats a name, as `json_text.document` writes it.
     """
     if len(text) * 4 > LONGEST_TEXT and (size := len(text.encode("utf-8", "surrogatepass"))) > LONGEST_TEXT:
         return Reason(DeadCode.OUT_OF_RANGE, f"expected at most {LONGEST_TEXT:,} bytes for a variant, found {size:,}")

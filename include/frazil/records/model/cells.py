@@ -107,8 +107,7 @@ class CellCount:
 class StepSize:
     """Bounds the memory of the values that are decoded at once.
 
-    Args:
-        values: Their number. A single value is never too wide for a step.
+    A single value is never too wide for a step.
     """
 
     def __init__(self, values: int) -> None:
@@ -169,12 +168,7 @@ def cells_per_element(data_type: pa.DataType) -> int:
 
 
 def json_cell_counter(data_type: pa.DataType, *, any_case: bool = False) -> CountCells | None:
-    """Return a function that counts the cells of the lists in a JSON value. None: each cell has a value of its own.
-
-    Args:
-        data_type: The type of the column that the value becomes.
-        any_case: Whether names of fields that differ in case only are the same.
-    """
+    """Return a function that counts the cells of the lists in a JSON value. None: each cell has a value of its own."""
     if pa.types.is_struct(data_type):
         key = str.casefold if any_case else str
         field_counts = {
@@ -234,10 +228,6 @@ def wide_repeats(rows: Counts, row_bytes: Counts) -> npt.NDArray[np.bool_]:
     """Return which lists become rows that take more bytes than may be held at once. Each row repeats the fields beside the list.
 
     A single record may have several lists by a transform. If these take too many bytes together, all of them are too wide.
-
-    Args:
-        rows: Per list, how many rows it becomes.
-        row_bytes: Per list, how many bytes each of them takes.
 
     Raises:
         StepTooWide: the other lists together take more than may be held at once.

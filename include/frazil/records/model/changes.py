@@ -53,9 +53,7 @@ Object = dict[str, JsonValue]
 class ParsedValue:
     """A parsed JSON value of a change event.
 
-    Attributes:
-        whole: The whole object.
-        fold: Whether names that differ in case only are the same field.
+    With `fold` names that differ in case only are the same field.
     """
 
     whole: Object
@@ -149,13 +147,7 @@ class MergeSpec:
 
 
 def merge_columns(merge: MergeSpec, rows: pa.RecordBatch, positions: pa.Int64Array) -> list[pa.Array]:
-    """Return the columns that the merge needs: the mark of soft deletes if there is one, op, and place.
-
-    Args:
-        merge: How rows are merged.
-        rows: Decoded rows; without a column `OP`, each is an upsert.
-        positions: Positions of the records that the rows came from, ascending.
-    """
+    """Return the columns that the merge needs: the mark of soft deletes if there is one, op, and place."""
     size = rows.num_rows
     op = rows.column(OP) if OP in rows.schema.names else pa.repeat(pa.scalar(UPSERT, pa.string()), size)
     # The place of a row is its index among the rows of its record.

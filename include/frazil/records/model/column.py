@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-import pyarrow as pa
+from frazil.records import pa
 
 TimeUnit = Literal["s", "ms", "us", "ns"]
 """What numbers count that are sent for a time: since 1970-01-01T00:00Z, or since midnight."""
@@ -71,20 +70,20 @@ class ColumnSpec:
         return (self.name,) if self.source is None else self.source
 
 
-_NAMES: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
-    (pa.types.is_boolean, "boolean"),
-    (pa.types.is_int32, "int"),
-    (pa.types.is_int64, "long"),
-    (pa.types.is_float32, "float"),
-    (pa.types.is_float64, "double"),
-    (pa.types.is_date, "date"),
-    (pa.types.is_time, "time"),
-    (pa.uuid().equals, "uuid"),
-    (pa.types.is_string, "string"),
-    (pa.types.is_large_string, "string"),
-    (pa.types.is_binary, "binary"),
-    (pa.types.is_large_binary, "binary"),
-)
+_NAMES: Final = {
+    "boolean": "boolean",
+    "int32": "int",
+    "int64": "long",
+    "float32": "float",
+    "float64": "double",
+    "date": "date",
+    "time": "time",
+    "string": "string",
+    "large_string": "string",
+    "binary": "binary",
+    "large_binary": "binary",
+}
+"""Names of types in pipeline files, by the tests of `pa.types`, without `is_`."""
 
 
 def type_name(data_type: pa.DataType) -> str:
@@ -95,11 +94,13 @@ def type_name(data_type: pa.DataType) -> str:
         return f"list<{type_name(data_type.value_type)}>"
     if pa.types.is_map(data_type):
         return f"map<{type_name(data_type.key_type)}, {type_name(data_type.item_type)}>"
-    named = (name for test, name in _NAMES if test(data_type))
+    named = (name for test, name in _NAMES.items() if getattr(pa.types, f"is_{test}")(data_type))
     return next(named, None) or _with_arguments(data_type)
 
 
 def _with_arguments(data_type: pa.DataType) -> str:
+    if data_type == pa.uuid():
+        return "uuid"
     if pa.types.is_decimal(data_type):
         return f"decimal({data_type.precision},{data_type.scale})"
     if pa.types.is_timestamp(data_type):

@@ -50,12 +50,7 @@ _MICROSECONDS = 1_000_000
 
 
 def record_ages(timestamps: pa.Array, instant: datetime) -> dict[int, int]:
-    """Count by age: class of `frazil.batch.facts` -> records. Those without a timestamp are left out.
-
-    Args:
-        timestamps: Of the records, `frazil.records.model.kafka_schema.TIMESTAMP`.
-        instant: The instant to which ages are measured.
-    """
+    """Count by age: class of `frazil.batch.facts` -> records. Those without a timestamp are left out."""
     # Unsafe casts: no timestamp whatever may be a reason to fail.
     written = timestamps.cast(TIMESTAMP, safe=False).cast(pa.int64())
     written = written.filter(pc.greater_equal(written, 0))  # Spark has -1 ms where Kafka has no timestamp

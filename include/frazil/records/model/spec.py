@@ -224,6 +224,12 @@ class RecordSpec:
         """Name of the column that takes rescued fields, if there is one."""
         return self.rescued_column if self.unknown_fields == "rescue" else None
 
+    def without_evolution(self, rest_name: str) -> RecordSpec:
+        """The spec of a table that does not evolve; the column for rescued fields, if there is one, takes the field `rest_name`."""
+        has_rescued = self.rescued_column in self.columns.names
+        sources = {**self.sources, self.rescued_column: (rest_name,)} if has_rescued else self.sources
+        return replace(self, evolution=None, unknown_fields="ignore", sources=sources)
+
     def only(self, names: Collection[str]) -> RecordSpec:
         """The spec of some columns alone, also those that come from keys. All other fields are ignored."""
         return replace(

@@ -17,12 +17,7 @@ _MAX_NAMES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class UnknownFieldPairs:
-    """Pairs of a value's position and the name of one of its fields that no column takes. A pair may repeat.
-
-    Attributes:
-        positions: int64, the position of each pair.
-        names: string, the field name of each pair.
-    """
+    """Pairs of a value's position and the name of one of its fields that no column takes. A pair may repeat."""
 
     positions: pa.Int64Array
     names: pa.StringArray

@@ -55,11 +55,7 @@ def transform(
 ) -> Transform:
     """Make a transform.
 
-    Args:
-        name: Its name; `Cast$Key` is `Cast` with `target: key`, as Kafka Connect writes it.
-        options: Its options, spelled as its attributes are.
-        when: Records it is meant for; None means all.
-        negate: Rather the other records.
+    `Cast$Key` is `Cast` with `target: key`, as Kafka Connect writes it. Options are spelled as attributes are.
 
     Raises:
         Terminal: no transform of this name, an own one that can't be loaded, or options that don't fit.

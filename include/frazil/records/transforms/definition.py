@@ -7,13 +7,13 @@ Connect that it stands for. CONTRIBUTING.md says how to add one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 if TYPE_CHECKING:
     from frazil.records import pa
-    from frazil.records.model.frame import Frame, Transformed
+    from frazil.records.model.frame import Frame, MissingField, Transformed
 
 KAFKA: Final = "org.apache.kafka.connect.transforms."
 SINK: Final = "org.apache.iceberg.connect.transforms."
@@ -103,6 +103,10 @@ def target_option(meaning: str = "Fields of the value or of the key.") -> Any:
     return option(meaning, "value")
 
 
+def _listed(names: str | Iterable[str]) -> Iterable[str]:
+    return [names] if isinstance(names, str) else names
+
+
 class Definition:
     """Base of the transforms that come with Frazil, and of predicates: frozen dataclasses of options.
 
@@ -128,6 +132,8 @@ class TransformDefinition(Definition):
     connect_class: ClassVar[ConnectClass | None] = None
     uses_fields: ClassVar[bool] = True
     """Whether fields are read or written; if not, all of them pass through."""
+    reads: ClassVar[tuple[str, ...]] = ()
+    """Options that name fields which must be there."""
     needs_condition: ClassVar[str] = ""
     """Why a file must say `when`, if it must."""
 
@@ -135,9 +141,19 @@ class TransformDefinition(Definition):
         """Transform a frame."""
         raise NotImplementedError
 
+    def lacks(self, frame: Frame) -> Iterator[MissingField]:
+        """Yield the configured fields that do not exist."""
+        from frazil.records.transforms.fields import fields_of, lacking
+
+        for name in self.reads:
+            fields = fields_of(frame, getattr(self, "target", "value"))
+            yield from lacking(fields, name, _listed(getattr(self, name)))
+
     def referenced_names(self) -> Names:
         """Return the top-level fields that are read or written; all others pass through, or are left out each by itself."""
-        return None if self.uses_fields else ()
+        if not self.reads:
+            return None if self.uses_fields else ()
+        return [name for option in self.reads for name in _listed(getattr(self, option))]
 
 
 class Predicate(Definition):

@@ -7,14 +7,18 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final, Literal
 
-from frazil.error_codes import BAD_TRANSFORM
+from frazil.error_codes import BAD_TRANSFORM, FIELDS_UNFIT
 from frazil.records import pa, pc
+from frazil.records.model.column import type_name
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
 from frazil.records.model.json_text import SHOWN_CHARACTERS
 
 Target = Literal["value", "key"]
 """Which half of the records a transform works on."""
+
+FieldKind = tuple[str, ...]
+"""What a message calls the types that a field may have, and the tests of `pa.types` for them, without `is_`."""
 
 _MAX_NAMES_SHOWN: Final = 8
 """Most field names that a message shows."""
@@ -62,10 +66,7 @@ def batch_of(
 ) -> pa.RecordBatch:
     """Return columns as a batch that knows its number of rows even without any column.
 
-    Args:
-        columns: Declarations and values.
-        rows: Number of rows.
-        like: Batch whose schema metadata the new one keeps.
+    It has the schema metadata of `like`.
     """
     metadata = None if like is None else like.schema.metadata
     if not columns:
@@ -115,6 +116,35 @@ def find(fields: pa.RecordBatch, path: str, *, nested: bool = True) -> pa.Array 
             return None
         values = _inside(values, step)
     return values
+
+
+def typed_field(
+    owner: str, fields: pa.RecordBatch, path: str, kind: FieldKind, next_step: str = "", *, nested: bool = True
+) -> pa.Array | None:
+    """Return the values of a field; None where there is none of this name, or its type is null.
+
+    Raises:
+        Terminal: It has another type.
+    """
+    values = find(fields, path, nested=nested)
+    return (
+        None if values is None or pa.types.is_null(values.type) else require_type(owner, path, values, kind, next_step)
+    )
+
+
+def require_type(owner: str, path: str, values: pa.Array, kind: FieldKind, next_step: str = "") -> pa.Array:
+    """Return values that have one of the types of a kind, such as `("long or boolean", "integer", "boolean")`.
+
+    Raises:
+        Terminal: They have another one.
+    """
+    expected, *tests = kind
+    if any(getattr(pa.types, f"is_{test}")(values.type) for test in tests):
+        return values
+    raise FIELDS_UNFIT.terminal(
+        f"{owner}: expected {path} as {expected}, found {type_name(values.type)}",
+        next_step=next_step or f"declare {path} as {expected}",
+    )
 
 
 def split_path(path: str) -> list[str]:
@@ -185,11 +215,7 @@ def lacking(
 ) -> Iterator[MissingField]:
     """Yield the fields that do not exist, with a similar name as a hint.
 
-    Args:
-        fields: Where to look.
-        option: The option that names them.
-        paths: Names, or paths as `find` reads them.
-        nested: As in `find`.
+    Paths are read as `find` does.
     """
     for path in paths:
         if find(fields, path, nested=nested) is None:

@@ -16,13 +16,8 @@ from frazil.records.transforms.fields import batch_of
 from frazil.records.transforms.kinds.conditions import Filter, When, WithKey
 
 
-def sample(shape: pa.Schema, key_shape: pa.Schema | None) -> Frame:
-    """Return a frame of one row of nulls, to try transforms on.
-
-    Args:
-        shape: The fields of the value.
-        key_shape: The fields of the key; None if there is none.
-    """
+def _sample_frame(shape: pa.Schema, key_shape: pa.Schema | None) -> Frame:
+    """Return a frame of one row of nulls, to try transforms on."""
     records = pa.RecordBatch.from_arrays([_sample(field) for field in KAFKA_SCHEMA], schema=KAFKA_SCHEMA)
     key = None if key_shape is None else _null_row(key_shape)
     return Frame.from_records(records, pa.array([0], pa.int64()), _null_row(shape), key)
@@ -46,45 +41,14 @@ _MAX_SHAPES: Final = 64
 """Most distinct shapes to trace: each condition may double their number."""
 
 
-def unwrap_condition(transform: Transform) -> tuple[Transform, bool, bool]:
+def _unwrap_condition(transform: Transform) -> tuple[Transform, bool, bool]:
     """Return the transform without its conditions, whether it is conditional, and whether it needs a key."""
     of_key = isinstance(transform, WithKey)
     inner = transform.transform if isinstance(transform, WithKey) else transform
     return (inner.transform, True, of_key) if isinstance(inner, When) else (inner, False, of_key)
 
 
-def possible_outputs(transforms: Sequence[Transform], input_frame: Frame) -> list[Frame]:
-    """Return the distinct frames that transforms can make of a row of nulls; none where that depends on values.
-
-    Raises:
-        Terminal: a transform fits none of the shapes that it gets.
-    """
-    frames = [input_frame]
-    for transform in transforms:
-        inner, conditional, of_key = unwrap_condition(transform)
-        applicable = [frame for frame in frames if not of_key or frame.key is not None]
-        outputs = [] if conditional and isinstance(inner, Filter) else _applied(inner, applicable)
-        if not all(len(frame) for frame in outputs):
-            return []
-        untouched = [frame for frame in frames if conditional or (of_key and frame.key is None)]
-        frames = distinct_shapes([*untouched, *outputs]) or []
-    return frames
-
-
-def _applied(transform: Transform, frames: Sequence[Frame]) -> list[Frame]:
-    outputs: list[Frame] = []
-    last_error: Terminal | None = None
-    for frame in frames:
-        try:
-            outputs += transform.apply(frame).frames
-        except Terminal as e:
-            last_error = e
-    if last_error is not None and not outputs:
-        raise last_error
-    return outputs
-
-
-def distinct_shapes(frames: Iterable[Frame]) -> list[Frame] | None:
+def _distinct_shapes(frames: Iterable[Frame]) -> list[Frame] | None:
     """Return one frame per shape; None if there are too many shapes."""
     distinct: list[Frame] = []
     for frame in frames:
@@ -107,28 +71,19 @@ def missing_fields(
     not `Checked`, and at one that fails on nulls: its output is not known. Behind a condition there are several shapes; a
     field is missing only if all of them lack it.
 
-    Args:
-        transforms: The transforms in their order.
-        shape: The fields of all values before them.
-        key_shape: The fields of all keys; None if they are not decoded, or each key says its own.
+    Without `key_shape` keys are not decoded, or each says its own fields.
 
     Returns:
         Index of the transform, and a field that it misses.
     """
-    yield from _trace(transforms, sample(shape, key_shape))
+    yield from _trace(transforms, _sample_frame(shape, key_shape))
 
 
 def certain_outputs(
     transforms: Sequence[Transform], shape: pa.Schema, key_shape: pa.Schema | None
 ) -> list[Frame] | None:
-    """Return one row of nulls per shape that transforms are sure to make; None if that depends on values.
-
-    Args:
-        transforms: The transforms in their order.
-        shape: The fields of all values before them.
-        key_shape: The fields of all keys; None if they are not decoded, or each key says its own.
-    """
-    trace = _trace(transforms, sample(shape, key_shape))
+    """Return one row of nulls per shape that transforms are sure to make; None if that depends on values."""
+    trace = _trace(transforms, _sample_frame(shape, key_shape))
     while True:
         try:
             next(trace)
@@ -143,7 +98,7 @@ def _trace(
     """Yield the missing fields of the first transform that misses any; return the last outputs, None if they are not sure."""
     frames: list[Frame] | None = [frame]
     for number, transform in enumerate(transforms):
-        inner, conditional, of_key = unwrap_condition(transform)
+        inner, conditional, of_key = _unwrap_condition(transform)
         if not frames or not _is_traceable(inner):
             return None
         applicable = [frame for frame in frames if not of_key or frame.key is not None]
@@ -154,7 +109,7 @@ def _trace(
         untouched = frames if conditional else [frame for frame in frames if of_key and frame.key is None]
         if any(trial.outputs is None for trial in trials):
             return None
-        frames = distinct_shapes([*untouched, *(frame for trial in trials for frame in trial.outputs or ())])
+        frames = _distinct_shapes([*untouched, *(frame for trial in trials for frame in trial.outputs or ())])
     return frames or None
 
 
@@ -199,4 +154,6 @@ def _output_samples(transform: Transform, frame: Frame, *, has_missing: bool) ->
     if not (len(done.frame) or _is_built_in(transform)):
         return None
     # An output without rows counts too: filtered rows would have had the same fields.
-    return [sample(output.value.schema, None if output.key is None else output.key.schema) for output in done.frames]
+    return [
+        _sample_frame(output.value.schema, None if output.key is None else output.key.schema) for output in done.frames
+    ]

@@ -21,9 +21,6 @@ _GROUPS: Final = 9
 class WholeMatch:
     """An expression that matches whole texts.
 
-    Args:
-        pattern: The expression, with named groups as Python spells them, or Java.
-
     Raises:
         Terminal: it is none, or RE2 does not take it: look-ahead, look-behind, back-references.
     """

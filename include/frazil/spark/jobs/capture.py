@@ -12,8 +12,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from frazil import shutdown
-from frazil.capture.order import CaptureOrder
-from frazil.capture.position import CapturePosition
+from frazil.capture.position import CaptureOrder, CapturePosition
 from frazil.capture.rows import Row
 from frazil.capture.run import CaptureResult, ground_of, utc_now
 from frazil.capture.run_rows import RowsTask, initial_state_maker, is_done, next_rows

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import quote
 
 from frazil.batch.plan import RunPlan
-from frazil.capture.order import CaptureOrder
+from frazil.capture.position import CaptureOrder
 from frazil.capture.run import CaptureResult
 from frazil.error_codes import PROGRAM_MISSING, RUN_FAILED
 from frazil.pipeline.models.pipeline_file import Pipeline

@@ -11,9 +11,8 @@ import pytest
 
 from frazil.cli.files.verdict import judge
 from frazil.pipeline.files.files import MAX_BYTES, stated_owner
-from frazil.pipeline.files.folder import Pipelines
+from frazil.pipeline.files.folder import Pipelines, load_capture
 from frazil.pipeline.files.load import ConfigError, load_pipeline, load_settings
-from frazil.pipeline.files.load_captures import load_capture
 from frazil.pipeline.files.references import References
 from frazil.run.staging.record_problems import record_problems
 

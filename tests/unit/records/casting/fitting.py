@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from frazil.records.casting.fitter import Fitted, Fitter
-from frazil.records.model.column import ColumnSpec
+from frazil.records.model.column import AS_IT_IS, ColumnSpec, Reading
 
 
 def specs(schema: pa.Schema, **more: ColumnSpec) -> tuple[ColumnSpec, ...]:
@@ -36,7 +36,10 @@ def same(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
     )
 
 
-def fit_one(array: pa.Array, target: pa.DataType, *, required: bool = False, **options: object) -> Fitted:
+def fit_one(
+    array: pa.Array, target: pa.DataType, *, required: bool = False, reading: Reading = AS_IT_IS, **options: object
+) -> Fitted:
     """Fit an array as the column `c` of a type."""
     schema = pa.schema([pa.field("c", target, nullable=not required)])
-    return fit_both(specs(schema), schema, pa.RecordBatch.from_arrays([array], ["c"]), **options)
+    column = ColumnSpec("c", target, required=required, reading=reading)
+    return fit_both((column,), schema, pa.RecordBatch.from_arrays([array], ["c"]), **options)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from frazil.records.casting.arrays import plan_cast, plan_exact_cast
 from frazil.records.casting.scalar import FitRules
+from frazil.records.model.column import Reading
 from tests.unit.records.casting.fitting import fit_one
 
 SIZES = [7, 8, 15, 16, 24, 31, 32, 53, 63, 64]
@@ -196,7 +197,7 @@ def _nested_target(kind: pa.DataType, shape: str, *, nullable: bool) -> pa.DataT
 OPTIONS = st.fixed_dictionaries(
     {
         "text_casts": st.booleans(),
-        "local_time": st.sampled_from(["wall", "reject"]),
+        "reading": st.sampled_from([Reading(), Reading(local_time="dead_letter")]),
         "unknown_fields": st.sampled_from(["ignore", "fail"]),
         "case_insensitive": st.booleans(),
     }

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from frazil.batch.facts import UnknownFields
-from frazil.errors import Terminal
 from frazil.records.casting.fitter import Fitter
 from frazil.records.model.column import ColumnSpec, Reading
 from frazil.records.model.dead_letter import DeadCode
@@ -193,9 +192,10 @@ def test_names_match_by_case_only_on_request() -> None:
 def test_times_with_zone_in_local_columns_are_refused_on_request() -> None:
     """An offset is either dropped on purpose or not at all."""
     texts = pa.array(["2024-01-01T00:00:00", "2024-01-01T00:00:00+01:00", "2024-01-01 00:00Z", "2024-01-01 00:00-05"])
-    assert list(fit_one(texts, pa.timestamp("us"), local_time="reject").dead) == [1, 2, 3]
+    reading = Reading(local_time="dead_letter")
+    assert list(fit_one(texts, pa.timestamp("us"), reading=reading).dead) == [1, 2, 3]
     zoned = pa.array([0, None], pa.timestamp("us", "UTC"))
-    assert fit_one(zoned, pa.timestamp("us"), local_time="reject").dead[0].code == DeadCode.WRONG_TYPE
+    assert fit_one(zoned, pa.timestamp("us"), reading=reading).dead[0].code == DeadCode.WRONG_TYPE
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
@@ -257,21 +257,6 @@ def test_impossible_columns_are_reported_before_any_record() -> None:
     problems = Fitter(columns, schema).check(shape)
     assert [problem.split(":")[0] for problem in problems] == ["id", "x", "d"]
     assert Fitter(columns, schema, text_casts=True).check(shape.remove(2).append(pa.field("id", TEXT))) == []
-
-
-@pytest.mark.parametrize(
-    ("schema", "options"),
-    [
-        (SCHEMA.append(pa.field("more", INT)), {}),
-        (SCHEMA, {"unknown_fields": "rescue"}),
-        (SCHEMA.append(pa.field("_rescued", INT)), {"unknown_fields": "rescue"}),
-    ],
-    ids=["column-undeclared", "nowhere-to-rescue", "rescued-no-text"],
-)
-def test_columns_that_can_not_be_filled_are_refused_at_once(schema: pa.Schema, options: dict[str, Any]) -> None:
-    """A pipeline that can't work says so before it reads."""
-    with pytest.raises(Terminal):
-        Fitter(specs(SCHEMA), schema, **options)
 
 
 def test_plans_are_bounded() -> None:

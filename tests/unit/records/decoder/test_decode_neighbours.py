@@ -14,8 +14,8 @@ from frazil.records.model.format import FormatSpec
 from frazil.records.model.frame import Frame, Transform, Transformed
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.kinds.casting import Cast
+from frazil.records.transforms.kinds.change_events import DebeziumTransform
 from frazil.records.transforms.kinds.conditions import Filter, HasHeaderKey, TopicNameMatches, When, WithKey
-from frazil.records.transforms.kinds.debezium import DebeziumTransform
 from frazil.records.transforms.kinds.field_sets import (
     CopyValue,
     ExtractField,

@@ -13,7 +13,7 @@ from frazil.batch.facts import UnknownFields
 from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Column, Destination, Pipeline
 from frazil.records.decoder.decode import Decoder
-from frazil.records.decoder.orc_times import without_altered_times
+from frazil.records.decoder.table_rows import without_altered_times
 from frazil.records.model.rows import Block
 from frazil.records.model.spec import RecordSpec
 from frazil.run.staging.record_spec import record_spec

@@ -51,7 +51,7 @@ def test_each_element_is_a_row(options: dict, expected: object):
 
 
 REFUSED = [
-    ("no list", {"field": "id"}, "expected id as a list, found int64"),
+    ("no list", {"field": "id"}, "expected id as a list, found long"),
     ("nothing to spread", {"field": "n", "spread": True}, "as a list of structs"),
     ("names that clash", {"field": "l", "spread": True, "position_field": "x"}, "named x"),
 ]

@@ -73,7 +73,7 @@ def test_declarations_that_mean_nothing_are_refused():
     for options in ({}, {"json_root": True, "types": TYPES}):
         with pytest.raises(ValueError, match="either json"):
             JsonToMap(**options)
-    with pytest.raises(Terminal, match="expected value as string, found int64"):
+    with pytest.raises(Terminal, match="expected value as string, found long"):
         JsonToMap(json_root=True).apply(frame_of([{"value": 1}]))
     assert run(JsonToMap(json_root=True), frame_of([{"other": "{}"}])).dead
 

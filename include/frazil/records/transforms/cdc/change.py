@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from frazil.error_codes import FIELDS_UNFIT
 from frazil.records import pa, pc
+from frazil.records.model.column import type_name
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.frame import Column, Columns
-from frazil.records.transforms.fields import describe_value, failure, find
+from frazil.records.transforms.fields import describe_value, failure, typed_field
 
 Verdict = tuple["pa.BooleanArray", str, str]
 """A check: mask of the rows that fail, the message, and the path of the field."""
@@ -61,7 +62,7 @@ def _merge_images(
     (old, old_values), (new, new_values) = _with_common_type(before or nothing, after or nothing)
     if old.type != new.type:
         raise FIELDS_UNFIT.terminal(
-            f"{name}: expected one type of field {field}, found {old.type} before and {new.type} after",
+            f"{name}: expected one type of field {field}, found {type_name(old.type)} before and {type_name(new.type)} after",
             next_step="declare the rows of before and after with the same fields",
         )
     size = len(takes_before)
@@ -94,14 +95,8 @@ def text_field(transform: str, fields: pa.RecordBatch, path: str) -> pa.StringAr
     Raises:
         Terminal: the field is no text.
     """
-    values = find(fields, path)
-    if values is None or pa.types.is_null(values.type):
-        return pa.nulls(fields.num_rows, pa.string())
-    if not pa.types.is_string(values.type):
-        raise FIELDS_UNFIT.terminal(
-            f"{transform}: expected {path} as string, found {values.type}", next_step=f"declare {path} as string"
-        )
-    return values
+    values = typed_field(transform, fields, path, ("string", "string"))
+    return pa.nulls(fields.num_rows, pa.string()) if values is None else values
 
 
 def cdc_struct(columns: Mapping[str, pa.Array]) -> pa.StructArray:

@@ -28,9 +28,8 @@ _MILLIS_DIGITS: Final = 15
 class ExtendedJsonReader:
     """Converts parsed Extended JSON to plain JSON values.
 
-    Args:
-        decimals: Whether Decimal128 becomes text, as in the sink's transform, or a number.
-        arrays: Whether arrays stay arrays, or become objects with the names `_0`, `_1` ….
+    Decimal128 becomes text, as in the sink's transform, or a number; arrays stay, or become objects with the names
+    `_0`, `_1` ….
     """
 
     def __init__(self, *, decimals: str = "text", arrays: str = "array") -> None:

@@ -97,11 +97,6 @@ class When:
 
     Where the transform adds, leaves out or renames fields, or gives them another type, both kinds of rows go on in frames of
     their own: a record has the fields that it would have alone.
-
-    Attributes:
-        transform: What to apply.
-        predicate: For which rows.
-        negate: Rather for the rows for which the predicate does not hold.
     """
 
     transform: Transform
@@ -128,11 +123,7 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class WithKey:
-    """Applies a transform of keys to records that have one; the others go on as they are, as in Kafka Connect.
-
-    Attributes:
-        transform: What to apply.
-    """
+    """Applies a transform of keys to records that have one; the others go on as they are, as in Kafka Connect."""
 
     transform: Transform
 

@@ -112,6 +112,7 @@ class ReplaceField(TransformDefinition):
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}ReplaceField", {"whitelist": "include", "blacklist": "exclude"})
+    reads: ClassVar = ("include", "renames")
 
     include: tuple[str, ...] = option("Fields to keep; all without.", (), form="names")
     exclude: tuple[str, ...] = option("Fields to leave out, also of those included.", (), form="names")
@@ -125,12 +126,6 @@ class ReplaceField(TransformDefinition):
             raise ValueError("renames: two fields get one name")
         if lost := sorted(set(self.renames) & set(self.exclude)):
             raise ValueError(f"{lost[0]!r} is renamed and excluded")
-
-    def lacks(self, frame: Frame) -> Iterator[MissingField]:
-        """Yield the configured fields that do not exist."""
-        fields = fields_of(frame, self.target)
-        yield from lacking(fields, "include", self.include)
-        yield from lacking(fields, "renames", self.renames)
 
     def apply(self, frame: Frame) -> Transformed:
         """Keep and rename."""
@@ -212,12 +207,9 @@ class ValueToKey(TransformDefinition):
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}ValueToKey")
+    reads: ClassVar = ("fields",)
 
     fields: tuple[str, ...] = option("The fields, in the order of the key.", form="names", min_length=1)
-
-    def lacks(self, frame: Frame) -> Iterator[MissingField]:
-        """Yield the configured fields that do not exist."""
-        yield from lacking(frame.value, "fields", self.fields)
 
     def apply(self, frame: Frame) -> Transformed:
         """Make the key."""
@@ -226,10 +218,6 @@ class ValueToKey(TransformDefinition):
             if name not in names:
                 return reject_all(frame, no_field_message("ValueToKey", name, frame.value), name)
         return Transformed(replace(frame, key=frame.value.select(list(self.fields))))
-
-    def referenced_names(self) -> Names:
-        """Return the fields that the options name."""
-        return self.fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,13 +265,10 @@ class CopyValue(TransformDefinition):
     """
 
     connect_class: ClassVar = ConnectClass(f"{SINK}CopyValue")
+    reads: ClassVar = ("source_field",)
 
     source_field: str = option("The field.", key="source.field", min_length=1)
     target_field: str = option("Name of the copy.", key="target.field", min_length=1)
-
-    def lacks(self, frame: Frame) -> Iterator[MissingField]:
-        """Yield the configured fields that do not exist."""
-        yield from lacking(frame.value, "source_field", [self.source_field])
 
     def apply(self, frame: Frame) -> Transformed:
         """Copy the field."""

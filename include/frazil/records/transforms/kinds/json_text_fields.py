@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-from frazil.error_codes import FIELDS_UNFIT
 from frazil.records import pa
 from frazil.records.model.dead_letter import Reason, Rejection
-from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
+from frazil.records.model.frame import BARE, Frame, Transformed
 from frazil.records.model.json_text import JsonValue, compact
 from frazil.records.transforms.definition import SINK, ConnectClass, Names, TransformDefinition, option
 from frazil.records.transforms.fields import (
     batch_of,
     failure,
-    lacking,
     no_field_message,
     put_column,
     reject_all,
+    require_type,
     select,
 )
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from frazil.records.json.record import ExactDecoder
 
 PAYLOAD: Final = "payload"
-ParseText = Callable[[bytes], object]
+Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +40,7 @@ class JsonToMap(TransformDefinition):
     """
 
     connect_class: ClassVar = ConnectClass(f"{SINK}JsonToMapTransform")
+    reads: ClassVar = ("field",)
 
     json_root: bool = option("All fields of the object as one map of texts.", False, key="json.root")
     types: Any = option("Or the fields to take: `struct<id: long, name: string>`.", None, form="struct")
@@ -53,35 +53,23 @@ class JsonToMap(TransformDefinition):
     def prepare(self) -> None:
         """Refuse types that JSON has no form for."""
         if self.types is not None:
-            _decoder(self.types)
-
-    def lacks(self, frame: Frame) -> Iterator[MissingField]:
-        """Yield the configured fields that do not exist."""
-        yield from lacking(frame.value, "field", [self.field])
+            struct_decoder(self.types)
 
     def apply(self, frame: Frame) -> Transformed:
         """Read the texts."""
         index = frame.value.schema.get_field_index(self.field)
         if index < 0:
             return reject_all(frame, no_field_message("JsonToMap", self.field, frame.value), self.field)
-        texts = frame.value.column(index)
-        if not (pa.types.is_string(texts.type) or pa.types.is_binary(texts.type)):
-            raise FIELDS_UNFIT.terminal(
-                f"JsonToMap: expected {self.field} as string, found {texts.type}", next_step="name a field that is text"
-            )
-        parsed, failed = self._read(texts.cast(pa.binary()))
-        return select(frame.with_value(self._put(frame.value, parsed)), failed=failed)
-
-    def _read(self, texts: pa.BinaryArray) -> tuple[pa.Array, dict[int, Reason]]:
+        kind, step = ("string", "string", "binary"), "name a field that is text"
+        texts = require_type("JsonToMap", self.field, frame.value.column(index), kind, step)
+        failed: dict[int, Reason] = {}
+        documents = texts.cast(pa.binary()).to_pylist()
         if self.types is None:
-            rows, failed = _each(texts, _entries, self.field)
-            return pa.array(rows, pa.map_(pa.string(), pa.string())), failed
-        decoder = _decoder(self.types)
-        rows, failed = _each(texts, decoder.row, self.field)
-        table = decoder.table([row if isinstance(row, dict) else {} for row in rows])
-        absent = pa.array([row is None for row in rows], pa.bool_())
-        fields = list(self.types)
-        return pa.StructArray.from_arrays(table.columns, fields=fields, mask=absent), failed
+            entries = _each("JsonToMap", documents, _entries, self.field, failed)
+            parsed = pa.array(entries, pa.map_(pa.string(), pa.string()))
+        else:
+            parsed = read_structs("JsonToMap", documents, self.types, self.field, failed)
+        return select(frame.with_value(self._put(frame.value, parsed)), failed=failed)
 
     def _put(self, fields: pa.RecordBatch, parsed: pa.Array) -> pa.RecordBatch:
         if fields.schema.names != [BARE] or self.field != BARE:
@@ -97,25 +85,42 @@ class JsonToMap(TransformDefinition):
         return None if self.field == BARE else [self.field]
 
 
-def _decoder(types: pa.StructType) -> ExactDecoder:
+def struct_decoder(types: pa.StructType) -> ExactDecoder:
+    """Return the decoder of JSON objects to a struct's fields.
+
+    Raises:
+        Terminal: A type has no JSON form.
+    """
     from frazil.records.json.record import ExactDecoder
     from frazil.records.model.spec import RecordSpec
 
     return ExactDecoder(RecordSpec(pa.schema(list(types)), kafka_columns=None))
 
 
-def _each(texts: pa.BinaryArray, read: ParseText, path: str) -> tuple[list[object], dict[int, Reason]]:
+def read_structs(
+    transform: str, texts: Sequence[bytes | None], types: pa.StructType, path: str, failed: dict[int, Reason]
+) -> pa.StructArray:
+    """Return JSON objects as structs, null where there is no text and where one fails; adds to the reasons by row."""
+    decoder = struct_decoder(types)
+    rows = _each(transform, texts, decoder.row, path, failed)
+    table = decoder.table([row or {} for row in rows])
+    absent = pa.array([row is None for row in rows], pa.bool_())
+    return pa.StructArray.from_arrays(table.columns, fields=list(types), mask=absent)
+
+
+def _each(
+    transform: str, texts: Sequence[bytes | None], read: Callable[[bytes], Parsed], path: str, failed: dict[int, Reason]
+) -> list[Parsed | None]:
     """Read each text that is there; None stands for the others and for those that fail."""
-    rows: list[object] = []
-    failed: dict[int, Reason] = {}
-    for row, text in enumerate(texts.to_pylist()):
+    rows: list[Parsed | None] = []
+    for row, text in enumerate(texts):
         try:
             rows.append(None if text is None else read(text))
         except Rejection as e:
             rows.append(None)
             reason = e.with_parent(path).reason
-            failed[row] = failure(f"JsonToMap: {reason.message} ({reason.code})", reason.path)
-    return rows, failed
+            failed.setdefault(row, failure(f"{transform}: {reason.message} ({reason.code})", reason.path))
+    return rows
 
 
 def _entries(text: bytes) -> list[tuple[str, str | None]]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar, Final
 
 from frazil.records import pa, pc
+from frazil.records.model.column import type_name
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.frame import Frame, MissingField, Transformed
-from frazil.records.transforms.definition import KAFKA, ConnectClass, Names, TransformDefinition, option, target_option
-from frazil.records.transforms.fields import Target, failure, fields_of, find, lacking, put_column, select, with_fields
+from frazil.records.model.frame import Frame, Transformed
+from frazil.records.transforms.definition import KAFKA, ConnectClass, TransformDefinition, option, target_option
+from frazil.records.transforms.fields import Target, failure, fields_of, find, put_column, select, with_fields
 
 
 def _digits(value: object) -> object:
@@ -29,6 +29,7 @@ class MaskField(TransformDefinition):
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}MaskField")
+    reads: ClassVar = ("fields",)
 
     fields: tuple[str, ...] = option("The fields.", form="names", min_length=1)
     replacement: str | None = option(
@@ -38,10 +39,6 @@ class MaskField(TransformDefinition):
         min_length=1,
     )
     target: Target = target_option()
-
-    def lacks(self, frame: Frame) -> Iterator[MissingField]:
-        """Yield the configured fields that do not exist."""
-        yield from lacking(fields_of(frame, self.target), "fields", self.fields)
 
     def apply(self, frame: Frame) -> Transformed:
         """Hide the values."""
@@ -69,11 +66,7 @@ class MaskField(TransformDefinition):
 
     def _unmaskable(self, data_type: pa.DataType) -> str:
         expected = "a type that can be masked" if self.replacement is None else f"a type for {self.replacement!r}"
-        return f"MaskField: expected {expected}, found {data_type}"
-
-    def referenced_names(self) -> Names:
-        """Return the fields that the options name."""
-        return self.fields
+        return f"MaskField: expected {expected}, found {type_name(data_type)}"
 
 
 def _number(text: str, data_type: pa.DataType) -> pa.Scalar | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from frazil.records import pa
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
@@ -14,9 +14,7 @@ from frazil.records.transforms.cdc.change import text_field
 from frazil.records.transforms.cdc.extended_json import ExtendedJsonReader
 from frazil.records.transforms.definition import SINK, ConnectClass, TransformDefinition, option
 from frazil.records.transforms.fields import failure, find, lacking, put_column, select
-
-if TYPE_CHECKING:
-    from frazil.records.json.record import ExactDecoder, Row
+from frazil.records.transforms.kinds.json_text_fields import read_structs, struct_decoder
 
 _NAME: Final = "MongoDebezium"
 _UPDATE: Final = "updateDescription"
@@ -52,7 +50,7 @@ class MongoDebezium(TransformDefinition):
     def prepare(self) -> None:
         """Refuse types that JSON has no form for."""
         if self.types is not None:
-            _decoder(self.types)
+            struct_decoder(self.types)
 
     def lacks(self, frame: Frame) -> Iterator[MissingField]:
         """Say that there is none of the fields with a document."""
@@ -82,12 +80,8 @@ class MongoDebezium(TransformDefinition):
     def _column(self, name: str, texts: list[str | None], failed: dict[int, Reason]) -> pa.Array:
         if self.types is None:
             return pa.array(texts, pa.string())
-        decoder = _decoder(self.types)
-        nothing: Row = {}
-        rows = [nothing if text is None else _row(decoder, name, text, row, failed) for row, text in enumerate(texts)]
-        absent = pa.array([row is nothing or row is None for row in rows], pa.bool_())
-        table = decoder.table([row or nothing for row in rows])
-        return pa.StructArray.from_arrays(table.columns, fields=list(self.types), mask=absent)
+        documents = [None if text is None else text.encode() for text in texts]
+        return read_structs(_NAME, documents, self.types, name, failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,19 +208,3 @@ def _holder(document: Document, path: str, *, make: bool) -> tuple[JsonValue, st
         else:
             return None, last
     return holder, last
-
-
-def _decoder(types: pa.StructType) -> ExactDecoder:
-    from frazil.records.json.record import ExactDecoder
-    from frazil.records.model.spec import RecordSpec
-
-    return ExactDecoder(RecordSpec(pa.schema(list(types)), kafka_columns=None))
-
-
-def _row(decoder: ExactDecoder, name: str, text: str, index: int, failed: dict[int, Reason]) -> Row | None:
-    try:
-        return decoder.row(text.encode())
-    except Rejection as e:
-        reason = e.with_parent(name).reason
-        failed.setdefault(index, failure(f"{_NAME}: {reason.message} ({reason.code})", reason.path))
-        return None

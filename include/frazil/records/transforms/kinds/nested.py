@@ -9,8 +9,9 @@ from typing import ClassVar, Literal
 from frazil.error_codes import FIELDS_UNFIT
 from frazil.errors import Terminal
 from frazil.records import np, pa, pc
+from frazil.records.model.column import type_name
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.frame import Column, Frame, MissingField, Transformed
+from frazil.records.model.frame import Column, Frame, Transformed
 from frazil.records.transforms.definition import KAFKA, ConnectClass, Names, TransformDefinition, option, target_option
 from frazil.records.transforms.fields import (
     Target,
@@ -18,9 +19,9 @@ from frazil.records.transforms.fields import (
     columns_of,
     fields_of,
     first_duplicate,
-    lacking,
     no_field_message,
     reject_all,
+    require_type,
     select,
     with_fields,
 )
@@ -60,7 +61,7 @@ class Flatten(TransformDefinition):
             if self._is_flattened(declared.type, len(path)):
                 yield from self._flatten(children(declared, values), path)
             elif self.lists == "json" and _is_list(declared.type):
-                from frazil.records.transforms.values.arrow_json import json_texts
+                from frazil.records.transforms.values.texts import json_texts
 
                 yield path, (declared.with_type(pa.string()), json_texts(values))
             else:
@@ -102,16 +103,14 @@ class Explode(TransformDefinition):
     and two fields that would get one name end the run.
     """
 
+    reads: ClassVar = ("field",)
+
     field: str = option("The list.", min_length=1)
     outer: bool = option("A record whose list is null or empty keeps one row; otherwise it is filtered.", True)
     position_field: str | None = option(
         "Field for the element's place in the list, from 0.", None, key="position.field"
     )
     spread: bool = option("The fields of struct elements take the list's place.", False)
-
-    def lacks(self, frame: Frame) -> Iterator[MissingField]:
-        """Yield the configured fields that do not exist."""
-        yield from lacking(frame.value, "field", [self.field])
 
     def apply(self, frame: Frame) -> Transformed:
         """Explode."""
@@ -147,7 +146,7 @@ class Explode(TransformDefinition):
             return [(item, elements)]
         if not pa.types.is_struct(item.type):
             raise FIELDS_UNFIT.terminal(
-                f"Explode: expected {self.field} as a list of structs to spread, found elements of type {item.type}",
+                f"Explode: expected {self.field} as a list of structs to spread, found elements of type {type_name(item.type)}",
                 next_step="leave spread out",
             )
         return children(item, elements)
@@ -161,11 +160,7 @@ def _as_list(name: str, values: pa.Array) -> pa.ListArray:
     kind = values.type
     if pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind):
         return values.cast(pa.list_(kind.value_field))
-    if pa.types.is_list(kind):
-        return values
-    raise FIELDS_UNFIT.terminal(
-        f"Explode: expected {name} as a list, found {kind}", next_step="name a field that is a list"
-    )
+    return require_type("Explode", name, values, ("a list", "list"), "name a field that is a list")
 
 
 def _too_large(frame: Frame, name: str, lists: pa.ListArray) -> dict[int, Reason]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from frazil.records import pa, pc
+from frazil.records.model.column import type_name
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
 from frazil.records.transforms.definition import KAFKA, ConnectClass, Names, TransformDefinition, option, target_option
@@ -85,7 +86,7 @@ class TimestampConverter(TransformDefinition):
         moments = self._moments(values)
         if moments is None:
             expected = "text, a number or a time" if self.format else "a number or a time (no format for text is given)"
-            return reject_all(frame, f"TimestampConverter: expected {expected}, found {values.type}", name)
+            return reject_all(frame, f"TimestampConverter: expected {expected}, found {type_name(values.type)}", name)
         if self.target_type == "unix" and self.unix_precision == "nanoseconds":
             moments = in_range(moments, -_NANO_LIMIT, _NANO_LIMIT)
         failed = self._failed(values, moments, name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Literal
 
@@ -11,8 +10,8 @@ from frazil.error_codes import BAD_TRANSFORM
 from frazil.errors import Terminal
 from frazil.records import pa, pc
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.frame import Frame, MissingField, Transformed
-from frazil.records.transforms.definition import KAFKA, ConnectClass, Names, TransformDefinition, option, target_option
+from frazil.records.model.frame import Frame, Transformed
+from frazil.records.transforms.definition import KAFKA, ConnectClass, TransformDefinition, option, target_option
 from frazil.records.transforms.fields import (
     Target,
     batch_of,
@@ -20,7 +19,6 @@ from frazil.records.transforms.fields import (
     describe_value,
     failure,
     fields_of,
-    lacking,
     no_field_message,
     reject_all,
     select,
@@ -39,6 +37,7 @@ class HeaderFrom(TransformDefinition):
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}HeaderFrom")
+    reads: ClassVar = ("fields",)
 
     fields: tuple[str, ...] = option("The fields.", form="names", min_length=1)
     headers: tuple[str, ...] = option("Names of their headers, in the same order.", form="names", min_length=1)
@@ -48,10 +47,6 @@ class HeaderFrom(TransformDefinition):
     def __post_init__(self) -> None:
         if len(self.fields) != len(self.headers):
             raise ValueError(f"{len(self.fields)} fields can't become {len(self.headers)} headers")
-
-    def lacks(self, frame: Frame) -> Iterator[MissingField]:
-        """Yield the configured fields that do not exist."""
-        yield from lacking(fields_of(frame, self.target), "fields", self.fields)
 
     def apply(self, frame: Frame) -> Transformed:
         """Add the headers."""
@@ -72,10 +67,6 @@ class HeaderFrom(TransformDefinition):
             (column, values) for column, values in columns_of(fields) if column.name not in self.fields
         ]
         return Transformed(with_fields(done, self.target, batch_of(remaining_columns, len(frame), like=fields)))
-
-    def referenced_names(self) -> Names:
-        """Return the fields that the options name."""
-        return self.fields
 
 
 @dataclass(frozen=True, slots=True)

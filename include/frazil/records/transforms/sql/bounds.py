@@ -67,11 +67,7 @@ Node = dict[str, Any]
 def refuse_growth(expressions: str, tree: Any, fields: pa.Schema, outer: Collection[str] = ()) -> None:
     """Refuse functions whose result a record can make as large as it likes.
 
-    Args:
-        expressions: Text for the message.
-        tree: The parsed expressions, or a part of them.
-        fields: The fields of the records.
-        outer: Folded names of the parameters of lambdas around it.
+    `outer` has the folded names of the parameters of lambdas around the tree.
 
     Raises:
         Terminal: an argument that says how much is made has no bound; or a lambda takes something large to each item.

@@ -96,10 +96,7 @@ def _refuse_expression(expressions: str, node: Node) -> None:
 def refuse_moments(expressions: str, items: list[Node], fields: Collection[str]) -> None:
     """Refuse the time of day: a record must become the same whenever it is read.
 
-    Args:
-        expressions: Text for the message.
-        items: The parsed expressions.
-        fields: Names of the fields, which come before the words of SQL.
+    Names of fields come before the words of SQL.
 
     Raises:
         Terminal: a word stands for it, or `age` is asked without a moment to count from.

@@ -25,12 +25,7 @@ _DIGITS: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Values cast to another type, and the rows on which that failed.
-
-    Attributes:
-        values: The values; null where it failed.
-        failed: Rows with a value that can't be cast.
-    """
+    """Values cast to another type, and the rows on which that failed."""
 
     values: pa.Array
     failed: list[int] = field(default_factory=list)

@@ -3,14 +3,146 @@
 from __future__ import annotations
 
 import base64
+import re
+from collections.abc import Callable, Sequence
 from decimal import Decimal
+from json.encoder import encode_basestring
 from typing import Any, Final
 from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.transforms.values.arrow_json import json_texts
+from frazil.error_codes import FIELDS_UNFIT
+
+Texts = list[str]
+
+_ISO: Final = re.compile('"(?:[0-9]{4}-|[0-9]{2}:|"$)')
+_NOT_FINITE: Final = {"nan": '"NaN"', "-nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
+_NUMBERS: Final = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean)
+_TIMES: Final = (pa.types.is_date, pa.types.is_time)
+_BINARIES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+_TEXTS: Final = (pa.types.is_string, pa.types.is_large_string)
+
+
+def json_texts(values: pa.Array) -> pa.StringArray:
+    """Return each value as compact JSON text, exactly; null stays null.
+
+    Numbers keep every digit. What JSON has no kind of is text: dates and times in ISO 8601 (instants with `Z`; outside of the
+    years 0000 to 9999 the number that the column holds), binary in base64, uuids in their usual form, NaN and the infinities as
+    `"NaN"`, `"Infinity"` and `"-Infinity"`. Maps become objects; a key that is no text is named by its JSON text.
+
+    Raises:
+        Terminal: a type that decoded records never have.
+    """
+    texts = _texts(values)
+    return pa.array(
+        [text if valid else None for text, valid in zip(texts, values.is_valid().to_pylist(), strict=True)], pa.string()
+    )
+
+
+def _texts(values: pa.Array) -> Texts:
+    """Return JSON texts with `null` for null."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        return _with_nulls(values, _objects(values))
+    if pa.types.is_map(kind):
+        return _maps(values)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _lists(values)
+    return _with_nulls(values, _scalars(values))
+
+
+def _with_nulls(values: pa.Array, texts: Texts) -> Texts:
+    if not values.null_count:
+        return texts
+    return [text if valid else "null" for text, valid in zip(texts, values.is_valid().to_pylist(), strict=True)]
+
+
+def _objects(values: pa.StructArray) -> Texts:
+    names = [encode_basestring(field.name) for field in values.type]
+    if not names:
+        return ["{}"] * len(values)
+    columns = [[f"{name}:{text}" for text in _texts(c)] for name, c in zip(names, values.flatten(), strict=True)]
+    return ["{" + ",".join(row) + "}" for row in zip(*columns, strict=True)]
+
+
+def _lists(values: pa.ListArray) -> Texts:
+    items = _texts(values.flatten())
+    return _joined(items, "[", "]", pc.list_value_length(values).to_pylist())
+
+
+def _maps(values: pa.MapArray) -> Texts:
+    entries = values.cast(pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])))
+    keys, items = (_texts(column) for column in entries.flatten().flatten())
+    names = (key if key.startswith('"') else encode_basestring(key) for key in keys)
+    pairs = [f"{name}:{item}" for name, item in zip(names, items, strict=True)]
+    return _joined(pairs, "{", "}", pc.list_value_length(entries).to_pylist())
+
+
+def _joined(items: Texts, opening: str, closing: str, lengths: Sequence[int | None]) -> Texts:
+    # Flattened lists have no elements of lists that are null, so the elements follow one another.
+    texts: Texts = []
+    start = 0
+    for length in lengths:
+        if length is None:
+            texts.append("null")
+            continue
+        texts.append(opening + ",".join(items[start : start + length]) + closing)
+        start += length
+    return texts
+
+
+def _scalars(values: pa.Array) -> Texts:
+    """Return texts of values that are not nested; what stands for null does not matter."""
+    kind = values.type
+    if pa.types.is_null(kind):
+        return ["null"] * len(values)
+    if pa.types.is_floating(kind):
+        return [_NOT_FINITE.get(text, text) for text in _cast(values)]
+    if kind == pa.uuid():
+        return _write_each(values.storage.to_pylist(), lambda raw: f'"{UUID(bytes=raw)}"')
+    for tests, write in _WRITERS:
+        if any(test(kind) for test in tests):
+            return write(values)
+    raise FIELDS_UNFIT.terminal(
+        f"values of Arrow type {kind} have no JSON text", next_step="leave the field out before this transform"
+    )
+
+
+def _cast(values: pa.Array) -> Texts:
+    return [text or "" for text in values.cast(pa.string()).to_pylist()]
+
+
+def _write_each(raw_values: list[bytes | None], write: Callable[[bytes], str]) -> Texts:
+    return ["" if raw is None else write(raw) for raw in raw_values]
+
+
+def _base64(values: pa.Array) -> Texts:
+    return _write_each(values.to_pylist(), lambda raw: f'"{base64.b64encode(raw).decode()}"')
+
+
+def _iso(values: pa.Array) -> Texts:
+    texts = [f'"{text.replace(" ", "T", 1)}"' for text in _cast(values)]
+    if all(map(_ISO.match, texts)):
+        return texts
+    # Arrow writes a note in place of a time that its calendar does not reach.
+    numbers = values.cast(pa.int32() if pa.types.is_date32(values.type) else pa.int64()).to_pylist()
+    return [text if _ISO.match(text) else str(number) for text, number in zip(texts, numbers, strict=True)]
+
+
+def _text(values: pa.Array) -> Texts:
+    return [encode_basestring(text or "") for text in values.to_pylist()]
+
+
+_WRITERS: Final[tuple[tuple[Sequence[Callable[[pa.DataType], bool]], Callable[[pa.Array], Texts]], ...]] = (
+    (_TEXTS, _text),
+    (_NUMBERS, _cast),
+    (_TIMES, _iso),
+    ((pa.types.is_timestamp,), _iso),
+    (_BINARIES, _base64),
+)
+
 
 _PLAIN_BELOW: Final = 7
 _PLAIN_FROM: Final = -3

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import Terminal
-from frazil.records.transforms.kinds.dms import DmsTransform
+from frazil.records.transforms.kinds.change_events import DmsTransform
 from tests.unit.records.transforms.frames import dead_messages, frame_of, run
 
 META = {

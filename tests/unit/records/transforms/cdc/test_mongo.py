@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import Terminal
-from frazil.records.transforms.kinds.debezium import DebeziumTransform
+from frazil.records.transforms.kinds.change_events import DebeziumTransform
 from frazil.records.transforms.kinds.mongo import MongoDebezium
 from tests.unit.records.transforms.frames import dead_messages, frame_of, run
 
@@ -153,7 +153,7 @@ def test_declared_types_make_rows_of_documents():
 
 def test_documents_that_are_no_text_are_refused():
     """A fault of the declaration: the connector sends text."""
-    with pytest.raises(Terminal, match="expected after as string, found int64"):
+    with pytest.raises(Terminal, match="expected after as string, found long"):
         MongoDebezium().apply(frame_of([{"after": 1, "op": "c"}]))
 
 

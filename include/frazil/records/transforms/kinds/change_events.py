@@ -1,4 +1,4 @@
-"""The Iceberg sink's DebeziumTransform: an envelope of Debezium becomes the row it tells of, with `_cdc` beside it."""
+"""The Iceberg sink's DebeziumTransform and DmsTransform: an envelope becomes the row that it tells of, with `_cdc` beside it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from frazil.error_codes import FIELDS_UNFIT
 from frazil.records import pa, pc
 from frazil.records.model.frame import BARE, Column, Frame, MissingField, Transformed
 from frazil.records.transforms.cdc.change import Verdict, cdc_struct, choose_image, failures, refuse_field, text_field
 from frazil.records.transforms.definition import SINK, ConnectClass, TransformDefinition, option
-from frazil.records.transforms.fields import batch_of, find, lacking, select
+from frazil.records.transforms.fields import batch_of, find, lacking, select, typed_field
 from frazil.records.transforms.kinds.nested import children
 
 _NAME: Final = "DebeziumTransform"
@@ -137,20 +136,15 @@ def _is_unknown_op(op: pa.StringArray) -> pa.BooleanArray:
 
 def _image(fields: pa.RecordBatch, name: str) -> dict[str, Column]:
     """Return the fields of a row's image; a text (a document in JSON) is a row of one column."""
-    values = find(fields, name, nested=False)
-    if values is None or pa.types.is_null(values.type):
+    kind, step = ("struct or string", "struct", "string"), f"declare {name} as struct"
+    values = typed_field(_NAME, fields, name, kind, step, nested=False)
+    if values is None:
         return {}
     if pa.types.is_string(values.type):
         return {BARE: (pa.field(BARE, values.type), values)}
-    if pa.types.is_struct(values.type):
-        # Rows without the image fail, so it adds no nulls of its own to those that go on.
-        return {
-            declared.name: (declared, v)
-            for declared, v in children(pa.field(name, values.type, nullable=False), values)
-        }
-    raise FIELDS_UNFIT.terminal(
-        f"{_NAME}: expected {name} as struct or string, found {values.type}", next_step=f"declare {name} as struct"
-    )
+    # Rows without the image fail, so it adds no nulls of its own to those that go on.
+    declared = pa.field(name, values.type, nullable=False)
+    return {child.name: (child, child_values) for child, child_values in children(declared, values)}
 
 
 def _valid(fields: pa.RecordBatch, name: str) -> pa.BooleanArray:
@@ -167,14 +161,8 @@ def _table(fields: pa.RecordBatch) -> pa.StringArray:
 
 
 def _millis(fields: pa.RecordBatch) -> pa.Array:
-    values = find(fields, "ts_ms", nested=False)
-    if values is None or pa.types.is_null(values.type):
-        return pa.nulls(fields.num_rows, pa.int64())
-    if pa.types.is_integer(values.type) or pa.types.is_timestamp(values.type):
-        return values
-    raise FIELDS_UNFIT.terminal(
-        f"{_NAME}: expected ts_ms as long, found {values.type}", next_step="declare ts_ms as long"
-    )
+    values = typed_field(_NAME, fields, "ts_ms", ("long", "integer", "timestamp"), nested=False)
+    return pa.nulls(fields.num_rows, pa.int64()) if values is None else values
 
 
 def _is_out_of_range(fields: pa.RecordBatch) -> pa.BooleanArray:
@@ -201,3 +189,63 @@ def _fill_placeholders(pattern: str, values: Mapping[str, pa.StringArray]) -> pa
     size = next(iter(values.values()))
     every = [pa.repeat(part, len(size)) if isinstance(part, pa.Scalar) else part for part in parts]
     return pc.binary_join_element_wise(*every, "")
+
+
+_DMS: Final = "DmsTransform"
+_DMS_NEEDED: Final = ("data", "metadata", "metadata.schema-name", "metadata.table-name")
+"""Fields without which no envelope becomes a row."""
+_NO_SOURCE: Final = f"{_DMS}: expected metadata.schema-name and metadata.table-name, found null or no such field"
+
+
+@dataclass(frozen=True, slots=True)
+class DmsTransform(TransformDefinition):
+    """Takes the row out of the envelope of AWS DMS and adds a struct about the change.
+
+    The row is `data`. The struct has `op` (U for update, D for delete, else I), `ts` (`metadata.timestamp` as it is) and `source`
+    (`<schema-name>.<table-name>`). Records without data or metadata, and those of `record-type: control` (a table was
+    made, say), are filtered. Data or metadata that is no struct, and a field of the struct's name in the data, end the run.
+    """
+
+    connect_class: ClassVar = ConnectClass(
+        f"{SINK}DmsTransform",
+        note="DmsTransform writes the struct _cdc {op, ts, source}; the sink's early releases wrote _cdc_op and the like.",
+    )
+
+    cdc_field: str = option("Name of the struct about the change.", "_cdc", key="cdc.field", min_length=1)
+
+    def lacks(self, frame: Frame) -> Iterator[MissingField]:
+        """Yield the missing parts of an envelope."""
+        yield from lacking(frame.value, "", _DMS_NEEDED, nested=True)
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Unwrap the changes."""
+        data, metadata = (
+            typed_field(_DMS, frame.value, name, ("struct", "struct"), nested=False) for name in ("data", "metadata")
+        )
+        if data is None or metadata is None:
+            return select(frame, pa.repeat(pa.scalar(value=False), len(frame)))
+        control = pc.equal(text_field(_DMS, frame.value, "metadata.record-type"), "control")
+        keeps_row = pc.and_not(pc.and_(data.is_valid(), metadata.is_valid()), pc.fill_null(control, fill_value=False))
+        cdc = _dms_cdc(frame.value)
+        failed = failures([(cdc.field("source").is_null(), _NO_SOURCE, "metadata")], keeps_row)
+        columns: list[Column] = children(pa.field("data", data.type, nullable=False), data)
+        refuse_field(_DMS, self.cdc_field, [declared.name for declared, _ in columns])
+        columns.append((pa.field(self.cdc_field, cdc.type, nullable=False), cdc))
+        return select(frame.with_value(batch_of(columns, len(frame), like=frame.value)), keeps_row, failed)
+
+
+def _dms_cdc(fields: pa.RecordBatch) -> pa.StructArray:
+    operation = text_field(_DMS, fields, "metadata.operation")
+    schema, table = (text_field(_DMS, fields, f"metadata.{name}-name") for name in ("schema", "table"))
+    timestamps = find(fields, "metadata.timestamp")
+    return cdc_struct(
+        {
+            "op": pc.coalesce(
+                pc.if_else(pc.equal(operation, "update"), "U", None),
+                pc.if_else(pc.equal(operation, "delete"), "D", None),
+                pa.scalar("I"),
+            ),
+            "ts": pa.nulls(fields.num_rows, pa.string()) if timestamps is None else timestamps,
+            "source": pc.binary_join_element_wise(schema, table, "."),
+        }
+    )
