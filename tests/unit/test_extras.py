@@ -56,7 +56,7 @@ for module in pkgutil.walk_packages(frazil.__path__, "frazil."):
 
 from frazil.errors import Terminal
 from frazil.extras import EXTRAS, require
-from frazil.iceberg.catalog.catalog import _sql
+from frazil.iceberg.catalog.catalog import Lake
 from frazil.records.formats.catalogue import open_format
 from frazil.records.model.format import FormatSpec
 from frazil.records.transforms.sql.engine import connection
@@ -70,13 +70,13 @@ doors = {
     "airflow": lambda: any_api(Home.resolve()),
     "avro": lambda: open_format(FormatSpec("avro", schema="{}")),
     "json-schema": lambda: open_format(FormatSpec("json-schema", schema="{}")),
-    "postgres": lambda: _sql("lake", {"uri": "postgresql+psycopg2://h/lake"}),
+    "postgres": lambda: Lake("lake", "postgresql+psycopg2://h/lake", None, {})._open(),
     "production": lambda: require("production", "the production profile"),
     "protobuf": lambda: _maker("protobuf"),
     "registry": lambda: Registries({"main": None})("main"),
     "spark": ivy_jar,
     "sql": connection,
-    "sqlite": lambda: _sql("lake", {"uri": "sqlite:///c.db"}),
+    "sqlite": lambda: Lake("lake", "sqlite:///c.db", None, {})._open(),
 }
 assert doors.keys() == EXTRAS.keys()
 said = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Literal
@@ -12,6 +11,7 @@ from pydantic import Field, TypeAdapter
 from frazil.batch.audit import TOO_MANY_DEAD
 from frazil.batch.refusal import BATCHES_REFUSED
 from frazil.pipeline.models.alerts import Severity
+from frazil.pipeline.syntax.stored_json import read_json, write_json
 
 ChoreKind = Literal["failed_maintenance", "failed_report", "failed_replay"]
 """What a failed run beside ingestion may be about."""
@@ -57,7 +57,7 @@ class Failure:
 
     def to_json(self) -> str:
         """As JSON."""
-        return json.dumps(TypeAdapter(Failure).dump_python(self, by_alias=True), default=datetime.isoformat)
+        return write_json(TypeAdapter(Failure), self)
 
     @classmethod
     def from_json(cls, text: str) -> Failure:
@@ -66,7 +66,7 @@ class Failure:
         Raises:
             ValueError: It is none.
         """
-        return TypeAdapter(cls).validate_json(text, strict=True)
+        return read_json(TypeAdapter(cls), text)
 
 
 def failure(dag: str, run: str, instant: datetime, message: str, *, final: bool) -> Failure:

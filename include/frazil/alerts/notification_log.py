@@ -8,7 +8,6 @@ zombie wrote an older page over a newer one, a notice comes once too often, none
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -20,6 +19,7 @@ from frazil.alerts.notice import Notice
 from frazil.monitor.freshness import Span
 from frazil.monitor.state import spoken
 from frazil.pipeline.models.alerts import SEVERITIES, Severity
+from frazil.pipeline.syntax.stored_json import read_json, write_json
 
 PATIENCE: Mapping[str, int] = {"unreadable": 3}
 """Looks, one after another, that a trouble must hold before anybody is told: a broker that restarts is nobody's trouble."""
@@ -262,7 +262,7 @@ _PAGE = TypeAdapter(Page)
 
 def to_json(page: Page) -> str:
     """As JSON."""
-    return json.dumps(_PAGE.dump_python(page, by_alias=True), default=datetime.isoformat, sort_keys=True)
+    return write_json(_PAGE, page)
 
 
 def from_json(text: str) -> Page:
@@ -271,4 +271,4 @@ def from_json(text: str) -> Page:
     Raises:
         ValueError: It is no page.
     """
-    return _PAGE.validate_json(text, strict=True)
+    return read_json(_PAGE, text)

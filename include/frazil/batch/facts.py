@@ -342,13 +342,16 @@ class Staged:
 
     def to_json(self) -> str:
         """Text form, for the way from an executor to the driver."""
-        # JSON has no pairs as keys.
-        return msgspec.json.encode((list(self.counts.items()), replace(self, counts={}))).decode()
+        # JSON has no pairs as keys. Python's own writer, since names of fields may hold what no UTF-8 can: half a character.
+        return json.dumps(msgspec.to_builtins((list(self.counts.items()), replace(self, counts={})), str_keys=True))
 
     @classmethod
     def from_json(cls, text: str) -> Staged:
         """Read the text form."""
-        counts, staged = msgspec.json.decode(text, type=tuple[list[tuple[TopicPartition, Counts]], Staged])
+        form: Any = tuple[list[tuple[TopicPartition, Counts]], Staged]
+        counts: Any
+        staged: Staged
+        counts, staged = msgspec.convert(json.loads(text), form, str_keys=True)
         return replace(staged, counts=dict(counts))
 
     @classmethod

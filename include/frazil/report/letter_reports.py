@@ -19,6 +19,7 @@ from frazil.error_codes import BAD_FILE, NAME_UNKNOWN
 from frazil.iceberg.catalog.folder import Folder
 from frazil.pipeline.models.maintenance import parse_age
 from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.syntax.stored_json import read_json
 from frazil.project import Project
 from frazil.report.dead_letters_page import html, markdown
 from frazil.report.dead_letters_summary import LetterGroup, LetterReport
@@ -189,7 +190,7 @@ def _write(folder: Folder, facts: KeptReport) -> None:
 
 def _read(folder: Folder, name: str) -> KeptReport:
     try:
-        return _KEPT.validate_json(folder.read(f"{name}{_FACTS}"), strict=True)
+        return read_json(_KEPT, folder.read(f"{name}{_FACTS}"))
     except ValueError as error:
         raise BAD_FILE.terminal(
             f"{folder.location}/{name}{_FACTS} holds no report: {error}",

@@ -63,3 +63,16 @@ def test_failure_is_read_back_as_written():
     for text in ("{}", "[]", "nonsense", '{"at": 5}', "null"):
         with pytest.raises(ValueError, match=r"."):
             Failure.from_json(text)
+
+
+def test_damaged_failure_is_refused_without_what_it_holds() -> None:
+    """A Variable may be anybody's: the log says where it is wrong, and shows nothing of it."""
+    with pytest.raises(ValueError, match=r"^run: Field required$"):
+        Failure.from_json('{"dag": "hunter2"}')
+
+
+def test_failure_with_half_a_character_is_read_again() -> None:
+    """The name of a file may hold a byte that no UTF-8 has, and an error may quote it."""
+    noted = failure("d", "r", datetime(2026, 1, 1, tzinfo=UTC), "no file x\udce9", final=True)
+
+    assert Failure.from_json(noted.to_json()).cause == "no file x?"

@@ -266,6 +266,13 @@ parts = st.builds(
 )
 
 
+def test_name_that_is_half_a_character_survives_the_way_from_an_executor() -> None:
+    """JSON has such names, and no UTF-8: a task that can't tell of one would stop its pipeline for good."""
+    staged = Staged(untyped={"shop.orders": frozenset({("\ud800",)})}, ages={3: 2})
+
+    assert Staged.from_json(staged.to_json()) == staged
+
+
 @given(parts)
 def test_staged_facts_survive_the_way_from_an_executor(part: Staged) -> None:
     """Partition numbers stay numbers and files keep their order."""

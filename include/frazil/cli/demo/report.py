@@ -81,17 +81,20 @@ def _print_reconciliation(project: Project, pipeline: Pipeline) -> bool:
     """Print whether each record became a row or a dead letter, as `frazil verify` compares them, record by record."""
     console.headline("Reconciliation")
     produced, verification = landing(project, pipeline).produced, verify(project, pipeline)
-    rows, letters, filtered = (
-        sum(getattr(partition, name) for partition in verification.partitions)
-        for name in ("rows", "letters", "filtered")
-    )
-    difference = produced - rows - letters - filtered
-    agrees = verification.is_clean and difference == 0
-    total = f"rows {rows} + dead letters {letters}" + (f" + filtered {filtered}" if filtered else "")
-    line = Text(f"produced {produced} {'=' if agrees else '!='} {total}", style="green" if agrees else "bold red")
-    console.out().print(line, soft_wrap=True)
-    if difference:
-        console.say(f"{abs(difference)} records {'are missing' if difference > 0 else 'are there too often'}")
+    agrees = verification.is_clean
+    for table in dict.fromkeys(partition.table for partition in verification.partitions):
+        partitions = [partition for partition in verification.partitions if partition.table == table]
+        rows, letters, filtered = (
+            sum(getattr(partition, name) for partition in partitions) for name in ("rows", "letters", "filtered")
+        )
+        total = f"rows {rows} + dead letters {letters}" + (f" + filtered {filtered}" if filtered else "")
+        # Of several tables each has the records that are meant for it.
+        difference = produced - rows - letters - filtered if len(pipeline.destinations) == 1 else 0
+        agrees = agrees and not difference
+        line = Text(f"produced {produced} {'=' if agrees else '!='} {total}", style="green" if agrees else "bold red")
+        console.out().print(line if len(pipeline.destinations) == 1 else Text(f"{table}: {total}"), soft_wrap=True)
+        if difference:
+            console.say(f"{abs(difference)} records {'are missing' if difference > 0 else 'are there too often'}")
     for wrong in verification.differences:
         console.say(str(wrong))
     return agrees

@@ -16,17 +16,21 @@ from frazil.kafka.client.cluster import Cluster
 if TYPE_CHECKING:
     from frazil.kafka.client.client import Admin
 
+IDLE_SECONDS: Final = 60.0
+"""After so long without a question a client is closed, at the next question to any cluster: a process that looks at its
+pipelines every interval keeps one connection, one that asked once does not for long."""
+
 OLDEST_SECONDS: Final = 600.0
-"""After so long a client is closed, when nobody is asking, at the next question to any cluster: certificates and addresses are read
-when it is made, and a process that asked once does not keep its connection."""
+"""After so long a client is replaced, when nobody is asking: certificates and addresses are read when it is made."""
 
 
 @dataclass(eq=False)
 class _PooledClient:
-    """A client, how many ask it now, and since when it is there (monotonic seconds)."""
+    """A client, how many ask it now, and since when it is there and was last asked (monotonic seconds)."""
 
     client: Admin
     made_at: float
+    used_at: float
     users: int = 0
     is_sound: bool = True
 
@@ -34,10 +38,19 @@ class _PooledClient:
         """Whether it may take another question."""
         return self.is_sound and (self.users > 0 or now - self.made_at < OLDEST_SECONDS)
 
+    def is_idle(self, now: float) -> bool:
+        """Whether nobody has asked it for long."""
+        return self.users == 0 and now - self.used_at >= IDLE_SECONDS
+
 
 @dataclass
 class AdminPool:
-    """Lends admin clients. A new one costs a connection, with its handshakes; and a pattern waits for its first answers."""
+    """Lends admin clients. A new one costs a connection, with its handshakes; and a pattern waits for its first answers.
+
+    Args:
+        make: Makes one.
+        clock: Monotonic seconds.
+    """
 
     make: Callable[[Cluster], Admin]
     clock: Callable[[], float] = time.monotonic
@@ -53,6 +66,9 @@ class AdminPool:
     def lent(self, cluster: Cluster) -> Iterator[Admin]:
         """The client of a cluster, for some questions. After a failure it is not lent again: the next question has a new
         one, which knows no leader that has changed, and no connection that has died.
+
+        Raises:
+            Terminal: the cluster's properties are not valid.
         """
         pooled = self._take(cluster)
         try:
@@ -73,13 +89,17 @@ class AdminPool:
     def _take(self, cluster: Cluster) -> _PooledClient:
         now = self.clock()
         with self._lock:
-            closing = [pooled for pooled in self._clients if pooled.users == 0 and not pooled.is_fit(now)]
+            closing = [
+                pooled
+                for pooled in self._clients
+                if pooled.users == 0 and (pooled.is_idle(now) or not pooled.is_fit(now))
+            ]
             self._clients = [pooled for pooled in self._clients if pooled not in closing]
             pooled = next(
                 (pooled for pooled in self._clients if pooled.client.cluster == cluster and pooled.is_fit(now)), None
             )
             if pooled is None:
-                pooled = _PooledClient(self.make(cluster), now)
+                pooled = _PooledClient(self.make(cluster), now, now)
                 self._clients.append(pooled)
             elif pooled.users == 0:
                 pooled.client.begin_anew()
@@ -90,6 +110,7 @@ class AdminPool:
     def _give_back(self, lent: _PooledClient) -> None:
         with self._lock:
             lent.users -= 1
+            lent.used_at = self.clock()
             is_over = lent.users == 0 and not lent.is_sound
             if is_over:
                 self._clients = [pooled for pooled in self._clients if pooled is not lent]

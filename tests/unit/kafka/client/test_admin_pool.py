@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from frazil.kafka.client.admin_pool import OLDEST_SECONDS, AdminPool
+from frazil.kafka.client.admin_pool import IDLE_SECONDS, OLDEST_SECONDS, AdminPool
 from frazil.kafka.client.client import Admin
 from frazil.kafka.client.cluster import Cluster
 
@@ -79,9 +79,9 @@ def test_failed_client_is_replaced() -> None:
     assert failed.closed == 1
 
 
-@pytest.mark.parametrize(("seconds", "is_kept"), [(OLDEST_SECONDS - 1, True), (OLDEST_SECONDS, False)])
-def test_old_clients_are_closed(seconds: float, *, is_kept: bool) -> None:
-    """A client that has its age is closed by the next question, to whichever cluster."""
+@pytest.mark.parametrize(("seconds", "is_kept"), [(IDLE_SECONDS - 1, True), (IDLE_SECONDS, False)])
+def test_idle_clients_are_closed(seconds: float, *, is_kept: bool) -> None:
+    """A client that nobody asked for a minute is closed by the next question, to whichever cluster."""
     lab = Lab()
     first = lab.ask()
     lab.now += seconds
@@ -95,7 +95,7 @@ def test_busy_client_is_replaced_in_time_for_renewed_certificates() -> None:
     first = lab.ask()
     while lab.now < OLDEST_SECONDS:
         assert lab.ask() is first
-        lab.now += OLDEST_SECONDS / 8
+        lab.now += IDLE_SECONDS / 2
     assert lab.ask() is not first
     assert first.closed == 1
 
@@ -106,7 +106,7 @@ def test_forked_child_opens_a_client_of_its_own() -> None:
     parents = lab.ask()
     child = os.fork()
     if child == 0:
-        lab.now += OLDEST_SECONDS
+        lab.now += IDLE_SECONDS
         own = lab.ask()
         lab.admins.close()
         os._exit(0 if own is not parents and parents.closed == 0 and own.closed == 1 else 1)

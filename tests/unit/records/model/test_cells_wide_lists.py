@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.records.formats.avro import places as avro_places
+from frazil.records.formats.protobuf import protobuf as protobuf_format
 from frazil.records.json import typed
 from frazil.records.model import cells
 from frazil.records.model.cells import in_steps
@@ -144,6 +145,7 @@ def test_record_within_the_limit_lands_beside_any_others(way: str, monkeypatch: 
     monkeypatch.setattr(cells, "STEP_BYTES", 1 << 20)
     monkeypatch.setattr(cells, "STEP_CELLS", 50_000)
     monkeypatch.setattr(avro_places, "_STEP_CELLS", 1 << 17)
+    monkeypatch.setattr(protobuf_format, "_STEP_CELLS", 50_000)
     values = [value(items) for items in (2, 90, 5_000, 90, 3, *[1] * 40)]
 
     parts = [found for _, found in in_steps(OneTable(wanted, 1).decode, [kafka_batch(values)])]

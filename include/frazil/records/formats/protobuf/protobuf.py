@@ -146,6 +146,11 @@ class MessageCodec:
     message_cells: int
     list_cells: int
 
+    @property
+    def fields(self) -> pa.StructType:
+        """Type of the columns."""
+        return self.rows.fields
+
     def decode(self, payloads: pa.BinaryArray) -> Decoded:
         """Decode values; positions are those in `payloads`. No value makes this fail."""
         sizes = pc.binary_length(payloads).to_numpy(zero_copy_only=False).astype(np.int64)
