@@ -71,7 +71,8 @@ class BlockDecoder:
             allowed = pa.array(list(map(self._allow, raws)), pa.bool_())
             refused = block.positions.filter(pc.invert(allowed)).to_pylist()
         names: dict[int, tuple[str, ...]] = {}
-        if self._find_unknown_fields is not None and len(block.fully_read) < len(block.positions):
+        if self._find_unknown_fields is not None:
+            # A value that was read with all of its fields may have no row all the same.
             partly_read = block.positions.filter(pc.invert(pc.is_in(block.positions, value_set=block.fully_read)))
             for position, raw in zip(partly_read.to_pylist(), values.take(partly_read).to_pylist(), strict=True):
                 try:

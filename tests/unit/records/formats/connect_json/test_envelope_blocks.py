@@ -73,3 +73,12 @@ def test_good_values_are_read_as_a_block_of_each_schema() -> None:
     decoded = EnvelopeFormat().decode(pa.array(values, pa.binary()))
     assert [len(group.positions) for group in decoded.groups] == [100] * 4 + [1] * 4
     assert not decoded.dead
+
+
+def test_unknown_field_is_counted_beside_a_tombstone() -> None:
+    """A payload that is null has no row, and no field that nobody knows: its neighbour has one."""
+    schema = {**POINT, "optional": True}
+    values = pa.array([envelope(schema, "null"), envelope(schema, '{"x": 1, "y": "z", "extra": 1}')], pa.binary())
+
+    for blocks in (True, False):
+        assert dict(EnvelopeFormat(blocks=blocks).decode(values).unknown_fields.by_position()) == {1: ["extra"]}
