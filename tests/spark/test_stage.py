@@ -110,6 +110,17 @@ def test_spark_and_inline_stage_the_same(spark: SparkSession, order: StageOrder)
         assert contents(by_spark, table) == contents(inline, table)
 
 
+def test_small_batch_is_a_file_of_each_partition_value(spark: SparkSession, order: StageOrder) -> None:
+    """However many partitions of the topic it is read from: one task writes all of its rows, with either engine."""
+    small = dataclasses.replace(order, records_per_task=100_000)
+
+    for engine in (SparkStage(spark), stage_inline):
+        staged = engine(small)
+        values = {tuple(json.loads(file.facts)["partition"]) for file in staged.files["shop.orders"]}
+        assert len(small.ranges) == 2
+        assert len(staged.files["shop.orders"]) == len(values) == 6
+
+
 def test_truncated_answer_fails_batch(spark: SparkSession, order: StageOrder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A JVM that dies over its answer ends it early: that is a failure, not records that Kafka does not have."""
     connected = pyspark.util._create_local_socket

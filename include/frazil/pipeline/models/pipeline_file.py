@@ -51,7 +51,7 @@ class Limits(Model):
         description="Bytes of keys and values of one batch, as estimated from what earlier batches measured.",
     )
     records_per_task: int = Field(
-        500_000,
+        2_500_000,
         gt=0,
         description="Records (offsets) of one task; what is more is split over several, in multiples of the cores.",
     )
