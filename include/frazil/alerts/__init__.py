@@ -1,1 +1,1 @@
-"""What people are told, and when: the rules, the words and what was said already. Sending is Airflow's notifiers'."""
+"""Alerts: the rules that raise them, their texts, and the log of notices already sent. Airflow's notifiers send them."""

@@ -1,4 +1,4 @@
-"""What a failed run left behind: the cause, as the failing task knew it, for whoever tells people."""
+"""The stored failure of a run: the cause as the failing task saw it, for the alerts sent later."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Failure:
 
 
 def failure(dag: str, run: str, instant: datetime, message: str, *, final: bool) -> Failure:
-    """What a failed ingest run left. `final`: no other try can help, a person must act."""
+    """The stored failure of an ingest run. `final`: retrying can't help, a person must act."""
     cause, next_step = _parted(message)
     kind: FailureKind = next((kind for mark, kind in _MARKS if mark in cause), "failed_run")
     severity: Severity = "critical" if final else "warning"
@@ -78,7 +78,7 @@ def failure(dag: str, run: str, instant: datetime, message: str, *, final: bool)
 
 
 def _parted(message: str) -> tuple[str, str]:
-    """An error's cause, and what to do. A Spark job brings both on one line: see `frazil.spark.jobs.driver`."""
+    """Split an error's text into cause and next step. A Spark job reports both on one line: see `frazil.spark.jobs.driver`."""
     cause, mark, next_step = message.partition(_NEXT)
     if not mark and "\n" not in message:
         cause, mark, next_step = message.rpartition(_FOLDED_NEXT)

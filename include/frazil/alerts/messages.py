@@ -27,7 +27,7 @@ class Mail:
 
 
 def title(notice: Notice) -> str:
-    """The title on one line, that says how urgent it is, or that it is over."""
+    """The title on one line, with the severity, or "recovered" if it is over."""
     word = "recovered" if notice.recovered else notice.severity
     return _short(f"{word}: {visible(notice.title)}", MAX_TITLE)
 
@@ -38,7 +38,7 @@ def cause(notice: Notice) -> str:
 
 
 def mail(notice: Notice) -> Mail:
-    """The notice as a mail. A notice that brings a page of its own has that as its HTML."""
+    """The notice as a mail. A notice with an HTML page of its own uses that page."""
     html = notice.html if notice.html is not None else _rendered("mail.html.j2", notice)
     return Mail(f"[Frazil] {title(notice)}", _rendered("mail.txt.j2", notice), html)
 

@@ -14,7 +14,7 @@ from frazil.report.letter_reports import KeptReport
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What a person is told.
+    """A message to people about one pipeline.
 
     Attributes:
         kind: What it is about: a name of the field's, as `failed_run` or `dead_letters`; begins the deduplication key.
@@ -48,7 +48,7 @@ class Notice:
 
     @property
     def runbook(self) -> str:
-        """Where it stands what to do about such a trouble, in the project."""
+        """Path, within the project, of the documentation that says what to do about this kind of trouble."""
         return f"docs/operations.md#{self.kind}"
 
 

@@ -1,4 +1,4 @@
-"""The log of notifications, per pipeline: what each channel was told, what is still to tell, and when again.
+"""The log of notifications per pipeline: what each channel received, what is still to send, and when to repeat it.
 
 A page of the log is plain data, and a look at a pipeline turns it: `due_messages` says what is to be sent now and notes the try,
 which is stored *before* anything is sent; `record_attempt` notes what came of it. So whoever dies in between sends once more, after
@@ -64,13 +64,13 @@ class ChannelState:
         return now < self.tried_at + min(FIRST_WAIT * (1 << min(self.tries - 1, 16)), LONGEST_WAIT)
 
     def tried(self, now: datetime) -> ChannelState:
-        """As it is while a try is under way."""
+        """The entry while an attempt to send is under way."""
         return replace(self, tries=self.tries + 1, tried_at=now)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One trouble, from its first look until every channel that was told knows that it is over.
+    """One trouble, from when it is first seen until every notified channel has received that it is over.
 
     Attributes:
         notice: What there is to say of it.
@@ -91,7 +91,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What is known of a pipeline's notices.
+    """The log of one pipeline's notices.
 
     Attributes:
         entries: Kind -> trouble.
@@ -143,14 +143,14 @@ def update_page(page: Page, judged: Mapping[str, Notice | None], now: datetime) 
 
 
 def close_page(page: Page, now: datetime, why: str) -> Page:
-    """The page of a pipeline that nobody watches any more: every trouble on it is over, for the reason `why`."""
+    """The page of a pipeline that is not monitored any more: every trouble on it is over, for the reason `why`."""
     turned_page = update_page(page, dict.fromkeys(page.entries), now)
     entries = {kind: replace(entry, why_over=entry.why_over or why) for kind, entry in turned_page.entries.items()}
     return replace(turned_page, entries=entries, fewest=(), missed=page.missed)
 
 
 def merge_pages(page: Page, second: Page) -> Page:
-    """The page with the troubles of another page, on which callbacks noted what was told while the monitor was down."""
+    """The page merged with another one, on which callbacks logged notices while the monitor was down."""
     entries = dict(page.entries)
     for kind, theirs in second.entries.items():
         own_entry = entries.get(kind, theirs)
@@ -170,7 +170,7 @@ def _with_trouble(before: Entry | None, notice: Notice, now: datetime) -> Entry:
 
 
 def _end_trouble(before: Entry, now: datetime) -> Entry:
-    """Whoever was told, or may have been, is told that it is over."""
+    """Schedule the message that it is over, for every channel that received the notice or may have."""
     channel_states = {
         name: replace(state, tries=0) for name, state in before.channels.items() if state.told_at or state.tries
     }
@@ -209,7 +209,7 @@ def due_messages(
 
 
 def _informed_channels(entry: Entry, hearers: Sequence[str], now: datetime) -> Iterator[tuple[str, ChannelState]]:
-    """Who knows of a trouble, but for those whom it takes too long to tell that it is over."""
+    """Channels that received a notice of the trouble, except those that failed for too long to receive its end."""
     for name, before in entry.channels.items():
         state = before
         if entry.over_at is None and name not in hearers and before.left_at is None:

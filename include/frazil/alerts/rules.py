@@ -1,4 +1,4 @@
-"""Which troubles hold, by a pipeline's condition and its thresholds. Pure: what was seen, in; what is wrong, out.
+"""Pure rules: from a pipeline's condition and its thresholds to the troubles that it has.
 
 A kind that is not in the answer is unknown now: what was said of it stands. `None`: it is not so.
 """
@@ -32,7 +32,7 @@ _SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is judged.
+    """The facts about one pipeline that the rules judge.
 
     Attributes:
         condition: How the pipeline is doing.
@@ -53,7 +53,7 @@ class Case:
 
 
 def judge(case: Case) -> Judged:
-    """Say of each kind of trouble whether it holds."""
+    """Decide for each kind of trouble whether the pipeline has it."""
     notices: dict[str, Notice | None] = {}
     for kind, (severity, rule) in _RULES.items():
         verdict = rule(case)
@@ -206,7 +206,7 @@ _TITLES = {
 
 
 def _failure(case: Case) -> Failure | None:
-    """The failure that people are told of; None if none is, or too few."""
+    """The failure to notify people of; None if no run failed, or fewer than the threshold."""
     runs, failure = case.condition.runs, case.failure
     if failure is not None and failure.severity == "critical" and not _is_over(case):
         return failure
@@ -225,7 +225,7 @@ def _failure(case: Case) -> Failure | None:
 
 
 def _is_over(case: Case) -> bool:
-    """Whether a later run did what the failed one did not. Without Airflow's word the tables tell."""
+    """Whether a later run did the work of the failed one. Without Airflow's run states, the tables decide."""
     condition, failure = case.condition, case.failure
     if failure is None:
         return True

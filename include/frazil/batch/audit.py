@@ -68,7 +68,9 @@ def audit(
 
 
 def _waits_for_tables(staged: Staged, tolerance: Tolerance) -> bool:
-    """Whether there are too many dead letters only because a run makes so many tables: letters of the others can be replayed."""
+    """Whether there are too many dead letters only because a run creates a limited number of tables: letters of the remaining
+    tables can be replayed.
+    """
     unmade, total = staged.dead_codes.get(TABLE_NOT_MADE, 0), staged.total
     is_within_count = tolerance.max_count is None or total.dead <= tolerance.max_count
     rate_excess = exceeded(replace(total, dead=total.dead - unmade), staged.dead_codes, tolerance)
@@ -83,7 +85,7 @@ def _too_many(figures: str) -> Terminal:
 
 
 def _stopped(staged: Staged, tolerance: Tolerance) -> Terminal:
-    """Why a batch is refused that was not read to its end. Without a figure of the whole: nobody knows it."""
+    """Why a batch that was not read to its end is refused. It gives no total, since that is not known."""
     allowed = f"at most {tolerance.max_count} are" if tolerance.max_count else "none is"
     return _too_many(f"{allowed} tolerated, so reading stopped{_first_of(staged)}")
 
@@ -127,7 +129,7 @@ def _row_problems(staged: Staged, destinations: Sequence[str], dead_letters: str
 
 
 def exceeded(total: Counts, dead_codes: Mapping[str, int], tolerance: Tolerance) -> str | None:
-    """How so many dead letters of so many records are more than tolerated, or None if they are not."""
+    """How the number of dead letters exceeds the tolerance, in words; None if it does not."""
     rate = total.dead / total.read if total.read else 0.0
     by_rate = total.read >= tolerance.min_records and rate > tolerance.max_rate
     by_count = tolerance.max_count is not None and total.dead > tolerance.max_count
@@ -139,7 +141,7 @@ def exceeded(total: Counts, dead_codes: Mapping[str, int], tolerance: Tolerance)
 
 
 def _first_of(staged: Staged) -> str:
-    """Where to look: the first dead letter by its coordinates."""
+    """Coordinates of the first dead letter, as a starting point for a search."""
     samples = [
         (sample.topic, sample.partition, sample.offset, code, sample.message) for code, sample in staged.samples.items()
     ]

@@ -1,4 +1,4 @@
-"""Changes of a table with one row per key: how staged rows tell what they are, their counts, and how an engine merges them.
+"""Changes of a table with one row per key: the columns that mark staged rows, their counts, and how an engine merges them.
 
 Rows are staged as plain Parquet in the order they were read. Of two rows of one key the later one counts: by the column that
 `order_by` names (never null in a staged row, but for a truncate), then by Kafka partition and offset, then by `PLACE`. Without
@@ -29,7 +29,7 @@ TRUNCATE: Final = "truncate"
 
 @dataclass(frozen=True, slots=True)
 class ChangeCounts:
-    """Staged changes by what they do. Of several changes of one key only the last one counts in the table.
+    """Counts of staged changes by operation. Of several changes of one key, only the last one takes effect in the table.
 
     Rows that an update of a key takes away are deletes; a truncate takes all rows of a topic.
     """

@@ -1,4 +1,4 @@
-"""Dead letters that become rows after all: which ones are open, and what a batch that lands some of them says of it."""
+"""Dead letters that become rows later: which ones are open, and what a batch records about those it lands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frazil.batch.removal import RemovedRange
 
 
 class Place(NamedTuple):
-    """Which record a letter is."""
+    """Coordinates of a dead letter's record."""
 
     topic: str
     partition: int
@@ -24,7 +24,8 @@ class Place(NamedTuple):
 
 
 class OpenLetter(NamedTuple):
-    """One letter: which record it is, the batch that kept it, and the table that the record does not fit, if it is one.
+    """One open dead letter: its record's coordinates, the batch that stored it, and the table it does not fit (None: the
+    whole record).
 
     A record may have had several.
     """
@@ -35,13 +36,13 @@ class OpenLetter(NamedTuple):
 
     @property
     def order(self) -> tuple[Place, int, str]:
-        """What letters are sorted by."""
+        """Sort key of letters."""
         return self.place, self.batch, self.destination or ""
 
 
 @dataclass(frozen=True, slots=True)
 class LetterChoice:
-    """Which letters are tried again: those that fit everything that is named.
+    """Filters for the letters to retry: a letter must match all that are set.
 
     Attributes:
         codes: Reason codes; empty for any.
@@ -62,7 +63,7 @@ class LetterChoice:
     until: datetime | None = None
 
     def fits(self, place: Place, code: str, timestamp: datetime | None, destination: str | None = None) -> bool:
-        """Whether a letter is among them. One without a timestamp is not known to be of any time."""
+        """Whether a letter matches. One without a timestamp matches no time range."""
         return (
             (not self.codes or code in self.codes)
             and (not self.topics or place.topic in self.topics)
@@ -79,7 +80,7 @@ class LetterChoice:
 
 
 def undone(rewinds: Iterable[tuple[int, Iterable[RemovedRange]]]) -> frozenset[int]:
-    """Numbers of batches that a rollback of the closing table took back: what they landed is open again.
+    """Numbers of batches that a rollback of the closing table undid: letters that they landed are open again.
 
     A rewind says so by taking out, whatever the partition, all that batches from a number on landed. One that was rolled
     back itself undoes nothing.
@@ -108,7 +109,7 @@ def ranges_of(places: Iterable[Place]) -> tuple[Range, ...]:
 
 
 def first_of(letters: Iterable[OpenLetter], most: int, most_ranges: int) -> tuple[OpenLetter, ...]:
-    """As many of ascending letters as one batch may try: so many, in so many ranges of neighbours."""
+    """The first of these ascending letters, as many as one batch may retry, within a limit of contiguous ranges."""
     chosen: list[OpenLetter] = []
     ranges = 0
     for letter in letters:

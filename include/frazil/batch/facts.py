@@ -1,4 +1,4 @@
-"""What the broker said at one moment, and what staging found: plain data between the edges and the decisions."""
+"""Facts as plain data: offsets that the broker reported at one moment, and the results of staging."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class UnknownFields:
 
     @property
     def shown(self) -> UnknownFields:
-        """The same with the most frequent names only: what is kept of a batch."""
+        """Only the most frequent names, as they are stored for a batch."""
         return UnknownFields(self.records, _most_frequent(self.names, NAMES_SHOWN))
 
     @property
@@ -150,7 +150,7 @@ def ages_from(text: str | None) -> dict[int, int]:
 
 
 def age_seconds(age: int) -> float:
-    """The age that stands for a class: no age of it is farther away than 5 %."""
+    """The age that represents a class: every age in the class is within 5 % of it."""
     return FLOOR_SECONDS / 2 if age == 0 else 2 * FLOOR_SECONDS * GROWTH**age / (GROWTH + 1)
 
 
@@ -195,7 +195,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What a cluster said: its id and the topics asked for."""
+    """Facts of a cluster: its id, and the requested topics."""
 
     cluster_id: str
     topics: Mapping[str, TopicFacts]
@@ -236,7 +236,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """One data file that nobody can see yet.
+    """One data file that no snapshot names yet.
 
     Attributes:
         size: Bytes.
@@ -253,7 +253,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class DeadSample:
-    """One dead letter to look at: where its record is, and what was wrong with it."""
+    """A sample dead letter: its record's coordinates and the reason."""
 
     topic: str
     partition: int
@@ -322,7 +322,7 @@ class Staged:
 
     @property
     def asks(self) -> bool:
-        """Whether records need what is not there yet: tables, or columns of them."""
+        """Whether records need tables or columns that do not exist yet."""
         return bool(self.demands or self.new_tables)
 
     @property
@@ -341,7 +341,7 @@ class Staged:
         return sum(file.rows for file in self.files.get(table, ()))
 
     def to_json(self) -> str:
-        """Text form, for the way from an executor to the driver."""
+        """JSON text, to send from an executor to the driver."""
         # JSON has no pairs as keys. Python's own writer, since names of fields may hold what no UTF-8 can: half a character.
         return json.dumps(msgspec.to_builtins((list(self.counts.items()), replace(self, counts={})), str_keys=True))
 

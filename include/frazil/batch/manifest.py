@@ -1,4 +1,6 @@
-"""The manifest: written before the deciding commit, it says what every table gets, so that anybody can finish it."""
+"""The manifest: written before the deciding commit, it lists what every table gets, so that any later run can finish the
+batch.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """What one table gets: rows that go, files that come, what they were staged for, and the batch they come after.
+    """One table's part of a batch: rows to remove, files to add, the schema they were staged for, and the batch before.
 
     Its files become data files of the table by a commit; with an `operation` an engine brings their rows in. A destination
     is in `catalog`, on `branch` (None: main), whatever the pipeline file says by the time it gets its part.

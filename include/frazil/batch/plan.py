@@ -1,4 +1,4 @@
-"""The plan of a run: pure decisions from a position and what the broker said."""
+"""The plan of a run: pure decisions from a position and the broker's offsets."""
 
 from __future__ import annotations
 
@@ -161,13 +161,13 @@ def _begin(position: Position, topic: str, partition: int, at_least: int) -> int
 
 
 def remaining(plan: RunPlan, position: Position) -> tuple[Range, ...]:
-    """What is left of a run at a position: empty if the run, or a rival, already did it all."""
+    """Ranges that a run still has to read from a position on; empty if this run or a concurrent one read all of them."""
     ranges = (replace(r, start=_begin(position, r.topic, r.partition, r.start)) for r in plan.ranges)
     return tuple(r for r in ranges if r.span > 0)
 
 
 def skipped(plan: RunPlan, position: Position) -> tuple[Range, ...]:
-    """Offsets between a position and where the plan begins: records that are gone, to be given up on record."""
+    """Offsets between the position and the plan's start: Kafka deleted these records, and the batch records them as skipped."""
     ranges_with_offsets = ((r, position.next_offset(r.topic, r.partition) or 0) for r in _planned_ranges(plan.topics))
     return tuple(
         Range(r.topic, r.partition, next_offset, r.start)
@@ -177,7 +177,7 @@ def skipped(plan: RunPlan, position: Position) -> tuple[Range, ...]:
 
 
 def reaches_high_watermarks(planned: Mapping[str, PlannedTopic], facts: ClusterFacts) -> bool:
-    """Whether the planned ends are the high watermarks, so that nothing accepted is left out."""
+    """Whether the planned ends are the high watermarks, so that the run reads every record Kafka has accepted."""
     return all(
         end >= p.high_watermark
         for name, topic in facts.topics.items()

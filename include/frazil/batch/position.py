@@ -124,7 +124,7 @@ class TopicPosition:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a pipeline stands after its batch `n`.
+    """The position of a pipeline after its batch `n`.
 
     Attributes:
         n: Number of deciding commits so far; 0 is the commit that wrote the start position.
@@ -152,7 +152,7 @@ class Position:
         )
 
     def with_lost(self, ends: Mapping[tuple[str, int], int | None]) -> Position:
-        """The position of a batch that goes on where logs lost their ends.
+        """The position of a batch that continues after logs were truncated.
 
         Args:
             ends: Topic and partition -> where the log was cut; None if that is not known. Then the tail begins at this position:

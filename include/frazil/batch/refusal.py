@@ -88,7 +88,8 @@ def _is_of(position: Position, topic_position: TopicPosition, facts: ClusterFact
 def check_truncations(
     position: Position, facts: ClusterFacts, ends: Mapping[TopicPartition, int | None], pipeline: str
 ) -> None:
-    """Refuse logs that lost what was read of them, however far they have grown again: records there were never read.
+    """Refuse logs that were truncated below the position, even if they have grown past it again: new records there were never
+    read.
 
     `ends` say where the log of the leader epoch that was read ends; None if that is not known.
 

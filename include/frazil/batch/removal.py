@@ -12,7 +12,7 @@ from frazil.batch.position import Position, TopicPosition
 
 @dataclass(frozen=True, slots=True)
 class Coordinates:
-    """Names of the columns of a table that say where a row came from."""
+    """Names of the columns that hold a row's Kafka coordinates."""
 
     topic: str
     partition: str

@@ -1,4 +1,4 @@
-"""What a table lost, by the ledger's rows of the batches that it does not hold, and what of it Kafka can give again."""
+"""The ranges that a table lost, from ledger rows of batches it does not hold, and which of them Kafka still has."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def union(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 
 def subtract(ranges: Iterable[Range], excluded: Iterable[Range]) -> tuple[Range, ...]:
-    """What is left of ranges."""
+    """The ranges without some others."""
     segments = union(excluded)
     return tuple(part for r in ranges for part in _parts(r, segments))
 
@@ -71,7 +71,7 @@ def subtract(ranges: Iterable[Range], excluded: Iterable[Range]) -> tuple[Range,
 def readable(
     ranges: Iterable[Range], position: Position, facts: ClusterFacts
 ) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
-    """What a replay can read of ranges, and what is gone: from Kafka, or with an earlier incarnation of the topic."""
+    """Split ranges into what a replay can still read, and what is gone, because Kafka deleted it or the topic was recreated."""
     present, missing = [], []
     for r in ranges:
         start, end = _bounds(r, position, facts)

@@ -1,4 +1,4 @@
-"""Moving the position other than by reading: a reset somebody asked for, and a rewind after a rollback."""
+"""Moves of the position without reading: resets that a person requests, and rewinds after a rollback."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _offset(key: TopicPartition, offsets: Mapping[TopicPartition, int], base: To
 
 
 def moves(before: Position, after: Position) -> tuple[Move, ...]:
-    """How each partition moves, unmoved ones left out."""
+    """The move of each partition whose position changes."""
     changes = []
     for name, topic_position in sorted(after.topics.items()):
         former = before.topics.get(name)

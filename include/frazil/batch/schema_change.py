@@ -1,4 +1,4 @@
-"""What records ask of tables that is not there yet: columns, and tables. Changes of schemas are decided before the data."""
+"""Columns and tables that records need and that do not exist yet. Schema changes are committed before the data."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ _OWN: Final = ("__ledger", "__dead_letters")
 
 
 def unfit_because(name: str) -> str | None:
-    """Why no table can be made of a name that a record brings; None if one can.
+    """Why no table can be created with a name that a record carries; None if one can.
 
     Such a name becomes part of paths and of statements: it has letters, digits, `_` and `-` only.
     """

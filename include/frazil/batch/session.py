@@ -1,4 +1,4 @@
-"""A session as plain data: the fixed instants at which a run that stays plans a batch, and what it tells when it ends."""
+"""A session as plain data: the fixed instants at which a long run plans its batches, and its result at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class SessionEnd:
-    """What a session tells when it ends. The batches that it landed are in the ledger.
+    """The result of a session. The batches that it landed are in the ledger.
 
     Attributes:
         complete_through: Everything that Kafka had accepted by this instant, ISO 8601, is in; None if that is unknown.
@@ -33,7 +33,7 @@ class SessionEnd:
 
     @classmethod
     def from_json(cls, text: str) -> SessionEnd:
-        """Read `to_json`, also that of a job with another Frazil than who waits for it.
+        """Read `to_json`, also from a job that runs another version of Frazil.
 
         Raises:
             Terminal: The text is not the end of a session, or of a version this Frazil does not know.

@@ -176,7 +176,7 @@ Mode = Literal["ingest", "replay", "dry_run"]
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What a run is asked to do; the default is what a schedule asks: land everything new.
+    """The request for a run. The default is a scheduled run: land everything new.
 
     Attributes:
         started_by: Who or what started it, such as `cli:ann@host` or `airflow:scheduled`.

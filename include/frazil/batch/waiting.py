@@ -1,4 +1,4 @@
-"""What waits in Kafka for a pipeline, when that is enough to start a run, and whether one was called for it already."""
+"""The unread records of a pipeline: when they are enough to start a run, and whether a run was already triggered for them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Waiting:
     ends: Mapping[str, int]
 
     def reaches(self, threshold: Threshold) -> bool:
-        """Whether enough waits. A pipeline that never ran begins where its schedule says, not before."""
+        """Whether enough records wait to start a run. A pipeline that never ran waits for its schedule."""
         if self.epoch is None:
             return False
         enough = ((self.records, threshold.records), (self.bytes, threshold.bytes))
@@ -67,7 +67,7 @@ class Call:
         return cls(body["epoch"], dict(body["ends"]), body["at"])
 
     def is_open(self, waiting: Waiting, instant: float) -> bool:
-        """Whether a run still has to take what was called for."""
+        """Whether the triggered run has not read its records yet."""
         if waiting.epoch != self.epoch or instant - self.called_at > CALL_SECONDS:
             return False
         return any(place in waiting.position and waiting.position[place] < end for place, end in self.ends.items())

@@ -1,4 +1,4 @@
-"""Looks at files: which are there, and what they hold. Packed ones are read unpacked."""
+"""Lists files and reads them; compressed ones are decompressed."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _list_folder(folder: Path) -> list[str]:
 
 
 def open_file(file: FoundFile) -> BinaryIO:
-    """Open a file to read what it holds.
+    """Open a file to read its uncompressed bytes.
 
     Raises:
         OSError: It can't be opened, or is another one by now.
@@ -117,7 +117,7 @@ def open_file(file: FoundFile) -> BinaryIO:
 
 
 def ends_of(stream: BinaryIO, offset: int) -> tuple[bytes, bytes]:
-    """The first bytes of a stream and the last ones before an offset, where it stands then; shorter if there are fewer."""
+    """The first bytes of a stream and the last ones before an offset. Leaves the stream at that offset."""
     stream.seek(0)
     head = stream.read(min(PRINTED, offset))
     stream.seek(max(0, offset - PRINTED))
@@ -125,7 +125,7 @@ def ends_of(stream: BinaryIO, offset: int) -> tuple[bytes, bytes]:
 
 
 def fingerprint(head: bytes, tail: bytes) -> str:
-    """Fingerprint of what was captured of a file; of nothing, nothing."""
+    """Fingerprint of the captured part of a file; empty if nothing was captured."""
     return hashlib.sha256(head + tail).hexdigest()[:32] if head else ""
 
 
@@ -176,7 +176,7 @@ def is_captured(file: FoundFile, mark: FileMark) -> bool:
 
 
 class FileContents:
-    """What files hold. A `frazil.capture.files.Contents` that keeps what it read of a file for as long as it lives."""
+    """Reads file contents. A `frazil.capture.files.Contents` that caches what it read for its lifetime."""
 
     def __init__(self) -> None:
         self._heads: dict[FoundFile, bytes] = {}
@@ -232,7 +232,7 @@ class FileContents:
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Say what an error of the system means and what to do about it.
+    """Translate an OSError into Frazil's error with a next step.
 
     Raises:
         Terminal: The file must not be read.

@@ -1,4 +1,4 @@
-"""Which file is which: names change with rotation, so a file is known by its inode and by what was captured of it."""
+"""Recognizes files across rotation: names change, so a file is identified by its inode and a fingerprint of what was captured."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class FileMark:
         return cls(file.path, file.path, *file.id)
 
     def moved_to(self, file: FoundFile) -> FileMark:
-        """The mark of a file that is there now."""
+        """The mark with the present name and inode of its file."""
         return replace(self, path=file.path, device=file.device, inode=file.inode, missing_since=0)
 
 
@@ -162,7 +162,7 @@ class FileDecisions:
 def decide_files(
     marks: Sequence[FileMark], files: Sequence[FoundFile], contents: Contents, instant: int
 ) -> FileDecisions:
-    """Find each known file among those that are there, by inode or by what it holds, and see which are new.
+    """Match each known file with the existing ones, by inode or contents, and find the new files.
 
     A rotation that renames keeps the inode. One that copies and truncates, or packs, leaves the captured bytes in another
     file, where capturing goes on. While it is at work both are there: a copy of a known file waits for that one to go.
@@ -187,7 +187,7 @@ def decide_files(
 def _match_marks(
     marks: Sequence[FileMark], files: Sequence[FoundFile], contents: Contents
 ) -> dict[FileMark, FoundFile]:
-    """The known files that are there."""
+    """Match the known files with existing ones."""
     by_id = {file.id: file for file in files}
     present = [mark for mark in marks if not mark.missing_since]
     matches = {

@@ -76,7 +76,7 @@ def batches(capture: FileCapture, decided: FileDecisions) -> Iterator[Batch]:
 
 
 def _keyed(capture: FileCapture, records: Sequence[OutgoingRecord]) -> tuple[OutgoingRecord, ...]:
-    """Records with the keys that a pattern finds in their lines: RE2 looks, in time by their length, whoever wrote them."""
+    """Records with keys that a pattern extracts from their lines. RE2 takes linear time, whatever the lines hold."""
     if capture.key_pattern is None or not records:
         return tuple(records)
     lines = pa.array([record.value for record in records], pa.binary())
@@ -163,7 +163,7 @@ class _Reading:
         )
 
     def _unread(self) -> int:
-        """Bytes that are left; of a packed file nobody knows more than that there are some."""
+        """Bytes not yet read. Of a packed file the number is not known, so 1 means "some"."""
         return 1 if self.file.is_packed else self.file.size - self.offset
 
     def _changed(self) -> Retryable:

@@ -17,7 +17,7 @@ Where = Literal["beginning", "end", "position"]
 
 @dataclass(frozen=True, slots=True)
 class CaptureOrder:
-    """What a run is asked for; a job gets it as JSON.
+    """The request for a capture run; a job receives it as JSON.
 
     Tries of one run share its id. Without `restart_at` it goes on at the position.
     """
@@ -94,7 +94,7 @@ class CapturePosition:
         return replace(self, n=self.n + 1, run=run, state=state)
 
     def to_json(self) -> str:
-        """As it is kept."""
+        """The stored form, as JSON."""
         return json.dumps({"v": _VERSION, **asdict(self, dict_factory=_written)}, separators=(",", ":"))
 
     @classmethod
@@ -121,7 +121,7 @@ class CapturePosition:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """The topic of a capture as it is now.
+    """The present state of a capture's topic.
 
     The id is None where the broker gives none; `used` counts offsets that were ever given, markers of transactions
     included.
@@ -133,7 +133,7 @@ class TopicState:
 
 
 def require_position(name: str, kind: str, position: CapturePosition | None, topic: TopicState) -> None:
-    """Refuse a run that would capture again, or leave out, what nobody can tell.
+    """Refuse a run without a position: it would capture lines or rows again, or skip some.
 
     Raises:
         Terminal: The position is lost, or of another topic or kind of source.

@@ -92,7 +92,7 @@ class Cuts:
 
     @property
     def has_more(self) -> bool:
-        """Whether a row is left."""
+        """Whether there is a further row."""
         return self._next is not None
 
     def transaction(self) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""One run of a capture of files: what is there when it begins is captured, in transactions."""
+"""One run of a file capture: it captures the lines present at its start, in transactions."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def ground_of(project: Project, capture: Capture) -> Ground:
 def capture_files(
     project: Project, capture: FileCapture, order: CaptureOrder, report: Report, clock: Clock = utc_now
 ) -> CaptureResult:
-    """Capture what is in the files of a capture now, from its position on.
+    """Capture the present lines of a capture's files, from its position on.
 
     Raises:
         Terminal: The position is lost or does not fit, bytes of a file may be missing, a line is too large for the topic, or
@@ -124,7 +124,7 @@ class FileLook:
 
 
 def preview_files(project: Project, capture: FileCapture) -> tuple[tuple[FileLook, ...], list[str]]:
-    """Tell what a run would read, and what it would say; nothing is made, written or taken over.
+    """Preview what a run would read and report, without creating, writing or changing anything.
 
     Raises:
         Terminal: A run would be refused.
@@ -149,7 +149,7 @@ def _begin(capture: FileCapture, folders: Sequence[str], where: Literal["beginni
 
 
 def _plan_reads(capture: FileCapture, state: Any, folders: Sequence[str]) -> tuple[FileDecisions, list[str]]:
-    """What becomes of the files, and what people should know of it.
+    """Plan the reads of the files, and report what people should know.
 
     Raises:
         Terminal: Bytes may be missing, and the capture does not skip that.

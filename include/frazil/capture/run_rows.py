@@ -1,4 +1,4 @@
-"""One run of a capture of a database, but for the rows: where it stands before, and how they are sent."""
+"""One run of a database capture, except reading rows: the position at its start, and how rows are sent."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def next_rows(capture: JdbcCapture, position: CapturePosition, now: datetime) ->
 
 
 def look_at_rows(project: Project, capture: JdbcCapture, clock: Clock = utc_now) -> str | None:
-    """Tell which rows a run would capture, without asking the database; None for all.
+    """Describe the rows that a run would capture, without a query to the database; None for all.
 
     Raises:
         Terminal: A run would be refused.

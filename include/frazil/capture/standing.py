@@ -1,4 +1,4 @@
-"""Where a capture stands when a run begins: its topics, its position, and what a person asked for."""
+"""The state of a capture when a run begins: its topics, its position, and the person's request."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Ground:
         return TopicState(self.capture.topic, facts.id, sum(partition.high_watermark for partition in facts.partitions))
 
     def ready_topic(self) -> TopicState:
-        """Its topic, made if it is missing and the capture says how.
+        """The capture's topic, created if it is missing and the capture file says how.
 
         Raises:
             Terminal: It is missing.

@@ -190,7 +190,7 @@ def invoke(argv: Sequence[str]) -> int:
 
 
 def _debug_first(argv: Sequence[str]) -> tuple[list[str], bool]:
-    """`--debug` may stand anywhere before `--`: whoever needs it adds it to the end of the line that failed."""
+    """Move `--debug` to the front: people add it at the end of a command that failed."""
     end = argv.index("--") if "--" in argv else len(argv)
     debug = _DEBUG in argv[:end]
     arguments = [part for part in argv[:end] if part != _DEBUG]
@@ -198,7 +198,7 @@ def _debug_first(argv: Sequence[str]) -> tuple[list[str], bool]:
 
 
 def _end_in_order() -> None:
-    """Let SIGTERM and a closed terminal unwind the command, so that it stops what it started."""
+    """Turn SIGTERM and SIGHUP into an orderly exit, so that the command stops the processes it started."""
 
     def end(number: int, _: FrameType | None) -> None:
         raise SystemExit(128 + number)

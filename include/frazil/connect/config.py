@@ -60,7 +60,7 @@ def _flat(body: Any) -> dict[str, str]:
 
 
 def _texts(config: Mapping[str, Any]) -> dict[str, str]:
-    """Values as Kafka Connect takes them: texts. A null counts as not given there."""
+    """Values as Kafka Connect reads them: strings. It treats null as absent."""
     return {key: _text(value) for key, value in config.items() if value is not None}
 
 

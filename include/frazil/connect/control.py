@@ -80,12 +80,14 @@ def concerned_tables(standing: ConnectorProgress, events: Iterable[FilesWritten]
 
 
 def reasons_against(standing: ConnectorProgress, facts: ControlFacts) -> list[str]:
-    """Why the offsets of the sources can't be taken over; empty if every announced file is in its table."""
+    """Reasons not to take over the source offsets; empty if every announced file is in its table."""
     return [*_made_anew(standing, facts), *_pending(standing, facts), *_unread(standing, facts)]
 
 
 def _made_anew(standing: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
-    """Where the control topic is shorter than what was read of it, its offsets say nothing of the present events."""
+    """Partitions of the control topic that end below an offset already read: the topic was recreated, so old offsets mean
+    nothing.
+    """
     offset_sets = ((f"table {table}", offsets) for table, offsets in facts.recorded.items() if offsets is not None)
     for owner, offsets in (*offset_sets, (f"the coordinator's group {standing.group}-coord", facts.handled)):
         for partition, offset in sorted(offsets.items()):
@@ -98,7 +100,7 @@ def _made_anew(standing: ConnectorProgress, facts: ControlFacts) -> Iterator[str
 
 
 def _pending(standing: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
-    """Files that were announced and are in no snapshot."""
+    """Announced files that no snapshot holds."""
     waiting: dict[str, list[FilesWritten]] = {}
     for event in facts.events:
         recorded = facts.recorded.get(event.table)
@@ -120,7 +122,7 @@ def _pending(standing: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
 
 
 def _unread(standing: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
-    """Stretches of the control topic that Kafka deleted before anybody said that they were committed."""
+    """Offset ranges of the control topic that Kafka deleted before their files were reported as committed."""
     tables = [recorded for recorded in facts.recorded.values() if recorded is not None]
     for partition, (log_start, _) in sorted(facts.log.items()):
         handled = max(

@@ -1,4 +1,4 @@
-"""Checks of an engine's executors, by a Spark job that asks them."""
+"""Checks an engine's executors with a Spark job that runs on them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def executors(project: Project, engine: str, pipelines: list[str]) -> Iterator[F
 
 
 def failure_finding(check: str, error: FrazilError) -> Finding:
-    """What it means that the job failed, as far as what Spark says is known."""
+    """The finding for a failed job, with cause and next step if Spark's message is a known one."""
     for pattern, problem, step in _CAUSES:
         if (match := pattern.search(error.message)) is not None:
             return Finding(check, "failed", problem.format(*match.groups()), "a task on each", step)
@@ -80,8 +80,7 @@ def failure_finding(check: str, error: FrazilError) -> Finding:
 def executor_findings(
     check: str, answer: Mapping[str, Any], driver: Mapping[str, str | None], sources: str
 ) -> Iterator[Finding]:
-    """Judge what executors said. The answer is that of `frazil.spark.jobs.probe`; versions and digest of sources are the
-    driver's.
+    """Compare the executors' answers with the driver's versions and code digest. `answer` comes from `frazil.spark.jobs.probe`.
     """
     by_executor = {facts["executor"]: facts for facts in answer["told"]}
     wrong = 0

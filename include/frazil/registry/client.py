@@ -350,7 +350,7 @@ class _Asking:
 
 
 def _places(client: SchemaRegistryClient, schema_id: int) -> list[tuple[str, int]]:
-    """Return the subjects that have a schema, and as which version: those with the most versions before it first."""
+    """Return the subjects that have a schema, each with the schema's version there, highest version first."""
     versions = client.get_schema_versions(schema_id, deleted=True)
     places = (
         (version.subject, version.version)

@@ -33,7 +33,7 @@ State = Literal["", "new", "vanished", "recreated", "other cluster"]
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """One partition: where the pipeline stands, and where the log does.
+    """One partition: the pipeline's position and the log's offsets.
 
     Attributes:
         position: Next offset to read, from the closing table; None if there is none yet.
@@ -58,7 +58,7 @@ class PartitionLag:
 
     @property
     def held_back(self) -> int | None:
-        """Offsets behind the first open transaction: nobody can read them yet."""
+        """Offsets after the start of the first open transaction: consumers can't read them yet."""
         return None if self.log is None else self.log.high_watermark - self.log.stable_end
 
     @property
@@ -74,7 +74,7 @@ class PartitionLag:
 
     @property
     def begin(self) -> int | None:
-        """Where the next run begins to read, if that can be told."""
+        """Offset at which the next run begins to read; None if it is not known."""
         if self.state == "new" and self.log is not None:
             return self.log.log_start
         return self.position if self.state == "" else None
@@ -192,7 +192,7 @@ def _held_in(table: Table, pipeline: Pipeline, name: str) -> SummaryValue | None
 
 
 def topics_of(cluster: Cluster, pipeline: Pipeline, position: Position | None) -> tuple[str, ...]:
-    """Topics that the pipeline reads now, and those it read and would read again if they came back.
+    """Topics that the pipeline reads now, and missing ones that it would read again if they were recreated.
 
     Raises:
         Retryable: No broker answers.
@@ -207,7 +207,7 @@ def topics_of(cluster: Cluster, pipeline: Pipeline, position: Position | None) -
 def _mirrored(
     cluster: Cluster, group: str | None, facts: ClusterFacts
 ) -> tuple[Mapping[TopicPartition, int], str | None]:
-    """Offsets of the mirror, or why there are none: it is for other tools, so the report goes on without it."""
+    """Offsets of the consumer group, or why they can't be read. Other tools use the group; the report works without it."""
     if group is None:
         return {}, None
     partitions = [(name, number) for name, topic in facts.topics.items() for number in range(len(topic.partitions))]

@@ -254,7 +254,7 @@ class AirflowApi:
 
 
 def _was_undone(answer: httpx.Response) -> bool:
-    """Whether Airflow rolled the request back: the reason it gives for every error of its database."""
+    """Whether Airflow rolled the request back. It reports every database error with the words "Database error"."""
     return answer.is_server_error and "Database error" in _detail(answer)
 
 

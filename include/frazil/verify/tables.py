@@ -121,7 +121,7 @@ class Tables:
 
     @property
     def n(self) -> int | None:
-        """Number of the last batch by the closing table."""
+        """Number of the last batch that the closing table holds."""
         position = self.summary or self.property_position
         return None if position is None else position.n
 

@@ -1,4 +1,4 @@
-"""What Airflow calls when something failed or is late. Failures are noted for the monitor, which tells people.
+"""Airflow's callbacks for failed and late runs. Failures are stored for the monitor, which notifies people.
 
 A task's callback runs in the task's process and knows the error; of a task that was killed, and of a run that took too long,
 the callback runs in the DAG processor, where nobody knows more than that. Notes are Airflow Variables: both places may write
@@ -45,7 +45,7 @@ _REASONS = {
 
 
 def deadline(project: Project, pipeline: Pipeline) -> DeadlineAlert | None:
-    """Return the deadline of a pipeline's runs: its promise on freshness, where its file says one."""
+    """Return the deadline of a pipeline's runs: the freshness objective of its file, if there is one."""
     alerts = pipeline.alerts
     if project.settings.alerts is None or alerts is False or alerts.fresh_within is None:
         return None
@@ -66,7 +66,7 @@ def note_failed_task(context: Mapping[str, Any]) -> None:
 
 
 def note_failed_run(context: Mapping[str, Any]) -> None:
-    """Note that a run failed, unless a task of it said why."""
+    """Store that a run failed, unless one of its tasks already stored the reason."""
     noted_failure = last_failure(Variables(), context["dag"].dag_id)
     if noted_failure is None or noted_failure.run != str(context["run_id"]):
         reason = str(context.get("reason"))
@@ -74,14 +74,14 @@ def note_failed_run(context: Mapping[str, Any]) -> None:
 
 
 def forget_failure(context: Mapping[str, Any]) -> None:
-    """Forget what a DAG's last failure left: it works again, unless the run was asked to do a part only."""
+    """Delete the stored failure of a DAG, because a run succeeded; not if the run did only a part of the work."""
     params, variable = _run_form(context), note_of(context["dag"].dag_id)
     if not any(params.get(name) for name in ("dry_run", "table", "steps")) and Variables().get(variable) is not None:
         Variables().delete(variable)
 
 
 def last_failure(store: Variables, place: str) -> Failure | None:
-    """Return what the last failed run of a DAG left; None if there is nothing, or nothing that can be read."""
+    """Return the stored failure of a DAG's last failed run; None if none is stored, or it can't be read."""
     text = store.get(note_of(place))
     if text is None:
         return None
@@ -93,18 +93,18 @@ def last_failure(store: Variables, place: str) -> Failure | None:
 
 
 def note_of(place: str) -> str:
-    """Return the name of the Airflow Variable that holds what a DAG's last failure left."""
+    """Return the name of the Airflow Variable that stores a DAG's last failure."""
     return f"frazil_failure__{place}"
 
 
 def _run_form(context: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The form of the run, as it was filled in. Of a run that ended before any task was made Airflow hands no run over."""
+    """The run's `conf`. Airflow passes no run if it ended before any task was created."""
     run = context.get("dag_run")
     return (run.conf if run is not None else None) or {}
 
 
 async def missed_deadline(pipeline: str) -> None:
-    """Tell people that a run takes longer than the promise, unless the monitor is at work: it judges the tables themselves.
+    """Notify people that a run exceeds the freshness objective, unless the monitor runs: it checks the tables themselves.
 
     Runs in the triggerer: what Airflow 3.3 runs in an executor instead may read neither connections nor variables.
     """
@@ -112,11 +112,11 @@ async def missed_deadline(pipeline: str) -> None:
 
 
 def tell_of_late_run(pipeline: str) -> None:
-    """Tell people that a run of a pipeline is late, unless the monitor looked lately. What it told is noted in an Airflow
-    Variable, which the monitor takes over at its next look: so it is told once for many runs, and when it is over.
+    """Notify people that a pipeline's run is late, unless the monitor ran lately. The notice is stored in an Airflow
+    Variable, which the monitor reads on its next run: so people get one notice for many late runs, and one when it is over.
 
     Raises:
-        RuntimeError: A channel was not told.
+        RuntimeError: A channel took no message.
     """
     from frazil.alerts.notice import Notice
     from frazil.alerts.notification_log import update_page

@@ -229,7 +229,7 @@ def letter(
 
 
 def _shows_records(asking: PageRequest, name: str) -> bool:
-    """Whether the person may see keys, values and headers, and messages, which quote them."""
+    """Whether the user may see keys, values, headers, and the messages that quote them."""
     return asking.access.may_read_logs(f"{INGEST}{name}")
 
 

@@ -26,15 +26,15 @@ LONGEST_PAUSE = 300.0
 
 AT_WORK = ("queued", "running")
 CALL = "call"
-"""Key in the asset's state store: the last call, so that a triggerer that starts anew does not repeat it."""
+"""Key in the asset's state store of the last call, so that a restarted triggerer does not repeat it."""
 
 _log = logging.getLogger(__name__)
 
 
 @lru_cache(maxsize=1)
 def _shared(connections: frozenset[tuple[str, str]]) -> ProjectFiles:
-    """The project of all triggers of a process: hundreds of them share the connections of its catalogs. What its settings take
-    from Airflow's connections comes as variables.
+    """The project that all triggers of this process share, so that hundreds of them use the same catalog connections.
+    `connections` holds the environment variables that stand for Airflow's connections.
     """
     from frazil.monitor.project_files import ProjectFiles
 
@@ -42,10 +42,10 @@ def _shared(connections: frozenset[tuple[str, str]]) -> ProjectFiles:
 
 
 class LagTrigger(BaseEventTrigger):
-    """Calls a run of a pipeline when enough records or bytes wait that no run is about to take.
+    """Starts a run of a pipeline when enough records or bytes wait in Kafka and no run is about to read them.
 
-    What it is made with names the pipeline and says how much; addresses and secrets are read from the settings where it
-    runs, and again when a file of the project changes. A failure never ends it: it looks again later and later.
+    Its arguments name the pipeline and the thresholds. Addresses and secrets come from the settings where it runs, and are
+    read again when a project file changes. A failure never ends it: it polls again with growing pauses.
     """
 
     def __init__(self, pipeline: str, dag_id: str, records: int | None, size: int | None, every: float) -> None:

@@ -16,7 +16,7 @@ from frazil_airflow.tasks import ingest_tasks
 
 
 class SparkConnectJobOperator(BaseOperator):
-    """Run a job of a pipeline whose session is on a spark connect server, in a process of its own, and wait for it."""
+    """Run a job that has its session on a Spark Connect server, in its own process, and wait for it."""
 
     operator_extra_links = (TableLink(),)
     template_fields = ("plan_json",)
@@ -31,7 +31,7 @@ class SparkConnectJobOperator(BaseOperator):
         """Run the job.
 
         Returns:
-            What it handed back, as JSON; of an ingest that is no dry run None.
+            The job's result as JSON; None for an ingest that is no dry run.
 
         Raises:
             AirflowFailException: A person must act; the message says what to do.

@@ -107,7 +107,7 @@ def demo(
 
 
 def _is_attended() -> bool:
-    """Whether somebody sits there to look around and to press Ctrl-C."""
+    """Whether a person watches the demo in a terminal, and can press Ctrl-C."""
     wants_exit = os.environ.get(_EXIT_VARIABLE, "") not in ("", "0")
     return sys.stdin.isatty() and sys.stdout.isatty() and not wants_exit
 

@@ -1,4 +1,4 @@
-"""What a demo shows at its end: the table, its snapshots, the dead letters, the count that must come out, and the page in Airflow as a browser opens it."""
+"""Output at the end of a demo: the table, its snapshots, the dead letters, the check of counts, and the page in Airflow."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def print_report(project: Project, pipeline: Pipeline) -> bool:
 
 
 def print_maintenance(noted: Maintained | None) -> None:
-    """Print what maintenance did, as the table has it noted; None if it says nothing."""
+    """Print the last maintenance result that is stored in the table's properties."""
     if noted is None:
         console.say("nothing is noted in the table")
         return
@@ -131,7 +131,7 @@ _HEALTH: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PageReading:
-    """What the page says of a pipeline."""
+    """A pipeline's state as the page shows it."""
 
     state: str
     rows: str

@@ -117,7 +117,7 @@ def _wait_for_dag(api: AirflowApi, dag: str, progress: Progress) -> None:
 
 
 def _run_once(project: Project, pipeline: Pipeline, api: AirflowApi, dag: str, progress: Progress) -> None:
-    """Trigger a run and follow it. The schedule may run beside it: whoever comes second finds nothing to do."""
+    """Trigger a run and follow it. A scheduled run may be at work too: the later one finds nothing to do."""
     before = landing(project, pipeline).landed
     run = _triggered(api, dag, {}, progress)
     firsts: list[float] = []
@@ -134,7 +134,7 @@ def _run_once(project: Project, pipeline: Pipeline, api: AirflowApi, dag: str, p
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run that the demo asked for, and when, by the monotonic clock."""
+    """A run that the demo triggered, and when, by the monotonic clock."""
 
     dag: str
     id: str
@@ -191,7 +191,7 @@ def _landing_text(progress_made: Landing) -> str:
 
 
 def _patiently(ask: Callable[[], T]) -> T:
-    """Ask Airflow again when it is too busy to answer; its metadata lies in one SQLite file."""
+    """Retry a request while Airflow is too busy to answer: its metadata database is one SQLite file."""
     retrying = Retrying(
         retry=retry_if_exception_type(Retryable),
         stop=stop_after_attempt(_ATTEMPTS),

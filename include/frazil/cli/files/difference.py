@@ -54,7 +54,7 @@ def files_of(places: Places, revision: str) -> Iterator[tuple[Path, Path]]:
 
 
 def _copy(top: Path, revision: str, folder: Path, target: Path) -> None:
-    """Copy a folder as it is, whatever else lies in it; one beside the repository is in no revision of it."""
+    """Copy a folder as it is. A folder outside the repository is in no revision."""
     if not folder.is_relative_to(top):
         return
     relative = folder.relative_to(top).as_posix()
@@ -211,7 +211,7 @@ def _settings(comparison: Difference) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Text of files and tables as Markdown that shows it as it is, on one line."""
+    """Escape text from files and tables, so that Markdown shows it literally on one line."""
     escaped = "".join(
         f"\\{character}" if character in "\\`*_<>[]|~" else character for character in " ".join(text.split())
     )

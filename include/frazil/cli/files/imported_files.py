@@ -1,4 +1,6 @@
-"""Reads what `frazil import-connector` is given, asks a stopped connector's cluster and catalog where it must, and writes the files."""
+"""Files of `frazil import-connector`: reads its input, queries cluster and catalog of a stopped connector where needed, and
+writes the output.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,7 @@ class ImportTargets:
 def column_facts(
     targets: ImportTargets, done: Sequence[ImportedConnector], tables: Sequence[str]
 ) -> tuple[dict[str, Columns], frozenset[str]]:
-    """Columns of the tables that are there, and the names of those that are not.
+    """Columns of the existing tables, and the names of missing ones.
 
     Raises:
         Terminal: A column has a type that can't be declared.
@@ -197,7 +199,7 @@ def _model(model: Any, entry: Any, name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """What the command was asked for; its options, by their names."""
+    """The options of the command."""
 
     files: tuple[Path, ...]
     worker: Path | None
@@ -284,7 +286,7 @@ def _with_facts(
     settings: Settings,
     env: Mapping[str, str],
 ) -> tuple[list[ImportedConnector], Settings]:
-    """The same with what catalog and cluster tell: columns of tables, and where the connectors stopped."""
+    """The imports with facts from catalog and cluster: columns of tables, and the offsets at which the connectors stopped."""
     targets = ImportTargets.open(options.cluster, options.catalog, settings, {**_values(done), **env})
     tables = list(
         dict.fromkeys(

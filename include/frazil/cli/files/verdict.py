@@ -20,7 +20,7 @@ from frazil.run.staging.record_problems import record_problems, remarks
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found in one file; no problems means that it can be used. Remarks are what a person may not have meant."""
+    """The result of checking one file. Without problems the file is valid; remarks point at likely mistakes."""
 
     file: str
     kind: Literal["settings", "pipeline", "capture"]

@@ -82,7 +82,7 @@ def _carried_out(project: "Project", pipeline: "Pipeline", order: "Order") -> "M
 
 
 def show(result: "MaintenanceResult", *, is_look: bool) -> None:
-    """Print what was found, or done, table by table."""
+    """Print the findings, or the results, table by table."""
     for table in result.tables:
         for line in table.lines:
             console.say(line)

@@ -94,7 +94,7 @@ def produce(  # noqa: PLR0913 - the options of a command
 
 
 def ensure_topic(cluster: "Cluster", topic: str, partitions: int) -> bool:
-    """Create a topic unless it is there, with however many partitions.
+    """Create a topic unless it exists, with any number of partitions.
 
     Returns:
         Whether it was created.

@@ -83,7 +83,7 @@ def reset(  # noqa: PLR0913 - the options of a command
 
 
 def _refuse_unseen(pipeline: str, *, yes: bool) -> None:
-    """Refuse to do something else than what somebody agreed to."""
+    """Refuse a reset that differs from the one that the user confirmed."""
     if not yes:
         raise RUN_OVERTAKEN.retryable(
             f"pipeline {pipeline}: a reset would do something else by now than was shown: a run moved the position, or"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def show_dry_run(project: Project, pipeline: Pipeline, request: RunRequest, *, as_json: bool) -> None:
-    """Carry out a dry run with the pipeline's engine and show what it found."""
+    """Carry out a dry run with the pipeline's engine and print its result."""
     from frazil.run.batches.dry_run import plan_dry_run
 
     with Progress() as progress:
@@ -251,7 +251,7 @@ def by_hand(run_id: str) -> RunRequest:
 
 
 def carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Progress) -> RunResult:
-    """Run a plan with the pipeline's engine, and tell what the ledger says of it."""
+    """Run a plan with the pipeline's engine, and report its batches from the ledger."""
     from frazil.run.batches.result import run_result
 
     if _engine(project, pipeline, plan, progress, "read").is_inline:

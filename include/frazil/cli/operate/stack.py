@@ -60,7 +60,7 @@ def up(
 
 
 def server_start(*, is_asked_for: bool) -> Callable[[Callable[[str], None]], None] | None:
-    """What starts the managed server, by the settings as they are now: broken ones are told before anything is started."""
+    """A function that starts the managed server by the present settings. Broken settings are reported before anything starts."""
     from frazil.project import Project
     from frazil.spark.submit.server import managed_engine, start_server
 

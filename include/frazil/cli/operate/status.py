@@ -50,7 +50,7 @@ Promises = Mapping[str, float | None]
 
 
 def lines(conditions: Conditions, promises: Promises, width: int, height: int | None = None) -> Group:
-    """The pipelines, the most urgent first, and the sum by word.
+    """The pipelines, the most urgent first, and the number of pipelines per state.
 
     Args:
         conditions: By name; None of one that was not read yet.
@@ -90,7 +90,7 @@ def _judged(condition: Condition | None, promise: float | None) -> tuple[str, st
 
 
 def _urgency(word: str) -> int:
-    """Paused is what somebody wanted: it stands below what somebody must look at, and above what is well."""
+    """Sort key: pipelines that need attention first, then paused ones, which somebody paused on purpose, then healthy ones."""
     order = ("Refused", "Failed", "Degraded", "Behind", _READING, "Paused", "Running", "Idle")
     return order.index(word)
 

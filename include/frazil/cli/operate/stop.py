@@ -79,7 +79,7 @@ def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
 
 @dataclass(frozen=True)
 class _Ended:
-    """What was stopped."""
+    """The result of stopping a pipeline: runs marked failed, and processes that ended."""
 
     failed: list[str]
     recipients: "Sequence[Driver]"
@@ -88,12 +88,12 @@ class _Ended:
 
     @property
     def unseen(self) -> list[str]:
-        """Runs that were marked, of which no process was seen."""
+        """Runs that were marked failed although no process of theirs was seen."""
         return [run for run in self.failed if run not in {driver.run for driver in self.recipients}]
 
     @property
     def facts(self) -> dict[str, object]:
-        """All of it, for programs."""
+        """The result as JSON, for programs."""
         return {
             "failed_runs": self.failed,
             "stopped": [driver.run for driver in self.recipients],
@@ -103,7 +103,7 @@ class _Ended:
 
     @property
     def lines(self) -> "Iterator[str]":
-        """All of it, for people."""
+        """The result as text, for people."""
         from frazil.runtime.airflow_login import remote_url
 
         for run in self.failed:
@@ -120,14 +120,14 @@ def _ask(home: "Home", pipeline: str, at_work: "Sequence[Driver]", begun: set[st
     """Ask every process that runs batches to stop.
 
     Args:
-        home: Whose processes.
-        pipeline: Of which pipeline.
-        at_work: Those that are known already.
-        begun: Runs of Airflow that were at work. Spark takes seconds to start, and a task hears at its next heartbeat that its
-            run is over: until then a process may come and decide something.
+        home: The home of the processes.
+        pipeline: Name of the pipeline.
+        at_work: Processes found before the runs were marked failed.
+        begun: Airflow runs that were running. Spark takes seconds to start, and a task learns at its next heartbeat that its
+        run was marked failed: until then a new process may appear and decide a batch.
 
     Returns:
-        Those that were asked.
+        The processes that were asked to stop.
     """
     from frazil.runtime.drivers import drivers
     from frazil.runtime.waiting import until
@@ -186,7 +186,7 @@ def _fail_runs(home: "Home", pipeline: str) -> "tuple[list[DagRun], FrazilError 
 
 
 def _unfinished(api: "AirflowApi", pipeline: str) -> "Iterator[DagRun]":
-    """Runs that have not ended: of the DAG that ingests, and of the one that lands dead letters."""
+    """Unfinished runs of the ingest DAG and of the DAG that replays dead letters."""
     states = ("running", "queued")
     yield from api.runs(_dag(pipeline), states)
     replays = f"{_REPLAYS}{pipeline}"

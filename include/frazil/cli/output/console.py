@@ -42,7 +42,7 @@ def _console(stream: TextIO) -> Console:
 
 
 class _Shown:
-    """Something to print, with the control characters of its texts escaped: producers choose names that stand in them."""
+    """Something to print with control characters escaped: producers choose some of the names in it."""
 
     def __init__(self, what: RenderableType) -> None:
         self._what = what
@@ -62,7 +62,7 @@ def _visible(text: str) -> str:
 
 
 def say(line: str | Text = "") -> None:
-    """Print one line of a report, as it is and never wrapped."""
+    """Print one line of a report, literally and without wrapping."""
     out().print(_Shown(line), soft_wrap=True)
 
 
@@ -134,7 +134,7 @@ def _text(value: object) -> str:
 
 
 def text_of(value: bytes) -> str:
-    """Bytes as the text they are, or in base64 with that word before it."""
+    """Bytes as UTF-8 text, or else as `base64` and the encoded bytes."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -60,7 +60,7 @@ def place(text: str | None) -> Target | None:
 
 
 def examples(lines: str, command: str) -> str:
-    """Return the end of a command's help: the lines in which it stands, and no other command behind it."""
+    """Return the examples for a command's help: lines of the examples file that use this command and no longer one."""
     own = (line for line in lines.splitlines() if f"frazil {line.rpartition('frazil ')[2]} ".startswith(f"{command} "))
     return "\n\n".join(f"Example: [cyan]{line}[/cyan]" for line in own)
 

@@ -21,7 +21,7 @@ _STILL_SECONDS = 20.0
 
 
 class Progress:
-    """What is done stays as a line with the seconds since the start; what is going on is shown below it.
+    """Shows progress: each finished step as a line with the seconds since the start, and the current step below.
 
     Use it as a context manager, more than once if a report comes in between; the seconds run on. Its methods may be
     handed over as callbacks.
@@ -49,7 +49,7 @@ class Progress:
         self._move("")
 
     def doing(self, text: str) -> None:
-        """Say what is going on now; where nothing can move, a line if it is news."""
+        """Show the current step. Without a terminal, print it as a line if it changed."""
         self._move(text)
         if self._live is None and (text != self._said or self._since_last() >= _STILL_SECONDS):
             self._print(text)

@@ -1,4 +1,4 @@
-"""Which dead letters a command means, and how they look in a terminal: a table, and one letter with what is in its record."""
+"""The dead letters that a command selects, and how a terminal shows them: as a table, or one letter with its record."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def choice_of(
 
 
 def choice_by_names(choice: LetterChoice, letters: Iterable[str]) -> LetterChoice:
-    """The choice among the letters that are named one by one, if any are.
+    """The choice, narrowed to the letters that are named one by one.
 
     Raises:
         typer.BadParameter: A text names no letter.
@@ -188,7 +188,7 @@ def _row(letter: DeadLetter) -> dict[str, str]:
 
 
 def shorten(text: str, width: int) -> str:
-    """A text of at most so many characters; `…` stands for what is left out."""
+    """Shorten a text to a number of characters; `…` marks what was cut."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 

@@ -162,7 +162,7 @@ def list_letters(  # noqa: PLR0913 - the options of a command
 
 
 def _described(choice: LetterChoice, state: State, count: int = 0) -> str:
-    """What was asked for, in words."""
+    """The selection of letters, in words."""
     kind = "" if state == "all" else f"{state} "
     parts = [
         f"{kind}dead letter" + ("" if count == 1 else "s"),

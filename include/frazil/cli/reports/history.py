@@ -1,4 +1,4 @@
-"""`frazil history`: the batches of a pipeline, and the files they left."""
+"""`frazil history`: the batches of a pipeline, and the files they wrote."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -105,7 +105,7 @@ def _skips(batch: "BatchHistory") -> Iterator[str]:
 
 
 def _below(batch: "BatchHistory", *, phases: bool, is_wide: bool) -> Iterator[str]:
-    """What is said of a batch below the table, line by line."""
+    """The remarks on a batch that are printed below the table."""
     if not is_wide and (offsets := _offsets(batch)):
         yield f"offsets {' '.join(offsets)}"
     if batch.started_by:
@@ -146,7 +146,7 @@ def _range(offsets: "OffsetRange") -> str:
 
 
 def _removals(removed: "Sequence[Removed]") -> Iterator[str]:
-    """What went from each table, one line per table; tables that lost the same stand together."""
+    """What a batch removed, one line for all tables with the same removed ranges."""
     by_table: dict[str, list[str]] = {}
     for removal in removed:
         by_table.setdefault(removal.table, []).append(_removed(removal))
@@ -181,7 +181,7 @@ def _show_files(project: "Project", pipeline: "Pipeline", *, as_json: bool) -> N
 
 
 def print_files(name: str, files: "Sequence[FileHistory]") -> None:
-    """Print the files of a destination, by number: their names stand below, for they are long."""
+    """Print the files of a destination by number, and their long names below the table."""
     from os.path import commonprefix
 
     from rich.filesize import decimal

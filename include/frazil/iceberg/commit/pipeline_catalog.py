@@ -36,7 +36,7 @@ class TablePlace:
 
 
 class PipelineCatalog(Lake):
-    """The tables of one pipeline. Those that are no destinations are in the first destination's catalog, on main.
+    """The tables of one pipeline. Ledger and dead letters are in the first destination's catalog, on main.
 
     Args:
         pipeline: Name of the pipeline.

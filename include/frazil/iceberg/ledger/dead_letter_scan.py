@@ -1,4 +1,4 @@
-"""Reads what a person asks of the dead-letter table: only the rows and columns that are asked for, newest files first."""
+"""Queries the dead-letter table for people: reads only the rows and columns that are needed, newest files first."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TABLE_COLUMN = "destination"
 
 @dataclass(frozen=True, slots=True)
 class LetterQuestion:
-    """Which letters are asked for.
+    """A query for dead letters.
 
     Attributes:
         untimed: Whether letters without a timestamp are recent enough for any `choice.since`.
@@ -74,7 +74,7 @@ class LetterFile:
 
 
 def letter_files(table: Table, name: str, question: LetterQuestion, columns: Sequence[str]) -> Iterator[LetterFile]:
-    """Files that may hold letters that are asked for, those with the newest batches first."""
+    """Files that may hold letters of the query, newest batches first."""
     if table.metadata.current_snapshot_id is None:
         return
     where = _row_filter(question)
@@ -86,7 +86,7 @@ def letter_files(table: Table, name: str, question: LetterQuestion, columns: Seq
 
 
 def letters_held(table: Table, name: str) -> int:
-    """How many letters there are, as the manifests tell."""
+    """Count all dead letters, from the manifests."""
     if table.metadata.current_snapshot_id is None:
         return 0
     with translated(f"reading manifests of table {name}"):
@@ -94,10 +94,10 @@ def letters_held(table: Table, name: str) -> int:
 
 
 def letters_open(table: Table, name: str, undone: Callable[[], Collection[int]]) -> int:
-    """How many letters no batch landed that still stands, as the manifests tell: of the files, at most those are read in which
-    letters were landed by a batch that was taken back.
+    """Count the open dead letters, from manifests where possible. Only files with letters that a rolled-back batch landed are
+    read.
 
-    `undone` tells the numbers of batches that were taken back; it is asked if any letter was landed.
+    `undone` returns the numbers of rolled-back batches; it is called only if some letter was landed.
     """
     if table.metadata.current_snapshot_id is None:
         return 0
@@ -184,6 +184,6 @@ def _state_filter(question: LetterQuestion) -> BooleanExpression:
 
 
 def is_open(undone: Collection[int]) -> BooleanExpression:
-    """The letters that no batch landed, or one that was taken back since, by its number."""
+    """Filter for open letters: those that no batch landed, or only a batch that was rolled back since."""
     never = compare(IsNull, LANDED_COLUMN)
     return Or(never, compare(In, LANDED_COLUMN, frozenset(undone))) if undone else never

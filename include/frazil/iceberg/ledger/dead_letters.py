@@ -1,4 +1,4 @@
-"""Reads the dead-letter table: which letters are open, and letters as a whole, a part at a time."""
+"""Reads the dead-letter table: which letters are open, and whole letters in bounded parts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Letter:
 
 
 def open_letters(table: Table, name: str, undone: Collection[int]) -> Iterator[Letter]:
-    """Letters that no batch landed, or one that was taken back since. Keys and values stay unread.
+    """Open letters: those that no batch landed, or only a batch that was rolled back since. Keys and values are not read.
 
     Undone are the numbers of batches that were taken back.
     """
@@ -53,13 +53,13 @@ def open_letters(table: Table, name: str, undone: Collection[int]) -> Iterator[L
 
 
 def letters_within(table: Table, name: str, removal: Removal) -> Iterator[pa.RecordBatch]:
-    """All letters that a removal would take out, whole, a part at a time."""
+    """All letters that a removal would delete, in bounded parts."""
     for batch in scan_rows(table, f"reading table {name}", row_filter(removal)):
         yield batch.filter(matches(batch, removal))
 
 
 def staged_letters(table: Table, name: str, files: Sequence[StagedFile]) -> Iterator[pa.RecordBatch]:
-    """Letters of staged files, whole, a part at a time, in an order that never changes. Visible or not makes no difference.
+    """All letters of staged files, in bounded parts and a fixed order. The files may be committed already or not.
 
     Raises:
         Terminal: A file is gone.

@@ -35,7 +35,7 @@ _LITERALS: Final[Mapping[type, str]] = {TimestamptzType: "timestamptz", Timestam
 
 @dataclass(frozen=True, slots=True)
 class TimeField:
-    """The partition field that tells how old a partition is.
+    """The time-based partition field, from which a partition's age follows.
 
     Attributes:
         column: The column's path, part by part.
@@ -50,7 +50,7 @@ class TimeField:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """Data files of one partition. `period` counts years, months, days or hours since 1970; None: not told by time."""
+    """Data files of one partition. `period` counts years, months, days or hours since 1970; None: not partitioned by time."""
 
     period: int | None = None
     files: int = 0

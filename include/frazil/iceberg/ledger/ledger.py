@@ -1,4 +1,4 @@
-"""The ledger and the dead-letter table: their shapes, also where an older Frazil made them, and reading the ledger back."""
+"""The ledger and the dead-letter table: their schemas, the upgrade of those that an older Frazil made, and reading the ledger."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def ledger_rows(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def first_rows(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """One row per batch, a destination's where there is one: what all rows of a batch say, it says once."""
+    """One row per batch, for facts that all rows of the batch repeat: a destination's row where the batch has one."""
     n: int | None = None
     for row in rows:
         if row["n"] != n:
@@ -191,7 +191,7 @@ def read_ledger(lake: Lake, table: str, pipeline: str, run: str | None = None) -
 
 
 def read_letter_rows(lake: Lake, table: str, pipeline: str) -> list[dict[str, Any]]:
-    """Rows of one pipeline that matter to its dead letters, in the order and the columns in which they do.
+    """Rows of one pipeline that matter to its dead letters, in batch order, with only the columns needed for that.
 
     Batches that only ingested are left out, but for the last one and those before a reset; the position, most of a ledger, is in
     the rows of these two and of resets only. Empty if there is no ledger yet.
@@ -252,17 +252,17 @@ def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 FORMAT_KEY = "frazil.format"
-"""Property of a ledger or dead-letter table that a newer Frazil uses otherwise: its version. Without it the first one."""
+"""Table property with the format version of a ledger or dead-letter table. A table without it has version 1."""
 
 FORMAT = 1
 """The version that this Frazil reads and writes. Further optional columns don't change it."""
 
 
 def with_all_columns(table: Table, name: str, newest_schema: Schema) -> Table:
-    """A ledger or dead-letter table, with the columns that an older Frazil did not have.
+    """Add the columns that a ledger or dead-letter table of an older Frazil lacks, and return the table.
 
     Raises:
-        Terminal: A newer Frazil uses the table otherwise.
+        Terminal: A newer Frazil changed the table's format.
         Retryable: The catalog can't be reached, or others change the table at the same moment.
     """
     _check_format(table, name)

@@ -275,7 +275,7 @@ def _permission(error: KafkaError, topic: str | None) -> str:
 
 
 def unreachable(cluster: Cluster, complaints: Iterable[KafkaError] = ()) -> Retryable:
-    """Nobody answers at the cluster's addresses."""
+    """The error for a cluster whose addresses do not answer."""
     return BROKER_UNREACHABLE.retryable(
         f"no broker of {cluster} answered in time{reasons(cluster, complaints)}",
         next_step="start the embedded broker with `frazil up --only kafka`, "

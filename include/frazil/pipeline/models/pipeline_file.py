@@ -305,7 +305,7 @@ class Pipeline(Model):
         )
 
     def _with(self, added: Iterable[Destination], auto_created: tuple[str, ...]) -> Pipeline:
-        """What the file lists, with the keys that tables told of it, and these destinations."""
+        """The pipeline with the destinations of its file, including merge keys read from tables, and these additional ones."""
         listed = self.destinations[: len(self.file.destinations)]
         pipeline = self.model_copy(update={"destinations": (*listed, *added)})
         pipeline._file, pipeline._auto_created = self.file, auto_created  # noqa: SLF001 - of this very class

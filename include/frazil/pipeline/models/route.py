@@ -144,12 +144,12 @@ class Route(Model):
 
     @property
     def part(self) -> RoutePart:
-        """Part of the record that has the field that decides; the topic counts as one of the value."""
+        """Part of the record, key or value, that holds the routing field. Routing by topic counts as the value."""
         by_field = self.static or self.field
         return "value" if by_field is None else by_field.part
 
     def lets(self, table: str) -> bool:
-        """Whether records may go to a table that was made, as far as its name says."""
+        """Whether the route may still send records to an auto-created table, judged by its name."""
         if self.field is not None:
             is_named = self.field.table is None or self.field.names(table)
             return is_named and _passes(table, self.field.allow, self.field.deny)

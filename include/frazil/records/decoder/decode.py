@@ -1,7 +1,8 @@
 """A batch of Kafka records becomes rows, dead letters and counts: decoded once, routed, then fitted table by table.
 
-A record may be a row of one table and a dead letter of another. Of each table that it is routed to it is exactly one of
-both; a record that can't be decoded or routed is a dead letter as a whole, and so is every dead letter of the only table.
+A record may be a row of one table and a dead letter of another: in each table that it is routed to, it is exactly one of the
+two. A record that can't be decoded or routed is a dead letter of no table, as is every dead letter of a pipeline with one
+table.
 """
 
 from __future__ import annotations

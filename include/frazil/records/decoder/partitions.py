@@ -1,4 +1,6 @@
-"""Rows whose partition value is one too many for their task, or names no folder: their records become dead letters."""
+"""Finds rows with too many partition values for one task, or with a value too long for a folder's name: they become dead
+letters.
+"""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class EvolvingFitter:
         return replace(fitted, ignored=UnknownFieldPairs.concat(counts).at_positions(fitted.input_rows))
 
     def _requests_in_need(self, value: pa.RecordBatch, range_requests: SchemaRequests) -> SchemaRequests:
-        """Return those widenings that a value out of its column's range needs; other columns stay as they are."""
+        """Return the widenings of columns for which some value is out of range."""
         needed = SchemaRequests(self._spec.fold is not None)
         values, columns = value.to_struct_array(), pa.struct(list(self._spec.columns))
         for path, data_type in range_requests.widens.items():

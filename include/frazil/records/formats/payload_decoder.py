@@ -34,7 +34,7 @@ class PayloadDecoder:
 
         Args:
             records: The consumed batch, of `KAFKA_SCHEMA`.
-            present: Positions of the records to decode, ascending; their half is not null.
+            present: Positions of the records to decode, ascending; their value, or key, is not null.
 
         Raises:
             Retryable: a writer schema can't be had now.

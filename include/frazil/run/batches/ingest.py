@@ -96,9 +96,9 @@ def _ingest(run: Ingestion) -> int:
 def _run_batch(
     run: Ingestion, tables: Tables, state: PipelineState, ranges: tuple[Range, ...], wasted: float
 ) -> tuple[Position, Mapping[str, str]]:
-    """Stage and publish one batch, after `wasted` seconds of tries that were refused.
+    """Stage and publish one batch. `wasted`: seconds spent on attempts that were refused.
 
-    Returns the position that it led to, and names that no table is made of, and why.
+    Returns the new position, and the names for which no table can be created, each with the reason.
     """
     context, plan = run.context, run.plan
     position = planned_position(context, plan, state)

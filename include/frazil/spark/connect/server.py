@@ -1,4 +1,4 @@
-"""What a job requires of a spark connect server, and how it says that it is not there."""
+"""Requirements of a job on a Spark Connect server, and the errors for a server that is unreachable or unfit."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _LONGEST_WAIT_MILLISECONDS: Final = 5_000
 
 
 def limit_waiting(spark: SparkSession) -> None:
-    """Limit how long a session waits for answers. A clone has a client of its own, which does not inherit the limit."""
+    """Limit how long a session waits for answers. A cloned session has its own client, which does not inherit the limit."""
     spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES, max_backoff=_LONGEST_WAIT_MILLISECONDS)])
     Answers.shutdown = classmethod(_let_go)  # type: ignore[assignment, method-assign]
 
@@ -254,7 +254,7 @@ def _in_thread(work: Callable[[], object]) -> threading.Thread:
 
 
 def _with_time_limit(seconds: float, ask: Callable[[], T], server: Server) -> T:
-    """An answer of a server that may never give one: its client waits without end."""
+    """Call `ask` in a thread and wait at most so many seconds: Spark's client has no time limit of its own."""
     answers: list[T] = []
     failures: list[PySparkException] = []
 

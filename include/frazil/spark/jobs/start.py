@@ -42,7 +42,7 @@ def start() -> None:
 
 
 def started_session() -> SparkSession:
-    """The session of this process, once Spark has started; it is started here if nobody did before."""
+    """The Spark session of this process; starts Spark if it is not running yet."""
     from pyspark.sql import SparkSession
 
     if _CONTEXT.running() or _CONTEXT.done():

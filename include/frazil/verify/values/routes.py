@@ -68,7 +68,7 @@ def tables_of(pipeline: Pipeline) -> TablesOf | None:
 
 
 def route_to_table(pipeline: Pipeline, table: str) -> RouteToTable | None:
-    """The routing from the view of one destination; None: all records go to it."""
+    """Returns a function that says whether a record is routed to this table; None if every record is."""
     route_record = tables_of(pipeline)
     if route_record is None:
         return None
