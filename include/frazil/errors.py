@@ -84,7 +84,7 @@ class FrazilError(Exception):
 
     @property
     def message_with_code(self) -> str:
-        """The message, for whoever shows the next step apart from it. That of a job's error has the code already."""
+        """The message with its code, without the next step. A job's error has the code in its message already."""
         return marked(self.message, self.code)
 
 

@@ -1,4 +1,4 @@
-"""Libraries that only some pipelines need. Each comes with an extra of the package, and whoever needs one asks for it here."""
+"""Libraries that only some pipelines need, each from an extra of the package. Code that needs one imports it through here."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def require(extra: str, user: str) -> None:
 
 
 def require_database(uri: str, user: str) -> None:
-    """Look whether a catalog's database can be reached with what is installed.
+    """Check that the driver of a catalog's database is installed.
 
     Args:
         uri: Its address, as SQLAlchemy takes it.

@@ -63,7 +63,7 @@ _reached: Counter[str] = Counter()
 
 
 def hit(point: Failpoint) -> None:
-    """Say that the process got to a point; usually nothing happens."""
+    """Mark that the process reached a failpoint. Outside of tests nothing happens."""
     orders = os.environ.get(VARIABLE)
     if not orders:
         return

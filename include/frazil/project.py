@@ -36,7 +36,7 @@ PIPELINES_VARIABLE = "FRAZIL_PIPELINES"
 
 @dataclass(frozen=True)
 class Places:
-    """Where settings and pipelines are read from, and what their references stand for."""
+    """Paths of settings and pipelines, and the values of their references."""
 
     home: Home
     settings_file: Path
@@ -94,8 +94,7 @@ class Project:
 
     @classmethod
     def load(cls, env: Mapping[str, str] | None = None) -> Project:
-        """Read settings; pipelines are read when they are asked for. FRAZIL_HOME, FRAZIL_SETTINGS and FRAZIL_PIPELINES choose
-        other places.
+        """Read settings; pipelines are read on demand. FRAZIL_HOME, FRAZIL_SETTINGS and FRAZIL_PIPELINES choose other paths.
 
         Raises:
             ConfigError: The settings file is broken. Broken pipeline files are kept in `pipelines.broken`.
@@ -118,7 +117,7 @@ class Project:
         return self.pipelines.get(name)
 
     def pipeline_on_disk(self, name: str) -> Pipeline:
-        """The pipeline of that name, its file read anew: a deploy may have changed it.
+        """Reload the pipeline of that name from its file, which a deployment may have changed.
 
         Raises:
             Terminal: As `pipeline`.
@@ -164,7 +163,7 @@ class Project:
         return self._lakes.setdefault(name, lake)  # another thread may have made it meanwhile
 
     def close(self) -> None:
-        """Close what its catalogs keep open. Who is using one goes on: it opens again."""
+        """Close connections of its catalogs. A catalog in use reopens them."""
         for lake in tuple(self._lakes.values()):
             lake.close()
 
@@ -186,7 +185,7 @@ class Project:
         return PipelineCatalog(pipeline.name, lakes[pipeline.home_catalog], places, self.lake, before)
 
     def made_tables(self, pipeline: Pipeline) -> tuple[str, ...]:
-        """Names of the tables that a pipeline made because records name them, as its ledger tells.
+        """Names of the pipeline's auto-created tables, from its ledger.
 
         Raises:
             Terminal: The settings have no such catalog, or the ledger is not readable.

@@ -1,4 +1,4 @@
-"""Ending in order: a run that is asked to stop finishes the batch that is decided, and begins no other.
+"""Orderly shutdown: a run that is asked to stop finishes its decided batch, and begins no other.
 
 SIGTERM, a closed terminal and the first Ctrl-C only ask; a run looks whether it was asked between its phases, where
 nothing is half done. So what is to be seen when it ends is known: batches that are finished, and nothing of the next
@@ -47,7 +47,7 @@ _ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass
 class _Stop:
-    """What this process was asked. Signals are the process's, so this is, too."""
+    """The stop request to this process: global, because signals are."""
 
     requester: str | None = None
     is_heeded: bool = False
@@ -59,12 +59,12 @@ _stop = _Stop()
 
 
 def requester() -> str | None:
-    """Who asked this process to stop, such as SIGTERM; None if nobody did."""
+    """The source of the stop request, such as SIGTERM; None without a request."""
     return _stop.requester
 
 
 def stopped(what: str) -> Stopped:
-    """The error with which a run ends that was asked to stop.
+    """The error that ends a run after a stop request.
 
     Args:
         what: What became of its work.
@@ -152,7 +152,7 @@ def finishing() -> Iterator[None]:
 
 
 def end_with_parent(is_alone: Callable[[], bool] = lambda: False) -> None:
-    """End this process once whoever started it is gone. A batch that it decides at this moment is finished first.
+    """End this process when its parent has ended. A batch that is being decided is finished first.
 
     Said again, as by each job of a session, it changes nothing.
 
@@ -215,7 +215,7 @@ def _has_ended(numbers: FileIO) -> bool:
 
 
 def _aside(work: Callable[..., object], *arguments: object) -> threading.Thread:
-    """Do something that may hang or fail, such as writing to whoever is gone by now: the end must come all the same."""
+    """Run something that may hang or fail in a separate thread, such as writing to a closed pipe: the process must end anyway."""
     thread = threading.Thread(target=work, args=arguments, daemon=True, name="stopping-aside")
     thread.start()
     return thread

@@ -6,7 +6,9 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Frazil as one of Airflow's providers, by names: Airflow asks while it reads its own configuration, and can't be imported yet."""
+    """Describe Frazil as an Airflow provider, by names only: Airflow calls this while it reads its configuration, before it
+    can be imported.
+    """
     return {
         "package-name": "frazil",
         "name": "Frazil",

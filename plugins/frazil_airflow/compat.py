@@ -1,4 +1,4 @@
-"""Airflow 3.1, 3.2 and 3.3 as one: names from where each version keeps them, and what a version lacks.
+"""One interface to Airflow 3.1, 3.2 and 3.3: imports names from each version's modules, and adds missing ones.
 
 Only this module asks which Airflow it runs under. Type checkers read the newest version's side.
 """

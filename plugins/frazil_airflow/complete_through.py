@@ -31,7 +31,7 @@ class CompleteThrough(BaseSensorOperator):
         self.instant = instant
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Compare the instant with the one that the pipeline's last event tells.
+        """Compare the instant with the one in the pipeline's last event.
 
         Raises:
             AirflowFailException: The instant is none, or names no offset from UTC.

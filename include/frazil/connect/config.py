@@ -12,7 +12,7 @@ from frazil.pipeline.syntax.java_properties import UnreadableProperties, read
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """One connector as it was written.
+    """One connector's configuration, unchanged.
 
     Attributes:
         file: Where it was read from.

@@ -12,7 +12,7 @@ OFFSETS_KEY = "kafka.connect.offsets.{}.{}"
 
 @dataclass(frozen=True, slots=True)
 class ConnectorProgress:
-    """Where a connector keeps what it has read and published.
+    """Where a connector stores its progress: control topic, consumer groups, table branches.
 
     Attributes:
         groups: Consumer groups with offsets of the source topics; where one lacks a partition, the next one counts.
@@ -42,7 +42,7 @@ class FilesWritten:
 
 @dataclass(frozen=True, slots=True)
 class ControlFacts:
-    """What the control topic and the tables say.
+    """Facts from the control topic and the tables.
 
     Attributes:
         log: Control partition -> its first offset that Kafka still holds, and the one of its next event.

@@ -1,4 +1,4 @@
-"""Converters: how values are decoded, and the Schema Registry they ask."""
+"""Converters: the value format, and the Schema Registry that it uses."""
 
 from __future__ import annotations
 

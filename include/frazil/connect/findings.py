@@ -34,7 +34,7 @@ class Finding:
 
 
 class ConnectorKeys:
-    """The keys of one connector, and what was found about them.
+    """The keys of one connector, and the findings about each.
 
     Legacy names count as the present ones. A key whose value is empty counts as not given, as an empty option of Kafka
     Connect has no effect.
@@ -84,7 +84,7 @@ class ConnectorKeys:
         return {name[len(prefix) :]: value for name, value in self._values.items() if name.startswith(prefix) and value}
 
     def say(self, name: str, outcome: Outcome, message: str, by_hand: str | None = None) -> None:
-        """Put a key into a class. Said twice, the graver class counts, and of equal ones the first."""
+        """Classify a key. If it is classified twice, the graver class counts; of equal ones, the first."""
         missing = [name] if outcome == "refused" else []
         for written in self._written.get(name, missing):
             finding = Finding(self.origin + written, outcome, message + _old_name(written, name), by_hand)
@@ -93,7 +93,7 @@ class ConnectorKeys:
                 self._findings[written] = finding
 
     def note(self, text: str) -> None:
-        """Say something that belongs to no key."""
+        """Add a remark that concerns no single key."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -103,13 +103,13 @@ class ConnectorKeys:
         return any(finding.outcome == "refused" for finding in self._findings.values())
 
     def unsaid(self) -> Iterator[str]:
-        """Present names of the keys about which nothing was said yet."""
+        """Present keys that are not classified yet."""
         for name, written in self._written.items():
             if any(key not in self._findings for key in written):
                 yield name
 
     def close(self, tables: Collection[str] = ()) -> tuple[Finding, ...]:
-        """Put what is left over among the unknown keys, with the nearest known name, and hand all findings out."""
+        """Classify the remaining keys as unknown, each with the nearest known name, and return all findings."""
         for name in list(self.unsaid()):
             if is_known(name):
                 self.say(name, "changed", "has no effect in this configuration, there as here")

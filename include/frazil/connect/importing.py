@@ -96,14 +96,14 @@ class ImportedConnector:
 
     @property
     def is_refused(self) -> bool:
-        """Whether nothing can be written for it."""
+        """Whether no pipeline file can be written for the connector."""
         return any(finding.outcome == "refused" for finding in self.findings)
 
 
 def import_connector(
     connector: Connector, context: ImportContext, names: EntryNames = EntryNames()
 ) -> ImportedConnector:
-    """Turn one connector into a pipeline. Nothing is read or written; nothing of it raises."""
+    """Turn one connector into a pipeline. Reads and writes no file, and never raises."""
     keys, worker = ConnectorKeys(connector.config), ConnectorKeys(context.worker, "worker: ")
     if not _is_sink(keys):
         return _result(connector, (keys, ConnectorKeys({})), {}, {}, ())
@@ -281,7 +281,7 @@ def import_all(connectors: Iterable[Connector], context: ImportContext) -> tuple
 def _import_beside_others(
     connector: Connector, context: ImportContext, resolved: Mapping[tuple[str, str], Any]
 ) -> ImportedConnector:
-    """Import one with names that either are free or stand for the very same."""
+    """Import one connector; its names must be free, or already mean the same thing."""
     names = EntryNames()
     imported = import_connector(connector, context, names)
     for kind, attribute in (("clusters", "cluster"), ("registries", "registry"), ("catalogs", "catalog")):

@@ -230,7 +230,7 @@ _FAMILIES: Final = (
 
 
 def close_worker(worker: ConnectorKeys) -> tuple[Finding, ...]:
-    """Put what is left over of a worker file into classes, and hand all findings out."""
+    """Classify the remaining keys of a worker file, and return all findings."""
     for name in list(worker.unsaid()):
         plain = name.removeprefix("consumer.")
         if name in _RUNS_CONNECT or name.startswith(_FAMILIES) or is_client_property(plain):

@@ -37,7 +37,7 @@ class Secrets:
     described: dict[str, str] = field(default_factory=dict)
 
     def hide(self, suffix: str, value: str | None, what: str) -> str:
-        """A reference instead of a value. `value` None: it has to be found by whoever sets the variable."""
+        """A reference instead of a value. `value` None: whoever sets the variable must find the value."""
         provided = _PROVIDED.fullmatch(value or "")
         if provided and provided["provider"] == "env" and _ENV.fullmatch(provided["rest"].lstrip(":")):
             name = provided["rest"].lstrip(":")

@@ -1,4 +1,4 @@
-"""Imported pipelines and settings as YAML, with a comment at every hole that somebody has to fill."""
+"""Imported pipelines and settings as YAML, with a comment at every value that a person must add."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOLES = {
 
 
 def pipeline_text(imported: ImportedConnector) -> str:
-    """The pipeline file: what is to be done by hand first, then the keys."""
+    """The pipeline file: manual steps as comments first, then the keys."""
     lines = _yaml(imported.pipeline).splitlines()
     marked = [f"{line}  # {_HOLES[line]}" if line in _HOLES else line for line in lines]
     return "\n".join([*_header(imported), *marked, ""])

@@ -1,4 +1,4 @@
-"""What the embedded Airflow is told: its environment, and secrets made once per home."""
+"""Configuration of the embedded Airflow: its environment, and secrets that are generated once per home."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Keys:
     secret_key: str = field(repr=False)
 
     def properties(self, home: Home) -> dict[str, str]:
-        """What PyIceberg and Iceberg's S3FileIO are told, but for the keys, which are references in settings files."""
+        """Properties for PyIceberg and Iceberg's S3FileIO, without the access keys, which settings files reference."""
         return {
             "s3.endpoint": url(home),
             "s3.path-style-access": "true",
@@ -132,7 +132,7 @@ def is_fit(version: str, toolchain: str) -> bool:
 
 
 def require_program(home: Home) -> None:
-    """Check that the server's program is there, or can be built.
+    """Check that the server's program is installed, or can be built.
 
     Raises:
         Terminal: It is not.

@@ -1,4 +1,4 @@
-"""The parts of a stack, in the order they start, for each profile of `frazil up`, and what each is told of the others."""
+"""The components of a stack for each profile of `frazil up`, in start order, and how each is configured to reach the others."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def jdbc_url(home: Home, database: str) -> str:
 
 
 def ensure_database(home: Home, database: str, password: str) -> None:
-    """Create a database unless it is there."""
+    """Create a database unless it exists."""
     from sqlalchemy import text
 
     with _engine(home, "postgres", password).connect() as connection:

@@ -67,7 +67,7 @@ def write_settings(home: Home) -> None:
 
 
 def references(home: Home) -> dict[str, str]:
-    """What `${local:NAME}` stands for in the profile's settings file, beside `home` and `kafka`. Some are secrets.
+    """Values of `${local:NAME}` in the profile's settings file, besides `home` and `kafka`. Some are secrets.
 
     Raises:
         Terminal: The profile was never started in this home.

@@ -153,7 +153,7 @@ def secured(folder: Path, sasl: int, ssl: int, users: Iterable[str], keys: Path 
 
 
 def _keep(path: Path, text: str) -> None:
-    """Write a private file, unless it says so already: every command that looks at the stack comes by here."""
+    """Write a private file, unless it has this text already: every command that uses the stack calls this."""
     if not path.is_file() or path.read_text() != text:
         write_atomically(path, text, mode=PRIVATE_FILE)
 

@@ -1,4 +1,4 @@
-"""The embedded stack as a whole: bring it up, take it down, say how it is."""
+"""The embedded stack as a whole: start it, stop it, report its status."""
 
 from __future__ import annotations
 

@@ -80,8 +80,7 @@ def failure_finding(check: str, error: FrazilError) -> Finding:
 def executor_findings(
     check: str, answer: Mapping[str, Any], driver: Mapping[str, str | None], sources: str
 ) -> Iterator[Finding]:
-    """Compare the executors' answers with the driver's versions and code digest. `answer` comes from `frazil.spark.jobs.probe`.
-    """
+    """Compare the executors' answers (of `frazil.spark.jobs.probe`) with the driver's versions and code digest."""
     by_executor = {facts["executor"]: facts for facts in answer["told"]}
     wrong = 0
     for name, facts in by_executor.items():

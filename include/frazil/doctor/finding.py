@@ -71,7 +71,7 @@ _STEP: Final = "keep the clocks of both machines by NTP: `timedatectl` says whet
 
 @dataclass(frozen=True, slots=True)
 class ServerTime:
-    """What a server said of the time.
+    """A server's clock reading.
 
     Attributes:
         date: Its time, seconds since 1970 in whole seconds.
@@ -84,13 +84,13 @@ class ServerTime:
 
     @property
     def ahead(self) -> float:
-        """Seconds that its clock is ahead of this one at least; below zero behind; 0 if both may agree."""
+        """Least number of seconds that the server's clock is ahead of this one; negative if behind; 0 if both may agree."""
         least, most = self.date - self.answered_at, self.date + 1 - self.asked_at
         return 0.0 if least <= 0 <= most else min(least, most, key=abs)
 
 
 def ask_time(url: str) -> ServerTime | None:
-    """What the server of an address says of the time, whatever else it answers; None if it does not say, or does not answer."""
+    """The time in a server's HTTP answer, whatever its status; None without an answer or a Date header."""
     asked_at = time.time()
     try:
         with urllib.request.urlopen(url, timeout=_SECONDS) as answer:  # noqa: S310 - an address of the settings file

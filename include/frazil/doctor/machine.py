@@ -53,7 +53,7 @@ def machine_checks(home: Home, *, needs_spark: bool) -> list[Check]:
 
 
 def python_and_packages() -> Iterator[Finding]:
-    """This process's Python, and its packages, against what Frazil's own metadata asks for."""
+    """Compare this process's Python and packages with the requirements in Frazil's package metadata."""
     try:
         distribution = metadata.metadata(_PACKAGE)
         requirements = metadata.requires(_PACKAGE) or []
@@ -74,7 +74,7 @@ def python_finding(version: str, specifier: str) -> Finding:
 
 
 def packages_finding(requirements: Iterable[str], version_of: Callable[[str], str | None]) -> Finding:
-    """Whether packages are there in versions that fit. Those of an extra are asked for where its own package is there.
+    """Whether packages are installed in fitting versions. Those of an extra are checked only if its main package is installed.
     Requirements are written as in pyproject.toml.
     """
     parsed_requirements = [Requirement(text) for text in requirements]
@@ -146,7 +146,7 @@ def jar_findings(home: Home, *, needs_spark: bool) -> Iterator[Finding]:
 
 
 def free_bytes(folder: Path) -> int:
-    """What is free where a folder is, or will be."""
+    """Free bytes on the disk of a folder, which may not exist yet."""
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     return shutil.disk_usage(existing).free
 

@@ -28,7 +28,7 @@ _STEPS: Final = {
 
 
 def pipeline_checks(project: Project, pipeline: Pipeline, *, has_cluster: bool) -> list[Check]:
-    """The checks of one pipeline. Without its cluster nothing of its topics can be told: those are left out."""
+    """The checks of one pipeline. If its cluster does not answer, checks of topics are left out."""
     name, tables, position = pipeline.name, f"tables of {pipeline.name}", f"position of {pipeline.name}"
     checks: list[Check] = [
         lambda: findings_of(tables, lambda: [tables_finding(tables, name, table_health(project, pipeline))])
@@ -40,7 +40,7 @@ def pipeline_checks(project: Project, pipeline: Pipeline, *, has_cluster: bool) 
 
 
 def topics(project: Project, pipeline: Pipeline) -> Iterator[Finding]:
-    """Whether the topics are there and may be read, and what their newest records say of clocks."""
+    """Whether the topics exist and may be read, and whether the newest timestamps show a wrong clock."""
     cluster, source = project.cluster(pipeline.source.cluster), pipeline.source
     names = source.topics if source.topics_pattern is None else matching_topics(cluster, source.topics_pattern)
     if not names:
@@ -71,7 +71,7 @@ def access_finding(check: str, access: dict[str, TopicAccess]) -> Finding:
 
 
 def position_finding(condition: Condition, pipeline: Pipeline) -> Finding:
-    """Judge what was read of a pipeline by the rule for its state word."""
+    """The finding for a pipeline's position, by its state."""
     check, name = f"position of {pipeline.name}", pipeline.name
     word, why = state_of(condition, promise_of(pipeline, condition.read_at))
     state: State = "failed" if word in _FAILED else "warning" if word in _SHAKY else "ok"

@@ -150,7 +150,7 @@ def airflow(project: Project) -> Iterator[Finding]:
 
 
 def clock(server: str, url: str) -> Iterator[Finding]:
-    """What an HTTP server's clock says, if it does."""
+    """Compare an HTTP server's clock with this one, if its answer has a time."""
     answer = ask_time(url)
     if answer is not None:
         yield clock_finding(server, answer.ahead)

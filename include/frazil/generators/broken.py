@@ -32,5 +32,5 @@ def breakages(random: Random, per_thousand: int, kinds: Sequence[str]) -> Iterat
 
 
 def broken_value(text: str, kind: str | None) -> bytes:
-    """The value of a record: a sound one as it is, another cut off or empty. A text for a number is in it already."""
+    """The bytes of a record's value: intact, cut off, or empty. A text in place of a number is already in the document."""
     return {CUT_OFF: text[: len(text) // 2], EMPTY: ""}.get(kind or "", text).encode()

@@ -1,4 +1,4 @@
-"""Maintenance of a pipeline's tables: what they consist of, which steps that makes due, and doing them in order.
+"""Maintenance of a pipeline's tables: inspects them, decides which steps are due, and runs these in order.
 
 Whatever needs a catalog, a storage or an engine raises Retryable where that is not available now; docstrings don't say so again.
 """

@@ -1,4 +1,4 @@
-"""What must hold before anything is removed: the pipeline stands soundly, with nothing unfinished, and keeps its position."""
+"""Checks before anything is removed: the pipeline's state is sound, no batch is unfinished, and its position is kept."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def table_guard(context: RunContext) -> TableGuard:
 
 
 def read_state(lake: Lake, table: str) -> RetainedState:
-    """What a table holds of pipelines, read anew."""
+    """The positions and marks of pipelines in a freshly loaded table."""
     return retained_state(lake.catalog_of(table).load_table(table).metadata, table)
 
 

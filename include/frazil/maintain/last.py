@@ -54,7 +54,7 @@ class Maintained:
 
 
 def last_maintenance(project: Project, pipeline: Pipeline) -> Mapping[str, Maintained]:
-    """What maintenance did last to each table of a pipeline; tables that never had any are left out.
+    """The last maintenance result of each table of a pipeline, without tables that never had maintenance.
 
     Costs one load of each table.
     """

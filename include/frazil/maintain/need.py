@@ -1,4 +1,4 @@
-"""Which steps are due for a table, with the numbers that say so: figures and thresholds in, decisions out."""
+"""Decides which maintenance steps are due for a table, from its figures and thresholds, and gives the numbers as reasons."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _VERSION_WITHOUT_FILES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a maintenance run is asked for.
+    """The request for a maintenance run.
 
     Attributes:
         table: One table; None for all.
@@ -61,7 +61,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Whether a step is due, and why, in numbers. `forced`: only because somebody asked."""
+    """Whether a step is due, and why, in numbers. `forced`: due only because a person requested it."""
 
     step: Step
     due: bool
@@ -71,7 +71,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What decides besides the table's figures and rules.
+    """Facts besides the table's figures and rules that decide which steps are due.
 
     Attributes:
         on_branch: Whether the pipeline lands on a branch: steps that know main alone rest.
@@ -290,7 +290,7 @@ class Portion:
 
 
 def portions(inspection: Inspection, rules: Compaction, now: datetime) -> tuple[Portion, ...]:
-    """What is to be compacted, closed partitions first; those without anything to do are left out."""
+    """The portions to compact, closed partitions first, without partitions that need no compaction."""
     ready = [partition for partition in inspection.partitions if partition.small_files >= rules.min_files]
     start = None if inspection.time_field is None else period_start(inspection.time_field.unit, now)
     if inspection.time_field is None or start is None:
@@ -308,7 +308,7 @@ def _portion(before: datetime | None, partitions: list[PartitionFiles]) -> Itera
 
 
 def most_files(portion: Portion, left_bytes: int, least: int) -> int | None:
-    """How many files of a portion fit into what is left of the run's bytes; None if all do."""
+    """How many files of a portion fit into the run's remaining bytes; None if all do."""
     if portion.small_bytes <= left_bytes:
         return None
     mean = max(1, portion.small_bytes // max(1, portion.small_files))

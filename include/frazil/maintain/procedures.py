@@ -32,14 +32,14 @@ Argument = str | int | bool | datetime | tuple[str, ...] | Mapping[str, str] | B
 
 
 class Conflict(Retryable):
-    """Somebody changed the files that a step was about to replace. Nothing was done, and nothing is wrong."""
+    """Another process changed the files that a step was about to replace. The step did nothing; the table is sound."""
 
 
 class Procedures(Protocol):
     """Iceberg's procedures, by an engine that knows the catalogs."""
 
     def call(self, catalog: str, procedure: str, arguments: Mapping[str, Argument]) -> Iterator[dict[str, Any]]:
-        """Call a procedure of a catalog, and return its rows, which are read as they are asked for.
+        """Call a procedure of a catalog, and return its rows, which are read lazily.
 
         Raises:
             Conflict: Others changed the same files meanwhile.

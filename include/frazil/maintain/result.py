@@ -64,7 +64,7 @@ class StepOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TableOutcome:
-    """What became of a table. `health` says what takes from its score, as it was before."""
+    """The result for one table. `health` lists what lowered its score before maintenance."""
 
     table: str
     health: str

@@ -1,4 +1,4 @@
-"""Maintenance of a pipeline's tables, table by table: look, decide, and, with an engine, do what is due, in order."""
+"""Maintenance of a pipeline's tables, one by one: inspect, decide and, with an engine, run the due steps in order."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tables_to_maintain(pipeline: Pipeline, table: str | None = None) -> dict[str
 
 
 def preview(context: RunContext, order: Order) -> MaintenanceResult:
-    """Say which steps are due, and do none: no engine is needed.
+    """Report which steps are due, without running any: no engine is needed.
 
     Raises:
         Terminal: There is no such table.
@@ -51,7 +51,7 @@ def preview(context: RunContext, order: Order) -> MaintenanceResult:
 
 
 def maintain(context: RunContext, order: Order, engine: Procedures | None) -> MaintenanceResult:
-    """Do what is due, on one table after another. What fails on one keeps no other from its turn.
+    """Run the due steps on one table after another. A failure on one does not stop the others.
 
     Without an engine it only looks.
 
@@ -92,7 +92,7 @@ def _table(
 
 
 def _note(work: steps.Work, outcome: TableOutcome) -> None:
-    """Leave what was done in the table. It is a note: without it nothing but the note is missing."""
+    """Store the result in the table's properties. It is informational: a failure to store it is only reported."""
     noted = Maintained(work.context.clock(), work.context.pipeline.name, outcome).to_json()
     try:
         work.note(MAINTAINED_KEY, noted)
@@ -107,7 +107,7 @@ def _inspected(context: RunContext, name: str) -> Inspection:
 def _steps(
     context: RunContext, inspection: Inspection, rules: TableMaintenance, order: Order, engine: Procedures | None
 ) -> Iterator[StepOutcome]:
-    """Each step is judged by what those before it left."""
+    """Run the steps in order; each is judged by the table's state after the steps before it."""
     name = inspection.table
     circumstances = Circumstances(context.clock(), context.lake.branch_of(name) is not None, order)
     for step in (need.step for need in needs(inspection, rules, circumstances)):

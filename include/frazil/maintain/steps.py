@@ -1,4 +1,4 @@
-"""The steps, one by one: what each asks the engine for, and what the engine counted."""
+"""The maintenance steps: the procedure that each calls, and the counts that the engine returns."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MOST_ORPHANS: Final = 1_000_000
 
 
 class StateLost(Terminal):
-    """A table does not say any more what it held of a pipeline."""
+    """A table lost the marks that it held of a pipeline."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def rewrite_position_deletes(work: Work) -> dict[str, int]:
 
 
 def compact(work: Work, rules: Compaction) -> dict[str, int]:
-    """Make small files large, closed partitions first; write anew what rows were deleted from, if that is due.
+    """Compact small files, closed partitions first; rewrite files with deleted rows, if that is due.
 
     Raises:
         Conflict: Others changed the same files, whatever was tried.
@@ -206,7 +206,7 @@ def _strategy(inspection: Inspection, rules: Compaction) -> dict[str, Argument]:
 
 
 def rewrite_manifests(work: Work) -> dict[str, int]:
-    """Write the manifests anew."""
+    """Rewrite the manifests."""
     return work.call("rewrite_manifests")
 
 

@@ -1,4 +1,4 @@
-"""What Airflow knows of pipelines, over its REST API, for those who look from outside of it."""
+"""Reads the runs of pipelines from Airflow's REST API, for processes outside of Airflow."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def runs_of(pipelines: Iterable[str], home: Home) -> Mapping[str, Runs]:
 
 
 def told_by(airflow: AirflowApi, pipelines: Iterable[str]) -> Mapping[str, Runs]:
-    """What Airflow knows of pipelines, by name, in a handful of requests. Those that it does not know are left
-    out, and those whose runs the requests do not reach.
+    """Airflow's runs of pipelines by name, in a few requests. Pipelines without a DAG are left out, and those beyond the
+    limit of requests.
 
     Raises:
         Retryable: Airflow does not answer.
@@ -57,7 +57,7 @@ def told_by(airflow: AirflowApi, pipelines: Iterable[str]) -> Mapping[str, Runs]
 
 
 def _newest(airflow: AirflowApi, dag_ids: Iterable[str]) -> Mapping[str, Sequence[DagRun]]:
-    """The last runs of each DAG, the newest first: enough to tell how it does. DAGs that the requests do not reach are left out."""
+    """The last runs of each DAG, newest first: enough to judge its state. DAGs beyond the limit of requests are left out."""
     runs: dict[str, list[DagRun]] = {dag_id: [] for dag_id in dag_ids}
     remaining, start = set(runs), 0
     for _ in range(_PAGES):

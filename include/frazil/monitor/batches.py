@@ -1,4 +1,4 @@
-"""The batches of a pipeline for whoever looks often: pages and series of a ledger of any length, each file read once.
+"""The batches of a pipeline, for frequent readers: pages and time series of a ledger of any length, each file read once.
 
 One `Ledgers` is kept by a process. What was read of files and manifests is kept, in a bounded amount, over all ledgers together;
 each look asks the catalog for the table and reads what is new. Files that are gone after a compaction, an expiry or a rollback
@@ -36,7 +36,7 @@ T = TypeVar("T", bound=Figures | pa.Table)
 
 
 class FileReads(Generic[T]):
-    """Reads files of a ledger once. Not safe for threads by itself.
+    """Reads each file of a ledger once. Not thread-safe.
 
     Args:
         read: Reads files.
@@ -61,12 +61,12 @@ class FileReads(Generic[T]):
         return sum(part.nbytes for _, part in self._parts)
 
     def keep(self, files: Sequence[LedgerFile]) -> None:
-        """Forget what was read of, or together with, files other than these."""
+        """Drop cached results of files other than these."""
         keys = {file.key for file in files}
         self._parts = [part for part in self._parts if part[0] <= keys]
 
     def load(self, files: Sequence[LedgerFile]) -> T | None:
-        """What is in these files, and perhaps in others of the ledger; None if there are none."""
+        """Rows of these files, and perhaps of further ledger files; None without files."""
         missing = [file for file in files if not any(file.key in keys for keys, _ in self._parts)]
         if missing:
             read = self._read(missing)
@@ -118,7 +118,7 @@ class BatchPage:
 
 
 class Ledger:
-    """The ledger of one pipeline, with what was read of it."""
+    """The ledger of one pipeline, with a cache of its files."""
 
     def __init__(self, table: str, pipeline: str) -> None:
         self._name, self._pipeline = table, pipeline
@@ -146,7 +146,7 @@ class Ledger:
         self._nbytes = self._figures.nbytes + self._rows.nbytes + self._letters.nbytes
 
     def refresh(self, table: Table) -> None:
-        """Take the ledger as it is now.
+        """Reload the ledger.
 
         Raises:
             Retryable: The storage can't be read now.
@@ -336,7 +336,7 @@ class Series:
 
 
 def last_day(ledger: Ledger, now: datetime) -> Series:
-    """Rows and dead letters of the last day, the slice of now included.
+    """Rows and dead letters of the last day, including the current time slice.
 
     Raises:
         Retryable: The storage can't be read now.

@@ -1,4 +1,4 @@
-"""What is known of a pipeline at an instant, as plain data."""
+"""The condition of a pipeline at an instant, as plain data."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Freshness:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """What Airflow knows of a pipeline's DAG; all empty where there is no Airflow to ask.
+    """Airflow's facts about a pipeline's DAG; all empty without Airflow.
 
     Attributes:
         is_paused: Whether its schedule is paused; None if unknown.
@@ -76,7 +76,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A pipeline as it stands: what its tables, its topics and its DAG say.
+    """The present condition of a pipeline: facts from its tables, its topics and its DAG.
 
     Attributes:
         owner: Owner, from its file.

@@ -1,4 +1,4 @@
-"""The Grafana dashboard, made of the catalogue: names can't drift apart."""
+"""The Grafana dashboard, generated from the catalogue of metrics, so that names can't differ."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def figures(rows: pa.Table) -> Figures:
 
 
 def wait_seconds(wait: int) -> float:
-    """The seconds that stand for a class of waits."""
+    """The seconds that represent a class of waiting times."""
     return _LEAST * _STEP**wait
 
 

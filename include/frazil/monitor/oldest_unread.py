@@ -1,4 +1,4 @@
-"""What is known of the records that wait: how old the oldest is, and when retention may take it.
+"""Facts about unread records: the age of the oldest one, and when retention may delete it.
 
 Of each partition with records that were not read, the first of them is read: its timestamp says since when it waits, as far as
 the producer's clock, or the broker's (`message.timestamp.type`), is right. It can't wait longer than since the instant through
@@ -26,7 +26,7 @@ from frazil.report.lag import Lag
 
 
 def with_unread(condition: Condition, cluster: Cluster, lag: Lag) -> Condition:
-    """The condition with the age of what was not read, and retention's distance to it.
+    """The condition with the age of the oldest unread record, and the time until retention deletes it.
 
     Raises:
         Retryable: No broker answers.
@@ -48,7 +48,7 @@ def with_ages(
     times: Mapping[TopicPartition, int | None],
     retentions: Mapping[str, TopicRetention],
 ) -> Condition:
-    """The condition with what timestamps and retentions say.
+    """The condition with ages from timestamps and topic retention.
 
     Args:
         condition: As it is known without them.

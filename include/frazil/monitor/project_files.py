@@ -1,4 +1,4 @@
-"""The project for a process that goes on for weeks while its files are edited."""
+"""The project for processes that run for weeks while its files are edited."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Stamp = tuple[tuple[str, int, int], ...]
 
 
 class ProjectFiles:
-    """Reads the project, and reads it anew only when one of its files changed: its catalogs stay open that long."""
+    """Reads the project, and reloads it only when one of its files changed: until then its catalogs stay open."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
@@ -54,7 +54,7 @@ class ProjectFiles:
             return self._loaded[1]
 
     def take(self, env: Mapping[str, str]) -> None:
-        """Let other variables say where the files are, and what they refer to: from the next look on."""
+        """Use other environment variables for the location of the files and for references, from the next read on."""
         with self._lock:
             if env != self._env:
                 self._env, self._own, self._looked_at = env, (), -math.inf
@@ -91,7 +91,7 @@ class ProjectFiles:
 
 
 def _read(env: Mapping[str, str]) -> Project:
-    """All of it now: what stays in force must not depend on what becomes of the files."""
+    """Read all files at once: a project in use must not depend on later edits."""
     project = Project.load(env)
     _ = project.pipelines.usable
     return project
@@ -118,7 +118,7 @@ def _secret_files(places: Places) -> tuple[Path, ...]:
 
 
 def _stamp(files: Iterable[Path], absent: type[OSError] = FileNotFoundError) -> _Stamp:
-    """What changes when one of the files does. One that was removed since its folder was listed is left out."""
+    """A stamp that changes when one of the files does. Files removed meanwhile are left out."""
     stamps = []
     for file in files:
         try:

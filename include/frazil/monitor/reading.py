@@ -1,4 +1,4 @@
-"""Reads how a pipeline is doing, from its tables, its ledger, its dead letters and its topics. Nothing is made, nothing is committed."""
+"""Reads the condition of a pipeline from its tables, ledger, dead letters and topics. Creates and commits nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LOOKS = 3
 
 @dataclass(frozen=True)
 class TableStatus:
-    """What the tables say.
+    """The part of a condition that comes from the tables.
 
     Attributes:
         position: What holds the position; None before the first run.
@@ -94,7 +94,7 @@ def _table_status(scope: RunContext, tables: Tables, state: PipelineState, refus
 
 
 def _refusal(scope: RunContext, tables: Tables, state: PipelineState) -> Terminal | None:
-    """What a plan holds against tables that are sound. What is decided is finished before the file is looked at."""
+    """Why planning would refuse sound tables. A decided batch is finished first, so the file is checked only without one."""
     pipeline = scope.pipeline
     try:
         refuse_shared(pipeline, tables)
@@ -110,7 +110,7 @@ def _refusal(scope: RunContext, tables: Tables, state: PipelineState) -> Termina
 
 
 def table_health(project: Project, pipeline: Pipeline) -> dict[str, int]:
-    """Table -> its health score, 0 to 100, of those that are there and that maintenance is for.
+    """Table -> its health score, 0 to 100, for existing tables that have maintenance.
 
     Raises:
         Retryable: The catalog or the storage is not available now.
@@ -143,7 +143,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 def with_open_letters(condition: Condition, project: Project, pipeline: Pipeline) -> Condition:
-    """The condition with how many letters are open; without, where the tables can't be read now.
+    """The condition with the number of open dead letters; unchanged if the tables can't be read.
 
     Manifests tell it, but for files with letters that a rollback of the closing table opened again.
     """
@@ -184,9 +184,7 @@ def read(
     window: timedelta = DAY,
     ledgers: Ledgers | None = None,
 ) -> Condition:
-    """Read how a pipeline is doing. What can't be read is said, and left out; the rest is there. Whoever looks again keeps
-    `ledgers`.
-    """
+    """Read the condition of a pipeline. What can't be read is reported and left out. Keep `ledgers` for repeated reads."""
     instant = clock()
     blank = Condition(pipeline.name, pipeline.owner, instant, runs=runs, window_seconds=window.total_seconds())
     problems = _Problems()
@@ -226,7 +224,7 @@ def _with_topics(condition: Condition, scope: RunContext, problems: _Problems, t
 
 @dataclass
 class _Problems:
-    """Why something could not be read: refusals, and what may pass by itself."""
+    """Reasons why something could not be read: refusals, and transient failures."""
 
     refusals: list[FrazilError] = field(default_factory=list)
     passing: list[FrazilError] = field(default_factory=list)
@@ -237,7 +235,7 @@ class _Problems:
             self.refusals.append(refusal)
 
     def tried(self, read: Callable[[], T], otherwise: T) -> T:
-        """What was read; if that is not possible, the reason is noted, and something else stands for it."""
+        """The result of a read; if it fails, record the reason and return the default."""
         try:
             return read()
         except Terminal as refusal:  # a plan reads the same, and refuses

@@ -44,7 +44,7 @@ def run_samples(result: RunResult) -> Iterator[Sample]:
 
 
 def maintenance_samples(result: MaintenanceResult) -> Iterator[Sample]:
-    """How a pipeline's tables stand after maintenance looked at them, and what it did."""
+    """Metrics of a pipeline's tables after maintenance: their health, and the steps that ran."""
     sample = _Sampler({"pipeline": result.pipeline})
     for table in result.tables:
         yield from _figures(sample, table.table, table.after)
@@ -61,7 +61,7 @@ def _figures(sample: _Sampler, table: str, figures: Figures) -> Iterator[Sample]
 
 
 def condition_samples(condition: Condition, promise: float | None) -> Iterator[Sample]:
-    """How a pipeline stands. What is unknown has no value: an old one would look like news."""
+    """Metrics of a pipeline's condition. Unknown figures are omitted: an old value would look current."""
     sample = _Sampler({"pipeline": condition.pipeline})
     word, _ = state_of(condition, promise)
     for state in STATES:

@@ -1,4 +1,4 @@
-"""The word for a pipeline's condition, and why: one rule for page, terminal, metrics and alerts.
+"""The state of a pipeline, and why: one rule for page, terminal, metrics and alerts.
 
 Rules are asked in the order of `RULES`, and the first that holds gives the word; `Idle` holds always. So every condition has
 exactly one word, the most urgent one.
@@ -42,7 +42,7 @@ _Rule = Callable[[Condition, float | None], str | None]
 
 
 def state_of(condition: Condition, promise: float | None = None) -> tuple[State, str]:
-    """The word for a condition, and why, in one line. The promise is how many seconds a record may wait; None: nothing is promised."""
+    """The state for a condition, and the reason in one line. `promise`: seconds a record may wait; None: no objective."""
     for state, rule in RULES:
         if (why := rule(condition, promise)) is not None:
             return state, why
@@ -164,7 +164,7 @@ _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def spoken(seconds: float) -> str:
-    """A duration as people say it, in its largest unit and the next: `2 h 5 min`, `48 s`."""
+    """A duration in its largest unit and the next: `2 h 5 min`, `48 s`."""
     remaining = round(max(0.0, seconds))
     parts: list[str] = []
     for unit, size in _UNITS:

@@ -1,4 +1,4 @@
-"""The conditions of all pipelines, kept fresh in the background: whoever asks gets what is known, at once."""
+"""The conditions of all pipelines, refreshed in the background: readers get the last one at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RunsOf = Callable[[Iterable[str]], Mapping[str, Runs]]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was seen of a pipeline, and when, by the monotonic clock.
+    """The last condition read of a pipeline, and when, by the monotonic clock.
 
     Attributes:
         condition: How it stands.
@@ -124,7 +124,7 @@ class Watch:
             return dict(sorted(self._seen.items()))
 
     def reading(self, name: str) -> Reading | None:
-        """What was seen of one pipeline; None before the first look at it. Never waits for one."""
+        """The last reading of one pipeline; None before the first. Never waits."""
         self._note_asked()
         with self._lock:
             return self._seen.get(name)
@@ -135,7 +135,7 @@ class Watch:
             return dict(self._promises)
 
     def wait(self, seconds: float) -> bool:
-        """Whether a round over all pipelines ended, since this was asked last, or does so within this time."""
+        """Whether a round over all pipelines ended since the last call, or ends within this time."""
         is_done = self._round_done.wait(seconds)
         self._round_done.clear()
         return is_done
@@ -162,7 +162,7 @@ class Watch:
             self._rest(project)
 
     def _rest(self, project: Project | None) -> None:
-        """Wait for somebody who asks, if nobody did for long; no catalog stays open meanwhile."""
+        """After a long time without requests, close the catalogs and wait for the next request."""
         self._asked.clear()  # before the look at the clock: a question between them ends the wait
         if not self._closed.is_set() and time.monotonic() - self._asked_at >= self._forsaken_seconds:
             if project is not None:
@@ -210,7 +210,7 @@ class Watch:
             self._note(replace(condition, health=self._scores(project, pipeline, scores)), series)
 
     def _series(self, project: Project, pipeline: Pipeline, condition: Condition, before: Reading | None) -> Series:
-        """What landed, of the ledger alone, whatever else can't be read; as it was seen before, if the ledger can't."""
+        """Series of landed records from the ledger alone; the previous series if the ledger can't be read."""
         try:
             return last_day(self.ledgers.load(project, pipeline), condition.read_at)
         except FrazilError as problem:  # the condition says so, too
@@ -218,7 +218,7 @@ class Watch:
         return before.series if before is not None else Series()
 
     def _scores(self, project: Project, pipeline: Pipeline, previous: Mapping[str, int]) -> Mapping[str, int]:
-        """Health of the tables, looked at rarely; what was seen last, if they can't be read now."""
+        """Health of the tables, read rarely; the last values if they can't be read now."""
         scores = previous
         try:
             scores, pause = table_health(project, pipeline), HEALTH_SECONDS

@@ -1,4 +1,4 @@
-"""Writer schemas out of a Schema Registry, asked for once each."""
+"""Reads writer schemas from a Schema Registry, each once."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ _DEFAULTS: Final[dict[str, float]] = {"max.retries": _RETRIES, "retries.wait.ms"
 
 
 class RegistrySchemas:
-    """Knows the schemas of a registry; a `SchemaSource`. Connects when it is first asked, and can be sent to a worker."""
+    """Reads and caches schemas of a registry; a `SchemaSource`. Connects at first use, and can be pickled for a worker."""
 
     def __init__(self, registry: Registry, clock: Callable[[], float] = monotonic) -> None:
         self.registry: Final = registry
@@ -130,7 +130,8 @@ class RegistrySchemas:
         return shared_schemas, (self.registry,)
 
     def schema(self, schema_id: int | UUID) -> WriterSchema | None:
-        """Return a schema, or None if the registry has none of this id. What was found is kept; what was not, or was refused, for 10 seconds.
+        """Return a schema, or None if the registry has none with this id. Schemas are cached for good; misses and refusals
+        for 10 seconds.
 
         What it refers to and the registry has not is left out of the references.
 
@@ -173,7 +174,7 @@ class RegistrySchemas:
         return False
 
     def ask(self) -> None:
-        """Ask for the kinds of schemas that the registry knows: whether it answers, and is one."""
+        """Request the registry's schema types, to check that it answers and is a Schema Registry."""
         with translated(self.registry, "asking whether it answers"):
             self._opened().get_schema_types()
 
@@ -197,7 +198,7 @@ _OPENED: Final[dict[tuple[object, ...], RegistrySchemas]] = {}
 
 
 def shared_schemas(registry: Registry) -> RegistrySchemas:
-    """Return what all batches and tasks of a process share, so that they ask for a schema once, and keep to one limit.
+    """Return the schemas that all batches and tasks of a process share, so that each is requested once, within one limit.
 
     Each fork and each thread has its own: a client is not made for several at once.
     """
@@ -206,7 +207,7 @@ def shared_schemas(registry: Registry) -> RegistrySchemas:
 
 
 def configuration(registry: Registry) -> dict[str, str | float]:
-    """Return what confluent-kafka's client is opened with: what the registry says, and an end to waiting."""
+    """Return the configuration of confluent-kafka's client: the registry's settings and a time limit."""
     timeout = _REQUEST_SECONDS / (2 * (_RETRIES + 1) * len(registry.urls))
     return {**_DEFAULTS, "timeout": timeout, **registry.properties, "url": registry.url}
 
@@ -237,7 +238,7 @@ class _Asking:
         self.complete = True
 
     def schema(self, schema_id: int | UUID) -> WriterSchema | None:
-        """Ask for a schema and for what it refers to."""
+        """Request a schema and the schemas that it references."""
         schema = self._found(lambda: self._by_id(schema_id))
         if schema is None:
             return WriterSchema("AVRO", "", refusal=self._refusal) if self._refusal else None
@@ -256,7 +257,7 @@ class _Asking:
         return WriterSchema(cast("SchemaKind", schema.schema_type), _text(schema), named, refusal=refusal)
 
     def _earlier(self, schema_id: int, latest: WriterSchema) -> tuple[WriterSchema, ...]:
-        """Ask for the versions before a schema, of the subjects that have it. Who may not see them is told of none."""
+        """Request the versions before a schema, in the subjects that have it. Without permission to see them, there are none."""
         versions: dict[WriterSchema, None] = {}
         complete = self.complete
         places = self._listed(lambda: _places(self._client, schema_id))
@@ -285,7 +286,7 @@ class _Asking:
         return self._client.get_schema(schema_id)
 
     def _collect(self, schema: Schema, texts: dict[str, str], begun: set[str]) -> None:
-        """Add what a schema refers to, each after what it refers to itself; of two by one name the first counts."""
+        """Add the schemas that a schema references, dependencies first; of two with one name the first counts."""
         for reference in schema.references or ():
             name, subject, version = reference.name, reference.subject, reference.version
             if name is None or subject is None or version is None or name in begun or len(begun) > MAX_REFERENCES:
@@ -343,7 +344,7 @@ class _Asking:
             sleep(_PAUSE_SECONDS)
 
     def _may_wait(self, error: BaseException) -> bool:
-        """Whether to ask once more: for earlier versions, whose absence must not depend on how busy the registry is."""
+        """Whether to retry a request for earlier versions: the result must not depend on how busy the registry is."""
         is_in_time = self._clock() + _PAUSE_SECONDS <= self._deadline
         is_busy = isinstance(as_frazil(error, self._registry, self._doing), Retryable)
         return self._seconds == _EARLIER_SECONDS and is_in_time and is_busy

@@ -54,7 +54,7 @@ def is_missing(error: SchemaRegistryError) -> bool:
 
 
 def is_forbidden(error: SchemaRegistryError) -> bool:
-    """Return whether the server knows who asks, and does not show them this."""
+    """Return whether the server accepted the credentials but denies access."""
     return error.http_status_code == HTTPStatus.FORBIDDEN
 
 
@@ -64,7 +64,7 @@ def is_refused(error: SchemaRegistryError) -> bool:
 
 
 def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilError:
-    """Say what an error of the client means and what to do about it.
+    """Translate an error of the client into Frazil's error with a next step.
 
     Returns:
         `Retryable` where asking later may help: nobody answers, too slow, too busy, broken. `Terminal` where a person

@@ -77,12 +77,12 @@ class DeadLetter:
 
     @property
     def mark(self) -> LetterMark:
-        """Where it stands in a list."""
+        """Its position in a list."""
         return LetterMark(self.batch, self.topic, self.partition, self.offset, self.destination)
 
 
 class LetterMark(NamedTuple):
-    """Where a letter stands in the order of lists: the newest batches first, then by its place, those of no table last."""
+    """Sort key of a letter in lists: newest batches first, then its coordinates, letters without a table last."""
 
     batch: int | None
     topic: str
@@ -129,8 +129,8 @@ def list_letters(  # noqa: PLR0913, PLR0917 - filters of a list
     after: LetterMark | None = None,
     rows: LetterRows | None = None,
 ) -> Listing | None:
-    """Letters without their records. Files that hold only older ones than the last that fits are not opened. `after` is
-    where the last list ended. Who keeps what the ledger says of letters gives `rows`.
+    """List letters without their records. Files with only older letters than the page needs are not opened. `after`: where
+    the previous page ended. `rows`: ledger rows, if the caller has them already.
 
     Returns:
         The letters; None if the pipeline has no dead-letter table yet.
@@ -169,7 +169,7 @@ def find_letters(
 
 @dataclass(frozen=True)
 class OpenTable:
-    """The dead-letter table, the question as it is put to it, and what the ledger says of letters."""
+    """The opened dead-letter table, the query for it, and the ledger's facts about letters."""
 
     table: Table
     question: LetterQuestion
@@ -186,7 +186,7 @@ def open_table(
     untimed: bool = False,
     rows: LetterRows | None = None,
 ) -> OpenTable | None:
-    """The dead-letter table, to be asked something; None if there is no table yet. The ledger is read behind it.
+    """Open the dead-letter table for a query; None if it does not exist yet. The ledger is read after it.
 
     Raises:
         Retryable: The catalog can't be read now.
@@ -204,7 +204,7 @@ def open_table(
 
 
 def letter_of(row: dict[str, Any], taken_back: frozenset[int]) -> DeadLetter:
-    """A letter from its row (`LISTED`). What a batch landed that was taken back is open."""
+    """A letter from its row (`LISTED`). A letter that a rolled-back batch landed is open."""
     landed = row["landed_batch"]
     return DeadLetter(
         topic=row["topic"],

@@ -1,4 +1,4 @@
-"""The report on dead letters as Markdown and as a page of HTML. Whatever comes from records is shown, never obeyed."""
+"""The report on dead letters as Markdown and as an HTML page. Text from records is escaped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INSTANT = "%Y-%m-%d %H:%M:%S UTC"
 
 
 def markdown(report: LetterReport) -> str:
-    """The report as GitHub's Markdown, to be read as it is or rendered."""
+    """The report as GitHub-flavored Markdown."""
     return "\n".join(_lines(report)) + "\n"
 
 
@@ -87,7 +87,7 @@ def summary(report: LetterReport) -> str:
 
 
 def remarks(report: LetterReport) -> Iterator[str]:
-    """What else happened to letters in the batches of the report, a sentence each."""
+    """Further events of letters in the report's batches, one sentence each."""
     period = report.batches
     if period is not None and period.came_home:
         yield f"{counted(period.came_home)} became rows meanwhile, of any time."
@@ -116,7 +116,7 @@ class Bar:
 
 
 def bars(report: LetterReport) -> tuple[Bar, ...]:
-    """This report and those before it, the oldest first; none of a first one, and of one that is told by time."""
+    """Bars for this report and earlier ones, oldest first; none for the first report, or for one of a time period."""
     if report.batches is None or not report.batches.earlier:
         return ()
     numbers = (*report.batches.earlier, (report.until, report.count))
@@ -154,7 +154,7 @@ def counted(count: int) -> str:
 
 
 def meaning(code: str) -> str:
-    """What a code says; nothing of a code that this Frazil does not know."""
+    """The meaning of a code; empty for a code that this version does not know."""
     return next((dead_code.meaning for dead_code in DeadCode if dead_code == code), "")
 
 

@@ -1,4 +1,4 @@
-"""What the dead letters of a period come to: per code, topic and table how many, against the period before; samples."""
+"""Summary of a period's dead letters: counts per code, topic and table, compared with the period before, and samples."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAMPLES = 3
 
 
 class _Key(NamedTuple):
-    """What letters are counted by."""
+    """The key by which letters are counted."""
 
     code: str
     topic: str
@@ -60,7 +60,7 @@ class LetterGroup:
 
     @property
     def trend(self) -> str:
-        """How they changed: `new`, `gone`, `same`, or by how many whole percent, so that 1 of 900 is not all of them."""
+        """The change of the count: `new`, `gone`, `same`, or whole percent, so that 1 of 900 is not shown as 100 %."""
         if not self.before:
             return "new"
         if not self.count:
@@ -72,7 +72,7 @@ class LetterGroup:
 
 @dataclass(frozen=True, slots=True)
 class BatchPeriod:
-    """A period that is told by batches, so that no letter is missed or told twice, whatever clocks say.
+    """A period as a range of batches, so that no letter is missed or reported twice if clocks differ.
 
     Attributes:
         after: Number of the last batch before it.
@@ -218,14 +218,14 @@ class Tally:
         ]
 
     def groups(self) -> Iterable[LetterGroup]:
-        """What was counted, the most frequent first."""
+        """The counts as groups, the most frequent first."""
         for key, (count, still_open, before) in sorted(self.counts.items(), key=_most_first):
             samples = tuple(self.samples.get(key, ()))
             yield LetterGroup(key.code, key.topic, count, still_open, before, samples, key.destination)
 
 
 def _redacted(letter: DeadLetter, payload: Payload) -> DeadLetter:
-    """A letter that tells no more than the pipeline file lets it keep now: older ones may quote their record."""
+    """A letter reduced to what the present pipeline file allows: older ones may quote their record."""
     if payload == "full":
         return letter
     meaning = next((dead_code.meaning for dead_code in DeadCode if dead_code == letter.code), "")

@@ -1,4 +1,4 @@
-"""How much of its topics a pipeline has passed, in offsets: what the progress of a demo is told by."""
+"""How far a pipeline has read its topics, in offsets: the progress of a demo."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Landing:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is left to read."""
+        """Whether everything has been read."""
         return self.landed >= self.produced
 
 

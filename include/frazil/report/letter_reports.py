@@ -1,4 +1,4 @@
-"""Reports on new dead letters, as they are kept: listed, opened, and removed when they are old.
+"""Stored reports on new dead letters: list them, open them, remove old ones.
 
 The newest one says up to which batch letters were told, so it is never removed, and the next report begins behind it. A
 report is there when its facts are, which are written last: a run that is killed before leaves the next one the same letters.
@@ -35,7 +35,7 @@ _SECRET = ("uri", "credential", "token", "auth", "header.", "oauth2-")
 
 @dataclass(frozen=True, slots=True)
 class KeptReport:
-    """What a kept report says, without its samples.
+    """A stored report without its samples.
 
     Attributes:
         name: Of its files, without their endings; made of its instant, so that names sort as reports do.
@@ -72,7 +72,7 @@ class KeptReport:
 
     @property
     def is_owed(self) -> bool:
-        """Whether people have yet to be told."""
+        """Whether the report still has to be sent."""
         return self.is_due and self.sent_at is None
 
 
@@ -89,7 +89,7 @@ def reports_folder(project: Project, pipeline: Pipeline) -> Folder:
 
 
 def list_reports(project: Project, pipeline: Pipeline, most: int | None = None) -> list[KeptReport]:
-    """The kept reports of a pipeline, the newest first; only the first few, if it says how many.
+    """The stored reports of a pipeline, newest first, limited to a number if one is given.
 
     Raises:
         Retryable: The storage can't be read now.
@@ -132,7 +132,7 @@ def keep_report(project: Project, pipeline: Pipeline, report: LetterReport, run:
 def note_told(
     project: Project, pipeline: Pipeline, report: KeptReport, channels: Iterable[str], sent_at: datetime | None
 ) -> KeptReport:
-    """Note which channels were told of a report. `sent_at` is the time, if no other is to be told.
+    """Store which channels received a report. `sent_at`: the time, if no further channel is to receive it.
 
     Raises:
         Retryable: The storage can't be written now. Then they are told again.

@@ -31,7 +31,7 @@ _OBJECT_STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "abf
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """Name of a dataset: the place, and what it is called there."""
+    """Name of a dataset: namespace, and name within it."""
 
     namespace: str
     name: str
@@ -114,7 +114,7 @@ def _topics(project: Project, pipeline: Pipeline, plan: RunPlan) -> list[Name]:
 
 
 def _tables(lake: PipelineCatalog, by_table: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[TableWritten]:
-    """Those that are there; what a run made of them is in the ledger's rows, if there are any."""
+    """The existing tables; the ledger's rows say what the run wrote to them."""
     for name, table_rows in by_table.items():
         table, rows = lake.find_table(name), list(table_rows)
         if table is None:

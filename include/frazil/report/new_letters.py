@@ -1,4 +1,4 @@
-"""Which dead letters are new since the last report, told by batch numbers.
+"""Finds dead letters that are new since the last report, by batch numbers.
 
 Not by clocks: a batch that was decided before a look may bring its letters after it, and Kafka's timestamps are the
 producers'. The ledger has a row of a batch only when its letters are in, batches end in the order of their numbers, and a
@@ -70,7 +70,7 @@ def new_letters(
 
 
 def _still_true(last: KeptReport, rows: Sequence[Row]) -> KeptReport | None:
-    """The last report, unless the pipeline began anew since: numbers that were told are then another batch's."""
+    """The last report, unless the pipeline was recreated since: then its batch numbers belong to other batches."""
     if not rows or rows[-1]["n"] < last.through:
         return None
     return None if any(row["n"] == last.through and row["batch"] != last.batch for row in rows) else last

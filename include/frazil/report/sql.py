@@ -42,11 +42,11 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a parsed question reads.
+    """What a parsed query reads.
 
     Attributes:
         tables: Names as written, in order of their first use.
-        words: Every name that could be a column, case-folded; None if every column is wanted.
+        words: Every name that could be a column, case-folded; None if all columns are needed.
         limit: Rows that are enough, if one table is read without filter, order or grouping.
         lists_tables: It is SHOW TABLES.
     """
@@ -89,7 +89,7 @@ def query(project: Project, sql: str, *, catalog: str | None = None) -> pa.Table
 
 
 def with_quoted_words(connection: DuckDBPyConnection, sql: str) -> str:
-    """A question in which words of SQL are names where a dot stands behind them: `default.t` is a table of a namespace.
+    """Quote SQL keywords that are followed by a dot, so that they count as names: in `default.t`, `default` is a namespace.
 
     Nothing is changed of a question that is valid as it is.
     """

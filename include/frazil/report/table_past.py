@@ -1,4 +1,4 @@
-"""The past of one table, as its metadata tells: snapshots, and how the schema changed. No manifest is opened."""
+"""The history of one table from its metadata: snapshots and schema changes. Opens no manifest."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Watch:
         self._read_at: float | None = None
 
     def look(self, threshold: Threshold | None = None) -> Waiting:
-        """Return what waits. The position is read now if that is needed to say that the threshold is reached.
+        """Return the unread records. The position is reloaded before the threshold is reported as reached.
 
         Raises:
             Retryable: Kafka or the catalog is not available now.

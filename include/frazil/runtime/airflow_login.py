@@ -1,4 +1,4 @@
-"""How a command reaches Airflow: the home's own, with the login that was made for it, or another one that variables name."""
+"""Finds Airflow for a command: the home's own with its generated login, or another one that environment variables name."""
 
 from __future__ import annotations
 

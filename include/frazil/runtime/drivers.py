@@ -1,4 +1,4 @@
-"""Who ingests for a home: every process that runs batches says so while it does, so that it can be asked to stop."""
+"""Registry of the processes that run batches for a home, so that they can be asked to stop."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Driver:
         return stat is not None and not stat.has_ended and stat.start_ticks == self.start_ticks
 
     def ask_to_stop(self) -> None:
-        """Send SIGTERM: it finishes what it decided, and ends. One that has ended, or runs elsewhere, is left alone."""
+        """Send SIGTERM: the process finishes its decided batch and ends. Does nothing if it has ended or runs elsewhere."""
         if not self.is_here:
             return
         try:
@@ -55,7 +55,7 @@ class Driver:
 
 @contextmanager
 def registered(home: Home, pipeline: str, run: str, report: Callable[[str], None]) -> Iterator[None]:
-    """While the block runs, `drivers` finds this process; if the home can't be written, nobody does, and `report` is told."""
+    """While the block runs, `drivers` finds this process. If the home is not writable, it does not, and `report` gets a line."""
     stat = stat_of(os.getpid())
     driver = Driver(os.getpid(), stat.start_ticks if stat else 0, platform.node(), pipeline, run)
     try:

@@ -173,8 +173,8 @@ def checkout() -> Path | None:
 
 
 def project_root(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the folder that holds include/: FRAZIL_PROJECT, else the checkout. Never the current folder: what that is in a task
-    of Airflow nobody knows.
+    """Return the folder that holds include/: FRAZIL_PROJECT, else the checkout. Never the current folder, which is arbitrary
+    in an Airflow task.
 
     Raises:
         Terminal: Frazil was installed from a wheel, and the variable is not set.

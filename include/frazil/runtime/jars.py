@@ -95,7 +95,7 @@ def render_lock(lock: Lock) -> str:
 
 
 def first_mismatch(folder: Path, artifacts: Iterable[Artifact]) -> str | None:
-    """Return what is wrong with the first file that is not as locked; None when all fit."""
+    """Return the problem of the first file that differs from the lock file; None if all match."""
     for artifact in artifacts:
         path = folder / artifact.file
         digest = sha256(path) if path.is_file() else "no such file"
@@ -237,7 +237,7 @@ entries."""
 
 
 def fetch(home: Home, *names: str, report: Callable[[str], None] = lambda _: None) -> None:
-    """Bring artifact sets into `home.jars/<set>/`; a few milliseconds when they are there.
+    """Download artifact sets into `home.jars/<set>/`; takes a few milliseconds if they exist.
 
     Killed half-way it leaves nothing that looks complete, and the next call goes on with what was
     downloaded.

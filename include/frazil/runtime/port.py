@@ -1,4 +1,4 @@
-"""Look at loopback TCP ports: is one free, does somebody answer on it."""
+"""Checks of loopback TCP ports: whether one is free, and whether a server listens on it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_free(port: int) -> bool:
 
 
 def answers(port: int) -> bool:
-    """Return whether somebody accepts connections on the port."""
+    """Return whether a server accepts connections on the port."""
     try:
         socket.create_connection((LOOPBACK, port), timeout=_CONNECT_SECONDS).close()
     except OSError:

@@ -36,7 +36,9 @@ class Stat:
 
     @property
     def has_ended(self) -> bool:
-        """Whether only its entry is left. A JVM's first thread may end while others still hold its ports."""
+        """Whether the process has ended except for its zombie entry. A JVM's first thread may end while others still hold its
+        ports.
+        """
         return self.state in ENDED_STATES and self.threads <= 1
 
 

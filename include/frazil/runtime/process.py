@@ -64,7 +64,7 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A process that was started, as its record file tells."""
+    """A started process, as its record file describes it."""
 
     boot: str
     leader: Stat
@@ -222,7 +222,7 @@ class Processes:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Keep signals until the block is done: between a start and its record nobody could find the process to stop it."""
+    """Defer signals until the block ends: a process that is started but not yet recorded could not be found and stopped."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

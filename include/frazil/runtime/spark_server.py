@@ -49,12 +49,12 @@ def url(home: Home) -> str:
 
 
 def properties_file(home: Home) -> Path:
-    """Where the server of a home finds the part of its configuration that is nobody else's."""
+    """Path of the private configuration file of a home's server."""
     return home.run / f"{NAME}.properties"
 
 
 def token(home: Home) -> str:
-    """The token of a home's server, made once: else whoever has a login on the machine could run code as its user."""
+    """The token of a home's server, generated once: without it, any user of the machine could run code as the server's user."""
     file = private_folder(home.run) / f"{NAME}.token"
     with exclusive(home.run / f"{NAME}.token.lock"):
         if not file.is_file():
@@ -64,7 +64,7 @@ def token(home: Home) -> str:
 
 @contextmanager
 def serving(home: Home, server: Server, report: Callable[[str], None], *, if_started: bool = False) -> Iterator[None]:
-    """While the block runs, the server is there and is not started anew for somebody else.
+    """While the block runs, the server stays up and is not restarted for another run.
 
     One that does not run is started; one of another release is started anew if no run uses it.
 
@@ -91,7 +91,7 @@ def is_started(home: Home) -> bool:
 
 
 def replace_when_idle(home: Home) -> None:
-    """Have the next run that finds the server idle start it anew, though it is of the right release."""
+    """Have the next run that finds the server idle restart it, even if its release is right."""
     _release_file(home).unlink(missing_ok=True)
 
 
@@ -100,7 +100,9 @@ def _release_file(home: Home) -> Path:
 
 
 def stop(processes: Processes) -> None:
-    """Stop the server, whoever uses it; does nothing when it does not run. One that a run starts just now is stopped after that."""
+    """Stop the server even if it is in use. Does nothing if it does not run; waits for one that is just starting, and stops
+    it.
+    """
     with exclusive(processes.run / _GATE):
         _stop(processes)
 

@@ -31,7 +31,7 @@ _TABLE_NAMES: Final = ("objectName", "relationName", "tableName", "catalogName",
 
 
 def error_text(error: BaseException | None) -> str:
-    """What an error says without the values that its message may quote: its class, its condition, the names of its causes."""
+    """An error's text without quoted values: its class, its condition, the names of its causes."""
     if error is None:
         return "no error"
     names = [type(error).__name__]

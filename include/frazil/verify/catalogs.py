@@ -84,7 +84,7 @@ _SECRET_MARKS = ("password", "secret", "token", "jaas", "key")
 
 
 class FileGone(Terminal):
-    """A file that a snapshot names is gone."""
+    """A file that a snapshot names does not exist any more."""
 
 
 @contextmanager
@@ -184,7 +184,7 @@ class Catalogs:
         self._opened: dict[str, Catalog] = {}
 
     def table(self, name: str) -> Table:
-        """A table as it is now, on the branch that the pipeline lands on.
+        """The present table, on the branch that the pipeline writes to.
 
         Raises:
             Terminal: There is no such table, or no such branch.

@@ -57,7 +57,7 @@ _SHOWN_BYTES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ComparedPartition:
-    """The partition that is compared, and what is known of it before its records are read.
+    """The partition to compare, with the facts known before its records are read.
 
     Attributes:
         segments: Offsets that batches read.
@@ -396,7 +396,7 @@ class Comparison:
                 self._report("changed", offset, n, f"a row for {_describe_value(value)}", _describe_outcome(outcome))
 
     def _compare_letter(self, message: Message, offset: int, outcome: Outcome) -> None:
-        """Compare what a dead letter keeps of its record with the record."""
+        """Compare the stored parts of a dead letter's record with the record."""
         record = message.key(), message.value(), header_pairs(_headers(message)), micros(message)
         if digest(stored_record(record, outcome.payload)) != outcome.digest:
             part = "bytes" if outcome.payload == "full" else "sizes and hashes"  # nothing is left of it in `none`

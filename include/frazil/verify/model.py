@@ -101,7 +101,7 @@ class RecordPlace(NamedTuple):
 
 
 class SpilledRows:
-    """What is collected to be joined, rows of the table in `found` among it, in an SQLite database that spills to disk."""
+    """Rows collected for a join, with the table's rows in `found`, in an SQLite database that spills to disk."""
 
     def __init__(self, tables: str) -> None:
         self._database = sqlite3.connect("")

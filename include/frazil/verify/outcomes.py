@@ -177,7 +177,7 @@ class Outcomes:
 
 
 def payload_of(letter: Sequence[Any]) -> str:
-    """Which form of its record a dead letter (key, value, headers, ...) keeps. If not the record, its first header says so."""
+    """The form in which a dead letter (key, value, headers, ...) stores its record. If not whole, its first header says so."""
     key, value, headers = letter[:3]
     if key is None and value is None and headers and headers[0] in _WITHOUT_RECORD:
         return "bytes" if headers[1:] and headers[1][0] == _BYTES else str(headers[0][1].decode())

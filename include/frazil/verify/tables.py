@@ -136,7 +136,7 @@ NO_REFERENCES: Final = References({}, {})
 
 @dataclass(frozen=True)
 class LedgerRead:
-    """What a ledger says of a pipeline.
+    """A pipeline's entries in a ledger.
 
     Attributes:
         rows: Each with the hash of the pipeline file that its snapshot names.

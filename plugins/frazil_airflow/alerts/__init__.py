@@ -1,1 +1,1 @@
-"""People are told: channels, callbacks, and the log of notices."""
+"""Alerts in Airflow: channels, callbacks, and the log of notices."""

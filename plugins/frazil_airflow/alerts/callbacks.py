@@ -168,8 +168,8 @@ def _chore(dag: str) -> ChoreKind | None:
 
 
 def _error_text(error: BaseException, task: str) -> str:
-    """An error in words. The Spark provider's begins with the whole command: then the job's own last line stands for it, if
-    the job ended by an error of its own. One that was killed, or crashed, said last how far it was.
+    """An error's text. The Spark provider's message begins with the whole command, so the job's last line replaces it if the
+    job reported an error. The last line of a killed or crashed job is only its progress.
     """
     from frazil.spark.submit.watch import REPORT_PREFIX
     from frazil_airflow.project.failures import exit_code, job_lines

@@ -161,7 +161,7 @@ class _Concealing(logging.Filter):
 
 
 def _silence(hook: Any, hidden: Sequence[str]) -> None:
-    """Give a hook a log that tells no secrets: addresses with tokens are quoted by its own when a server is away."""
+    """Give a hook a log without secrets: its own quotes addresses with tokens when a server does not answer."""
     log = logging.Logger(f"{__name__}.{type(hook).__name__}", logging.INFO)  # noqa: LOG001 - its filter is for this hook only
     log.parent = logging.getLogger(__name__)
     log.addFilter(_Concealing(hidden))
@@ -200,7 +200,7 @@ _log = logging.getLogger(__name__)
 
 
 def send(project: Project, notice: Notice, channels: Collection[str] | None = None) -> dict[str, str | None]:
-    """Send a notice through the channels that are told of it. A channel that fails keeps no other from being told.
+    """Send a notice through its channels. A failing channel does not stop the others.
 
     Nothing is remembered here: whoever calls twice tells twice. A pipeline that there is no file of is told of to all channels.
 
@@ -222,7 +222,7 @@ def send(project: Project, notice: Notice, channels: Collection[str] | None = No
 
 
 def told_channels(project: Project, notice: Notice) -> list[str]:
-    """Return the names of the channels that are told of a notice."""
+    """Return the names of the channels that get a notice."""
     pipeline = project.pipelines.find(notice.pipeline)
     alerts = pipeline.alerts if pipeline is not None else Alerts()
     return channels_for(alerts, project.settings.alerts, notice.kind, notice.severity)

@@ -1,4 +1,4 @@
-"""The log of what people were told, in Airflow Variables, and sending what is due by it.
+"""The log of sent notices in Airflow Variables, and sending of due messages.
 
 A pipeline's page is one Variable, which the monitor alone writes, one task at a time. It lives in Airflow's database and so
 survives restarts; a task may not touch that database otherwise. What late runs tell while no monitor is at work has a page
@@ -54,7 +54,7 @@ def variable_of(pipeline: str) -> str:
 
 
 def late_variable(pipeline: str) -> str:
-    """Return the name of the Airflow Variable that is the page of what late runs told."""
+    """Return the name of the Airflow Variable with the notices of late runs."""
     return _LATE_PREFIX + pipeline
 
 
@@ -82,7 +82,7 @@ def _page(name: str, text: str | None) -> Page:
 
 
 def whole_page(store: Variables, pipeline: str, late: str | None) -> Page:
-    """Return the page with what late runs told, as the text of their page says."""
+    """Return the page merged with the notices of late runs, which `text` holds."""
     from frazil.alerts.notification_log import merge_pages
 
     return merge_pages(page_of(store, pipeline), _page(late_variable(pipeline), late))
@@ -110,8 +110,7 @@ def send_due(
     *,
     variable: str | None = None,
 ) -> list[str]:
-    """Send the messages that are due on a page, and store the page. All channels are told of a pipeline that there is no file
-    of.
+    """Send the messages that are due on a page, and store the page. Without a pipeline file, all channels get them.
 
     Returns:
         Why channels were not told, one line each.

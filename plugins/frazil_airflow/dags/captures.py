@@ -24,7 +24,7 @@ CAPTURE_TIMEOUT = timedelta(hours=2)
 
 
 def capture_dags(project: Project, only: str | None = None) -> list[DAG]:
-    """Make the DAG of every capture that one can be made of; `only` is the id of the one that is wanted."""
+    """Make the DAG of every valid capture; `only`: the id of the single DAG to make."""
     return [
         capture_dag(project, capture)
         for name, capture in sorted(project.captures.usable.items())

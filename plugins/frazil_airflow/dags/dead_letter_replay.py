@@ -1,4 +1,4 @@
-"""Pipelines become replay DAGs: each lands the dead letters of its pipeline that are good now, when a person fills in its form."""
+"""Builds replay DAGs: each lands the dead letters of its pipeline that now decode, when a person triggers it with its form."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def replay_dag(project: Project, pipeline: Pipeline) -> DAG:
 
 
 def replay(name: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any) -> dict[str, Any]:
-    """Land what is good now, and tell the events of the tables that got rows; or only look.
+    """Land the letters that now decode, and emit events of the tables that got rows; or only preview.
 
     Returns:
         What became of the letters.

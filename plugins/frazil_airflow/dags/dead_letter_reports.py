@@ -1,4 +1,4 @@
-"""Pipelines become report DAGs: what is new among their dead letters, kept as a page and told."""
+"""Builds report DAGs: each stores a report on new dead letters, and sends it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ def _say(run: Any, summary: str) -> None:
 
 
 def _send_report(project: Project, pipeline: Pipeline, report: KeptReport) -> tuple[KeptReport, list[str]]:
-    """Tell those who were not told yet: the report with who was noted, and why channels took no message, one line each."""
+    """Send the report to channels that have not received it. Returns the report with the channels noted, and a line per
+    failed channel.
+    """
     from frazil.alerts.notice import letters_notice
     from frazil.report.letter_reports import note_told, open_report
     from frazil_airflow.alerts.channels import send, told_channels

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def look_at_tables(pipeline: str, *, dag_run: Any, params: Mapping[str, Any]) -> str | None:
-    """Say which steps are due, with the numbers.
+    """Report which steps are due, with the numbers.
 
     Returns:
         What the job is to do, as JSON; None if nothing is due, or only a look was asked for: Airflow then skips the rest.
@@ -61,7 +61,7 @@ def look_at_tables(pipeline: str, *, dag_run: Any, params: Mapping[str, Any]) ->
 
 
 def report_outcome(pipeline: str, done: str, *, dag_run: Any) -> dict[str, Any]:
-    """Say what was done: the log, the run's note, and the return value.
+    """Report the result in the log, the run's note and the return value.
 
     Raises:
         AirflowFailException: A step failed. The next run tries again what is due then.

@@ -1,4 +1,6 @@
-"""The DAG `monitor`: looks at every pipeline, tells people what is wrong and what is over, also where no look reaches. Paused, it tells nobody."""
+"""The DAG `monitor`: checks every pipeline, and notifies people of troubles and of their end. While it is paused, nobody is
+notified.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ moment, removes none."""
 
 
 def notify_of_broken_files(project: Project, now: datetime, store: Variables) -> list[str]:
-    """Tell people of pipelines whose file no DAG can be made of: they stop without a failed run.
+    """Notify people of pipelines with broken files, which have no DAG: they stop without a failed run.
 
     Returns:
         Why channels were not told, and which files nobody could be told of, one line each.
@@ -70,7 +72,7 @@ def notify_of_broken_files(project: Project, now: datetime, store: Variables) ->
 
 
 def close_unwatched(project: Project, now: datetime, store: Variables) -> list[str]:
-    """Tell people that troubles of pipelines that nobody watches any more are over, and forget these pipelines.
+    """Notify people that troubles of unmonitored pipelines are over, and drop the log of these pipelines.
 
     Returns:
         Why channels were not told, one line each.
@@ -120,7 +122,7 @@ _log = logging.getLogger(__name__)
 
 
 def monitor_dags(project: Project, only: str | None = None) -> list[DAG]:
-    """Make the DAG, if the settings say who is to be told, and `only` names no other one."""
+    """Make the DAG, if the settings name an alert channel, and `only` names no other DAG."""
     alerts = project.settings.alerts
     if alerts is None or only not in (None, MONITOR):
         return []
@@ -144,7 +146,7 @@ def monitor_dags(project: Project, only: str | None = None) -> list[DAG]:
 
 
 def look() -> None:
-    """Look at every pipeline and tell people what there is to tell.
+    """Check every pipeline and send the due notices.
 
     Raises:
         RuntimeError: A channel was not told, or a pipeline could not be looked at. All others were; the next look tries
@@ -177,7 +179,7 @@ def look() -> None:
 
 
 def _done(what: str, act: Callable[[], list[str]]) -> list[str]:
-    """What an act has to say, or why it failed: whatever happens to one pipeline, people are told of the others."""
+    """The lines that a step returns, or its error: a failure for one pipeline does not stop notices about others."""
     try:
         return act()
     except Exception as error:  # noqa: BLE001 - the task fails by it when the others were told

@@ -35,7 +35,7 @@ def destination_assets(pipeline: Pipeline) -> dict[str, Asset]:
 
 
 def completeness_asset(pipeline: str) -> Asset:
-    """Return the asset whose events tell through which instant a pipeline is complete, also where nothing was new.
+    """Return the asset whose events carry the instant through which a pipeline is complete, even without new records.
 
     A run that lands records says it in the snapshot. One that finds nothing new commits nothing: only this event tells.
     One per pipeline, whichever tables it writes: asset ``pizzas/complete`` has the URI ``frazil://pizzas/complete``. Its
@@ -46,7 +46,7 @@ def completeness_asset(pipeline: str) -> Asset:
 
 
 def completeness_alias(pipeline: str) -> AssetAlias:
-    """Return the outlet of tasks that may tell it: unlike an asset, it makes no event of a run that says nothing."""
+    """Return the outlet of tasks that may emit such events: unlike an asset, an alias emits none unless the run adds one."""
     return AssetAlias(name=f"{pipeline}/completeness", group=PER_PIPELINE)
 
 

@@ -114,7 +114,7 @@ def _output(table: TableWritten) -> Any:
 
 
 def _fields(columns: Iterable[Any]) -> list[Any]:
-    """Columns with their types in Iceberg's words; those of a struct are told one by one."""
+    """Columns with their Iceberg types; fields of a struct are listed one by one."""
     from openlineage.client.facet_v2 import schema_dataset
 
     facets = []

@@ -11,7 +11,7 @@ from frazil_airflow.project.pipelines import REPORT
 
 
 class TableLink(BaseOperatorLink):
-    """From the ingest task to its table among Airflow's assets, where every batch left an event."""
+    """Link from the ingest task to its table's asset in Airflow, which has an event for every batch."""
 
     name = "Table"
 
@@ -31,7 +31,7 @@ def report_address(pipeline: str, name: str) -> str:
 
 
 class ReportLink(BaseOperatorLink):
-    """From the task that reports dead letters to the page of its report."""
+    """Link from the task that reports dead letters to its report's page."""
 
     name = "Report"
 

@@ -33,7 +33,7 @@ def emit(samples: Iterable[Sample]) -> None:
 
 
 def are_sent() -> bool:
-    """Return whether Airflow sends metrics anywhere: what only they tell is not worth reading otherwise."""
+    """Return whether Airflow sends metrics anywhere: without, figures used only by metrics need not be read."""
     switches = ("statsd_on", "statsd_datadog_enabled", "otel_on")
     return any(conf.getboolean("metrics", switch, fallback=False) for switch in switches)
 

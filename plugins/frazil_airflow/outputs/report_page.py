@@ -1,4 +1,4 @@
-"""Shows kept reports on dead letters to those who may read the task logs of their DAG: samples quote records."""
+"""Shows stored reports on dead letters to users who may read the task logs of the DAG, because samples quote records."""
 
 from __future__ import annotations
 

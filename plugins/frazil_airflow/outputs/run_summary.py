@@ -30,14 +30,14 @@ _NOTE_MARK = "Frazil: "
 
 
 def facts_of(result: RunResult, plan: RunPlan) -> dict[str, Any]:
-    """Return what the events of the tables say of a run that was planned."""
+    """Return the facts of a planned run from the tables' asset events."""
     return event_facts(result, plan.mode, plan.reason, plan.planned_at if plan.complete else None)
 
 
 def event_facts(
     result: RunResult, mode: str, reason: str | None, complete_through: str | None = None
 ) -> dict[str, Any]:
-    """Return what the events of the tables say of a run.
+    """Return the facts of a run from the tables' asset events.
 
     Snapshot ids are text: they have 64 bits, and JSON numbers are only safe up to 53.
     """
@@ -152,7 +152,7 @@ def address(login: Connection) -> str:
 
 
 def runs_of(pipelines: Sequence[Pipeline]) -> Mapping[str, Runs]:
-    """Return what Airflow knows of the runs of pipelines; nothing without its API, then the tables tell."""
+    """Return Airflow's run states of pipelines; empty without its API, then the tables decide."""
     from frazil.monitor.airflow_runs import told_by
 
     try:

@@ -1,4 +1,4 @@
-"""Who may see and start what: which DAGs belong to a pipeline, and Airflow's own answer, asked per DAG."""
+"""Permissions of the page: which DAGs belong to a pipeline, and Airflow's decision per DAG."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pipeline_of(dag_id: str) -> str | None:
 
 @dataclass(frozen=True)
 class AirflowAccess:
-    """What Airflow's auth manager says of a user. Asked at each request: rights may be taken away at any time."""
+    """A user's permissions by Airflow's auth manager, checked at each request, since they may be revoked at any time."""
 
     user: BaseUser
 

@@ -1,4 +1,4 @@
-"""The application that Airflow's api-server mounts. It opens nothing until it is asked."""
+"""The application that Airflow's api-server mounts. It opens no connection before the first request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEADERS = {
 
 
 def create_app() -> FastAPI:
-    """Make the application. Every route, static files and unknown paths too, asks Airflow who is there."""
+    """Make the application. Every route, including static files and unknown paths, requires an Airflow login."""
     app = FastAPI(title="Frazil", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
     for routes in (pipeline_routes, letters_routes, rendering):
         app.include_router(routes.router)

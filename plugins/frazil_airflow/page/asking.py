@@ -1,4 +1,4 @@
-"""What every route is given: who asks, where to read, and which pipelines he may see."""
+"""The input of every route: the user, the watched conditions, and the pipelines that the user may see."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ AccessDep = Annotated[AirflowAccess, Depends(access)]
 
 @dataclass(frozen=True)
 class PageRequest:
-    """One request: who asks, and where to read."""
+    """One request: its user, and the source of conditions."""
 
     source: ProjectSource
     access: AirflowAccess
@@ -87,7 +87,7 @@ class PageRequest:
         return {name: files[name] for name in visible(self.access, files)}
 
     def standing(self, name: str) -> PipelineView:
-        """One pipeline. That it is hidden and that it is not there can't be told apart.
+        """One pipeline. The answer does not reveal whether a missing pipeline is hidden or does not exist.
 
         Raises:
             HTTPException: 404, it is not there, or the person may not see it.
@@ -126,7 +126,7 @@ class PageRequest:
 
 
 def _as_of(read: Condition, runs: Runs, now: datetime) -> Condition:
-    """A condition with the runs of now. What was read besides is as old as it was then: nobody knows whether it grew older."""
+    """A condition with Airflow's present runs. Its other figures stay as they were read."""
     since = read.unfinished_since
     return replace(
         read, read_at=now, runs=runs, unfinished_since=since + (now - read.read_at) if since is not None else None

@@ -90,7 +90,7 @@ class Lake:
             return self._opened
 
     def close(self) -> None:
-        """Close the connections that nobody uses now. The next question opens the catalog again."""
+        """Close idle connections. The next request opens the catalog again."""
         with self._opening:
             if self._opened is not None:
                 self._opened.close()
@@ -114,7 +114,7 @@ class Lake:
             return sql
 
     def ask_for_writing(self) -> None:
-        """Change nothing, in the way of a commit: a SQL database refuses that to whoever may only read.
+        """Check write permission by a commit that changes nothing: a SQL database refuses it to a read-only user.
 
         A REST server can't be asked without a commit: of it only this is known, that it lists its namespaces.
 
@@ -209,7 +209,7 @@ class Lake:
         properties: Mapping[str, str],
         order: SortOrder = UNSORTED_SORT_ORDER,
     ) -> Table:
-        """Create a table, and its namespaces, unless somebody else did it first. A server that fails over it is asked again.
+        """Create a table and its namespaces, unless another process did it first. Retries if the server fails.
 
         Raises:
             Retryable: The catalog can't be reached, or fails each time.

@@ -48,7 +48,7 @@ class Folder:
                 return bytes(stream.read()).decode()
 
     def write(self, name: str, text: str) -> None:
-        """Replace a file: whoever looks sees the old text or the new one."""
+        """Replace a file atomically: readers see the old text or the new one."""
         with translated(f"writing {self.location}/{name}"):
             files, path = self._opened()
             if files.type_name != _LOCAL:  # an object appears when it is complete

@@ -1,4 +1,4 @@
-"""PyIceberg's SQL catalog, which reads the metadata of a table once per version of it.
+"""PyIceberg's SQL catalog, which reads each version of a table's metadata once.
 
 Rests on a private name of PyIceberg 0.12; a contract test pins it.
 """

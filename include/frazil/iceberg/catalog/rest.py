@@ -73,7 +73,7 @@ class BoundedRestCatalog(RestCatalog):
 
     @staticmethod
     def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
-        """Delete what a commit made superfluous; of what the server deleted first, as Iceberg's own does, nobody is warned."""
+        """Delete metadata files that a commit replaced, without a warning for those that the server deleted first."""
         RestCatalog._delete_old_metadata(cast("FileIO", _Forgiving(io)), base, metadata)  # noqa: SLF001 - what it overrides
 
     def _config_headers(self, session: Session) -> None:
@@ -85,7 +85,7 @@ class BoundedRestCatalog(RestCatalog):
 
 @dataclass(frozen=True, slots=True)
 class _Forgiving:
-    """A file-io for which what is gone is deleted."""
+    """A file-io for which deleting a missing file is no error."""
 
     io: FileIO
 

@@ -1,4 +1,4 @@
-"""PyIceberg's SQL catalog, opened by many at once, and never made anew over tables that are there."""
+"""PyIceberg's SQL catalog, safe to open by many processes at once, and never created anew over existing tables."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _refuse_lost(name: str, file: Path, properties: Mapping[str, str]) -> None:
 
 
 def _any_table(files: FileSystem, folder: str, levels: int = _LEVELS) -> str | None:
-    """Path of the first table found below a folder. A table's own folders are not looked into, nor those that nobody may read."""
+    """Path of the first table found below a folder. Does not search a table's own folders, nor unreadable ones."""
     if levels == 0:
         return None
     inside = files.get_file_info(FileSelector(folder, allow_not_found=True))

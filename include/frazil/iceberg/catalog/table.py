@@ -45,7 +45,7 @@ _CATALOG_ONLY = ("uri", "credential", "token", "auth", "header.", "oauth2-", "sc
 
 
 def staging_table(name: str, table: Table, *, by_engine: bool = False) -> StagingTable:
-    """What a task needs to write files of a table: its shape, not its history, and the way to its storage.
+    """The table as a task needs it to write files: schema, partitioning and storage, without history.
 
     `io` holds storage credentials: never log it. Whether an engine brings their rows in is told by `by_engine`, or by the
     format version.
@@ -89,7 +89,7 @@ def missing_files(table: Table, paths: list[str]) -> list[str]:
 
 
 def absent_table(name: str) -> Table:
-    """An empty table in memory, as one would be that was made this moment: no columns, no snapshots, a UUID of its own."""
+    """An empty table in memory, like one just created: no columns, no snapshots, its own UUID."""
     metadata = new_table_metadata(
         Schema(), UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, location="", properties={}
     )

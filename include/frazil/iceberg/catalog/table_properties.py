@@ -42,7 +42,7 @@ _FIRST_PROPERTIES = TABLE_PROPERTIES | {
 
 
 def renewed_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties that a table of the first Frazil gets; none of a table that somebody else made or changed."""
+    """New properties for a table that the first version of Frazil created; none if somebody else created or changed it."""
     first = _FIRST_PROPERTIES.items() - {("format-version", "2")}  # no property of a table that is there
     return dict(TABLE_PROPERTIES.items() - _FIRST_PROPERTIES.items()) if first <= properties.items() else {}
 

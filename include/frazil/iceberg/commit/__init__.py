@@ -1,1 +1,1 @@
-"""Commits that hold what they were planned on: marks and positions, branches, removals, and which snapshots stay."""
+"""Commits that check the state they were planned on: marks and positions, branches, removals, and snapshot expiry."""

@@ -1,4 +1,4 @@
-"""A table as it is on one of its branches, where the rows of a pipeline wait until somebody publishes them.
+"""A table on one of its branches, where a pipeline's rows wait until somebody publishes them.
 
 Everything that reads or moves main, PyIceberg's own transactions included, is given such a table and reads and moves the
 branch: one place knows of branches, and what holds for main holds for them.

@@ -168,7 +168,7 @@ def pause(number: int, failure: BaseException | None) -> None:
 
 
 def reload_table(lake: Lake, change: Change, failure: BaseException | None) -> Table:
-    """The table as it is now, for another attempt if one failed already.
+    """Reload the table before a further attempt.
 
     Raises:
         OutcomeUnknown: An attempt failed, and the table can't be read.
@@ -206,7 +206,7 @@ def validate(change: Change, metadata: TableMetadata) -> None:
 
 
 def refuse_lost_files(name: str, files: Sequence[StagedFile], table: Table) -> None:
-    """Refuse to name files that are gone: every scan of the table would fail.
+    """Refuse to commit files that no longer exist: every scan of the table would fail.
 
     Raises:
         Refused: Somebody's orphan removal took some, which no snapshot names before this commit.

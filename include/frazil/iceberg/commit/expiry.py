@@ -66,7 +66,7 @@ _HOUR_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What of a table's past stays. Without a value the table's own properties say it.
+    """How much of a table's history to keep. Unset values come from the table's properties.
 
     Attributes:
         keep: Snapshots of each branch that stay whatever their age.
@@ -77,7 +77,7 @@ class Retention:
 
     @classmethod
     def from_rules(cls, rules: Expiry) -> Retention:
-        """What a pipeline file says of a table."""
+        """The retention of a table in the pipeline file."""
         return cls(None if rules.older_than is None else parse_age(rules.older_than), rules.keep)
 
     def age_in(self, properties: Mapping[str, str]) -> timedelta:
@@ -110,12 +110,12 @@ def rewrite_hold(metadata: TableMetadata, now_ms: int) -> str:
 
 
 def with_hold(properties: Mapping[str, str], hold: str, now_ms: int) -> str:
-    """What HOLD_KEY says once a rewrite begins: the holds of others stay until they are over."""
+    """The value of HOLD_KEY when a rewrite begins: holds of other rewrites stay until they end."""
     return " ".join([*(f"{since}/{end}" for since, end in _live_holds(properties, now_ms)), hold])
 
 
 def without_hold(properties: Mapping[str, str], hold: str) -> str:
-    """What HOLD_KEY says once a rewrite is over: it takes back its own hold alone."""
+    """The value of HOLD_KEY when a rewrite has ended: only its own hold is removed."""
     holds = properties.get(HOLD_KEY, NO_HOLD).split(" ")
     if hold in holds:
         holds.remove(hold)
@@ -147,7 +147,7 @@ class SnapshotAge:
 
 @dataclass(frozen=True, slots=True)
 class BranchRules:
-    """Where a branch ends, and what of its past stays, if the branch itself says so."""
+    """A branch: its head snapshot, and its own retention settings, if it has any."""
 
     head: int
     keep: int | None = None
@@ -156,7 +156,7 @@ class BranchRules:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A snapshot with a name, and the age at which the name goes, if it says one."""
+    """A tag: its snapshot, and the age at which the tag expires, if it has one."""
 
     head: int
     max_age_ms: int | None = None
@@ -174,7 +174,7 @@ class History:
 
     @classmethod
     def from_metadata(cls, metadata: TableMetadata) -> History:
-        """The history that metadata tell."""
+        """The history in a table's metadata."""
         refs, branch = metadata.refs.items(), SnapshotRefType.BRANCH
         return cls(
             snapshots=tuple(
@@ -236,7 +236,7 @@ def plan_expiry(
 def _by_age(
     history: History, retention: Retention, now_ms: int, hold_ms: int | None, recent: int | None = None
 ) -> tuple[int, ...]:
-    """Snapshots that no tag keeps and no branch, the oldest first. What a branch says of itself counts there, as for Iceberg."""
+    """Snapshots that no tag and no branch keeps, oldest first. A branch's own retention settings come first, as in Iceberg."""
     before = now_ms - _ms(retention.age_in(history.properties))
     keep = retention.keep_in(history.properties)
     stay = {tag.head for tag in history.tags.values()}
@@ -326,7 +326,7 @@ def _tag(name: str, tag: Tag) -> SetSnapshotRefUpdate:
 
 
 def expire_snapshots(lake: Lake, table: str, retention: Retention, now_ms: int) -> int:
-    """Take old snapshots out of a table's metadata, in a commit of its own.
+    """Expire old snapshots of a table, in a separate commit.
 
     Returns how many went.
 

@@ -213,6 +213,6 @@ def _empty_snapshot(metadata: TableMetadata) -> int | None:
 
 
 def branch_note(lake: Lake, pipeline: str, table: str) -> dict[str, str]:
-    """The property that says on which branch a pipeline lands, to be set with its commits; none for main."""
+    """The table property with the branch that a pipeline writes to, set with its commits; none for main."""
     branch = lake.branch_of(table)
     return {} if branch is None else {BRANCH_KEY.format(pipeline): branch}

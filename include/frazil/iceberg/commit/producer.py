@@ -63,12 +63,12 @@ class CachedTransaction(Transaction):
 
 
 class HeadMoved(CommitFailedException):
-    """Somebody else's snapshot is the head now, so what was computed from the old head must be computed anew."""
+    """Another snapshot became the head, so results computed from the old head must be recomputed."""
 
 
 @dataclass(frozen=True)
 class SnapshotRequest:
-    """What a snapshot carries besides files.
+    """The request for a snapshot: everything except its files.
 
     Attributes:
         validate: Called with the refreshed metadata before every retry; raises if the snapshot must not come.

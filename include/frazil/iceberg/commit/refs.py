@@ -1,4 +1,4 @@
-"""Branches of a table: what their names tell, and commit requests that move nothing but references."""
+"""Branches of a table: the parts of their names, and commits that move only references."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAME = re.compile(r"frazil-(?P<pipeline>.+)-(?P<n>\d+)-(?P<made>\d+)-[0-9a-f]{8
 
 @dataclass(frozen=True, slots=True)
 class BranchName:
-    """What the name of a branch tells.
+    """The parts of a branch's name.
 
     Attributes:
         made_ms: When it was made, milliseconds since 1970.

@@ -62,7 +62,7 @@ class Rewrite:
 
 
 def check_removable(table: Table, name: str, columns: Coordinates, snapshot_id: int | None = None) -> None:
-    """Refuse a table that rows can't be taken out of. Ask before a batch is decided.
+    """Refuse a table from which rows can't be deleted. Call this before a batch is decided.
 
     Without a snapshot the head of main counts.
 
@@ -137,7 +137,7 @@ def compare(operator: Any, column: str, *value: Any) -> BooleanExpression:
 
 
 def matches(rows: pa.RecordBatch, removal: Removal) -> pa.BooleanArray:
-    """Which rows go: the same question as `row_filter`, answered for rows at hand; never null."""
+    """Mask of the rows to delete: `row_filter` applied to rows in memory; never null."""
     topic, partition, offset, batch = (rows.column(name) for name in _names(removal.columns))
     topics, partitions = set(pc.unique(topic).to_pylist()), {None, *pc.unique(partition).to_pylist()}
     mask = pa.repeat(_NO, rows.num_rows)
@@ -234,7 +234,7 @@ def file_rows(
 def scan_rows(
     table: Table, doing: str, where: BooleanExpression, columns: tuple[str, ...] = ("*",)
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a table as it is now, a batch at a time, position deletes applied.
+    """Rows of a table's present snapshot in batches, with position deletes applied.
 
     Without the catalog the scan is planned here, from manifests, also where a REST server would offer to. `doing` begins errors.
     """

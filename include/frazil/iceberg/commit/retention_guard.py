@@ -1,4 +1,4 @@
-"""What tables keep of pipelines, looked at before and after snapshots go: none of it may be lost."""
+"""Checks before and after snapshot expiry that no table loses the positions and marks of a pipeline."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def retained_state(metadata: TableMetadata, table: str) -> RetainedState:
 
 
 def named_manifests(metadata: TableMetadata) -> frozenset[str]:
-    """Manifests of batches that snapshots name: a ledger that is lost is written anew from them."""
+    """Batch manifests that snapshots name: a lost ledger is rewritten from them."""
     summaries = map(summary_of, metadata.snapshots)
     return frozenset(path for summary in summaries if (path := summary.get(MANIFEST_KEY)) is not None)
 

@@ -91,7 +91,7 @@ class SummaryValue:
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """A table that held more than the ancestry of main tells: main was moved back, or the table replaced.
+    """A table that held more than main's ancestry shows: main was rolled back, or the table was replaced.
 
     Attributes:
         remaining: The newest value that the ancestry of main still carries, or None.
@@ -114,7 +114,7 @@ def mirror(value: str, snapshot_id: int) -> str:
 
 
 def read_summary(metadata: TableMetadata, key: str, table: str) -> SummaryValue | RolledBack | None:
-    """What `table` holds under `key`, what is left of it after a rollback, or None if it never held anything.
+    """The value of `table` under `key`, or what a rollback left of it; None if it never had one.
 
     A rollback that is followed by others' commits and by an expiry of everything below them looks like expiry alone.
     """
@@ -260,7 +260,7 @@ def manifest_path(table: Table, pipeline: str, mark: BatchMark) -> str:
 
 
 def ledger_tables(metadata: TableMetadata, pipeline: str, table: str) -> dict[str, Mapping[str, Any]]:
-    """Tables that a ledger says were given to a pipeline, each with its UUID and mark; empty before the first batch.
+    """Tables of a pipeline by its ledger, each with its UUID and mark; empty before the first batch.
 
     A rollback of the ledger takes none back: what tables were given is there whatever the ledger says of it.
     """
@@ -269,7 +269,7 @@ def ledger_tables(metadata: TableMetadata, pipeline: str, table: str) -> dict[st
 
 
 def made_tables(metadata: TableMetadata, pipeline: str, table: str) -> tuple[str, ...]:
-    """Names of the tables that a pipeline made because records name them, by the decided batches that its ledger tells of.
+    """Names of auto-created tables in the ledger's decided batches.
 
     A rollback of the ledger unmakes none: their rows must go with those of the others.
     """
@@ -277,7 +277,9 @@ def made_tables(metadata: TableMetadata, pipeline: str, table: str) -> tuple[str
 
 
 def _newest_value(metadata: TableMetadata, key: str, table: str) -> str | None:
-    """The value of a property that moves with snapshots; if it is gone, that of an older snapshot which carries it."""
+    """The value of a property that is set with each snapshot; if it was removed, the value in the newest snapshot that
+    carries it.
+    """
     if (text := metadata.properties.get(key)) is not None:
         return _read_mirror(text, key, table)[0]
     newest, _ = _in_ancestry(metadata, key)
@@ -285,7 +287,7 @@ def _newest_value(metadata: TableMetadata, key: str, table: str) -> str | None:
 
 
 def begun_tables(metadata: TableMetadata, pipeline: str, table: str) -> frozenset[str]:
-    """Names of the tables that a pipeline began to make and that no decided batch tells of."""
+    """Names of tables that a pipeline began to create and that no decided batch names."""
     begun = json.loads(metadata.properties.get(BEGUN_KEY.format(pipeline), "[]"))
     return frozenset(begun) - frozenset(made_tables(metadata, pipeline, table))
 

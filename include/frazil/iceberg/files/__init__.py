@@ -1,1 +1,1 @@
-"""Data files: written where nobody sees them yet, bounded by partitions, and read as facts from manifests."""
+"""Data files: written before any snapshot names them, limited in partitions, and described by facts from manifests."""

@@ -1,4 +1,4 @@
-"""Writes Iceberg data files that nobody can see yet, and turns their facts into text and back.
+"""Writes Iceberg data files that no snapshot names yet, and converts their facts to text and back.
 
 Rests on private names of PyIceberg 0.12 (`_dataframe_to_data_files`, the layout of `DataFile`); a contract test pins
 them. Others are used in `producer`, `refs` and `removal`.
@@ -137,17 +137,17 @@ class DataFileWriter:
         return self._held_bytes
 
     def close(self) -> tuple[StagedFile, ...]:
-        """Write what is held and tell all files."""
+        """Write the buffered rows and return all files."""
         self.flush()
         return tuple(self._files)
 
     def abandon(self) -> tuple[StagedFile, ...]:
-        """Tell the files that are written already, and forget what is held: nobody will want it."""
+        """Return the files written so far, and drop the buffered rows."""
         self._held, self._held_bytes = [], 0
         return tuple(self._files)
 
     def flush(self) -> None:
-        """Write what is held."""
+        """Write the buffered rows."""
         if not self._held:
             return
         table = pa.Table.from_batches(self._held)

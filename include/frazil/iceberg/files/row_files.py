@@ -107,7 +107,7 @@ HELD_BYTES: Final = 2 * FLUSH_BYTES
 
 
 def writer_of(target: StagingTable) -> DataFileWriter:
-    """The writer of a table's staged files, whoever brings them in."""
+    """The writer of a table's staged files, for PyIceberg or Spark to commit."""
     return RowFileWriter(target) if target.by_engine else DataFileWriter(target)
 
 
@@ -133,10 +133,10 @@ class TableWriters:
             max(self._writers.values(), key=lambda writer: writer.held_bytes).flush()
 
     def abandon(self) -> dict[str, tuple[StagedFile, ...]]:
-        """Tell the files that are written already, and forget what is held: nobody will want it."""
+        """Return the files written so far, and drop the buffered rows."""
         return {table: writer.abandon() for table, writer in self._writers.items()}
 
     def close(self) -> dict[str, tuple[StagedFile, ...]]:
-        """Write what is held and tell the files of all tables."""
+        """Write the buffered rows and return the files of all tables."""
         written = {table: writer.close() for table, writer in self._writers.items()}
         return {table: written.get(table, ()) for table in self._tables}

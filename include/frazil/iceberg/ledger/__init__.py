@@ -1,1 +1,1 @@
-"""The ledger and the dead-letter table: their shapes, how they are read, and what a table consists of."""
+"""The ledger and the dead-letter table: their schemas and how they are read; also an inspection of a table's files."""

@@ -54,7 +54,7 @@ class LedgerFile:
 
 
 def ledger_files(table: Table, name: str, manifest_cache: ManifestCache) -> tuple[LedgerFile, ...]:
-    """The files of a ledger as it is.
+    """The data files of a ledger's present snapshot.
 
     `manifest_cache` has the files that were read from manifests before, and is updated in place.
     """

@@ -1,1 +1,1 @@
-"""Where PyIceberg 0.12 falls short: each file mends one thing, in this process, and says when it can go."""
+"""Patches of PyIceberg 0.12 in this process: each file fixes one thing, and says when it can be removed."""

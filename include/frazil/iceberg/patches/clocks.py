@@ -34,7 +34,7 @@ def next_timestamp(metadata: TableMetadata) -> int:
 
 
 def with_ascending_times(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
-    """The metadata that a commit made of `base`, with logs whose times never go back."""
+    """The metadata that a commit made from `base`, with ascending timestamps in its logs."""
     snapshots, past = _ascending(metadata.snapshot_log), _ascending(metadata.metadata_log)
     newest = max(
         metadata.last_updated_ms,

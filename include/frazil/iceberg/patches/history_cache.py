@@ -1,4 +1,4 @@
-"""The past of a table in its metadata: snapshots and log entries, which never change once they are there."""
+"""Caches the history in table metadata: snapshots and log entries, which never change once written."""
 
 from __future__ import annotations
 

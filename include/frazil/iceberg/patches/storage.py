@@ -78,5 +78,5 @@ def with_storage(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def opened_storage(properties: Mapping[str, str], location: str | None = None) -> FileIO:
-    """The file-io that properties ask for."""
+    """The file-io that the properties select."""
     return load_file_io(with_storage(properties), location)

@@ -1,4 +1,4 @@
-"""Changes of a table's schema, carried out: one commit for all of them, made once however often it is asked for.
+"""Applies schema changes to a table, all in one commit. Repeating it changes nothing.
 
 What is there already is skipped, so a change that a rival, a killed run or a person made first is no conflict. Paths are
 followed name by name: PyIceberg's own update joins them with dots, and a name may have one.
@@ -316,7 +316,7 @@ def undecided_changes(metadata: TableMetadata, pipeline: str, newest: int) -> tu
 
 
 def plan_changes(table: Table, request: TableChanges) -> ChangedSchema:
-    """What `evolve` would make of a table as it is, without making it.
+    """The changes that `evolve` would make to the table, without making them.
 
     Raises:
         Terminal: As `evolve`, but for what only the catalog knows.
@@ -434,6 +434,6 @@ def _refuse_unwritable(lake: Lake, table: Table, name: str) -> None:
 
 
 def change_lines(changes: Sequence[SchemaChange]) -> Iterator[str]:
-    """Changes as a log line tells them."""
+    """Changes as lines for the log."""
     words = {"add": "column {} added: {}", "widen": "column {} is {} now", "optional": "column {} may be null now"}
     return (words[change.kind].format(".".join(change.path), shorten(change.type)) for change in changes)

@@ -196,7 +196,7 @@ def declared_order(destination: pipeline_file.Destination, schema: Schema) -> So
 
 
 def check_layout(destination: pipeline_file.Destination) -> None:
-    """Refuse what no table can be made of.
+    """Refuse a destination for which no table can be created.
 
     Raises:
         Terminal: A field of the partition spec or the sort order can't be made of its column's type.
@@ -303,12 +303,12 @@ def partition_names(columns: pa.Schema) -> list[str]:
 
 
 def declared_columns(destination: pipeline_file.Destination) -> pa.Schema:
-    """The columns of rows as Arrow, as `arrow_columns` tells them once the table is made."""
+    """The columns of rows as Arrow types, equal to `arrow_columns` of the created table."""
     return schema_columns(declared_schema(destination), destination)
 
 
 def schema_columns(schema: Schema, destination: pipeline_file.Destination) -> pa.Schema:
-    """The columns of rows, as `arrow_columns` tells them of a table with this schema."""
+    """The columns of rows, equal to `arrow_columns` of a table with this schema."""
     arrow = schema_to_pyarrow(as_text(schema), include_field_ids=False)
     declared = {name: not column.required for name, column in destination.columns.items()}
     if takes_table_columns(destination):

@@ -1,4 +1,4 @@
-"""What a table tells that Kafka Connect's Iceberg sink has been writing: its columns, and how far its files are in."""
+"""Reads tables that Kafka Connect's Iceberg sink wrote: their columns, and the offsets up to which files are committed."""
 
 from __future__ import annotations
 

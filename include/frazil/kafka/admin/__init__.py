@@ -1,1 +1,1 @@
-"""What a cluster says of topics, groups, permissions and logs."""
+"""Requests to a cluster about topics, consumer groups, permissions and logs."""

@@ -79,7 +79,7 @@ def _partitions(client: Consumer) -> list[TopicPartition]:
 def _existing(
     answered: Iterable[TopicPartition], refused: Callable[[KafkaException, str | None], FrazilError]
 ) -> list[TopicPartition]:
-    """The partitions that are there, if nothing else was wrong with any."""
+    """The existing partitions; raises any error other than a missing partition."""
     existing = []
     for tp in answered:
         error = KafkaException(tp.error) if tp.error is not None else None
@@ -92,7 +92,7 @@ def _existing(
 
 @dataclass(frozen=True, slots=True)
 class GroupReader:
-    """Who asks about a group without being a member of it."""
+    """Reads a group's offsets without being a member of it."""
 
     cluster: Cluster
     group: str
@@ -100,7 +100,7 @@ class GroupReader:
     complaints: ErrorLog
 
     def ask(self, question: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
-        """Ask, again while the group's coordinator is loading; partitions that aren't there are left out."""
+        """Request the offsets; retries while the group's coordinator is loading, and leaves out missing partitions."""
         return while_changing()(self._answer, question)
 
     def _answer(self, question: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
@@ -119,9 +119,7 @@ class GroupReader:
         return translate_group(error, self.cluster, self.group, self.complaints, topic=topic)
 
     def _require_allowed(self) -> None:
-        """A consumer that may not see a group looks for the group's coordinator without end, and says nothing. The admin client is
-        told.
-        """
+        """Check the permission with the admin client: a consumer without it looks for the group's coordinator forever, silently."""
         with admin(self.cluster) as admin_client:
             future = admin_client.client.describe_consumer_groups([self.group], request_timeout=REQUEST_SECONDS)[
                 self.group
@@ -135,7 +133,7 @@ class GroupReader:
 
 @contextmanager
 def outsider(cluster: Cluster, group: str) -> Iterator[GroupReader]:
-    """Open who asks about a group."""
+    """Open a reader of a group's offsets."""
     complaints = ErrorLog()
     client = consumer(cluster, complaints, group)
     try:

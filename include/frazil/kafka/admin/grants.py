@@ -1,4 +1,4 @@
-"""What a cluster's authorizer must allow, by what is done: no more is needed, and a test runs with exactly this.
+"""The ACLs that each task needs on a cluster: no more is needed, and a test runs with exactly these.
 
 docs/security.md is made of it.
 """
@@ -152,7 +152,7 @@ def set_passwords(cluster: Cluster, users: Mapping[str, str]) -> None:
 
 
 def grant(cluster: Cluster, user: str, grants: Iterable[Grant]) -> None:
-    """Allow a user something. What is allowed already stays."""
+    """Add ACLs for a user. Existing ACLs stay."""
     with admin(cluster) as admin_client:
         bindings = [_binding(user, one) for one in grants]
         for future in admin_client.client.create_acls(bindings, request_timeout=REQUEST_SECONDS).values():

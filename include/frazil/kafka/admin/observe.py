@@ -1,4 +1,4 @@
-"""Ask a cluster for its facts: names, ids and offsets of whole topics, in a few round trips."""
+"""Request a cluster's facts: names, ids and offsets of whole topics, in a few round trips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Create topics, and ask which are compacted, how long they keep records, and what credentials may do with them."""
+"""Create topics, and query which are compacted, their retention, and what the credentials may do with them."""
 
 from __future__ import annotations
 
@@ -103,7 +103,9 @@ def ready_topic(cluster: Cluster, name: str, partitions: int) -> str | None:
 
 
 def _require_allowed(admin_client: Admin, name: str) -> None:
-    """Refuse now what a producer would only hear when it sends, with records on their way. Brokers that don't say are believed."""
+    """Refuse early what the broker would refuse once records are sent. If a broker does not report permissions, assume they
+    hold.
+    """
     described = admin_client.client.describe_topics(
         TopicCollection([name]), include_authorized_operations=True, request_timeout=REQUEST_SECONDS
     )
@@ -117,7 +119,7 @@ def _require_allowed(admin_client: Admin, name: str) -> None:
 
 
 def compacted(cluster: Cluster, topics: Collection[str]) -> frozenset[str]:
-    """Find the topics whose configuration lets Kafka remove records in the middle of the log; those that aren't there are left out.
+    """Find compacted topics, in which Kafka may remove records in the middle of the log. Missing topics are left out.
 
     What is in force is told, also where it is the brokers' default. A topic that was compacted in
     the past and is not any more is not among them.
@@ -138,7 +140,7 @@ def cleanup_policies(cluster: Cluster, topics: Collection[str]) -> dict[str, fro
 
 
 def retention(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicRetention]:
-    """How long topics keep records, as it is in force. Those that aren't there, or must not be seen, are left out."""
+    """Effective retention of topics. Missing topics, and those that may not be described, are left out."""
     configs = _configs(cluster, topics)
     return {name: _retention(config) for name, config in configs.items() if not isinstance(config, Terminal)}
 

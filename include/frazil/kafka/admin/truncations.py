@@ -1,4 +1,4 @@
-"""Whether logs still hold what was read of them: a position with a leader epoch, held against the present leader's log."""
+"""Detects truncated logs: compares a position's leader epoch with the present leader's log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ told in words only: other words would be an error that a person sees."""
 
 
 def truncations(cluster: Cluster, read: Mapping[Place, tuple[int, int]]) -> dict[Place, int | None]:
-    """Find logs that lost the end of what was read of them, as by an unclean leader election (KIP-320).
+    """Find logs that were truncated below the position, as by an unclean leader election (KIP-320).
 
     The client asks the leader where the log of an epoch ends when a consumer seeks an offset with an epoch in a partition
     that it reads. So each is first read at its end, which is in the log whatever the position is.

@@ -26,7 +26,7 @@ OLDEST_SECONDS: Final = 600.0
 
 @dataclass(eq=False)
 class _PooledClient:
-    """A client, how many ask it now, and since when it is there and was last asked (monotonic seconds)."""
+    """A client, the number of requests at work, and when it was opened and last used (monotonic seconds)."""
 
     client: Admin
     made_at: float
@@ -39,7 +39,7 @@ class _PooledClient:
         return self.is_sound and (self.users > 0 or now - self.made_at < OLDEST_SECONDS)
 
     def is_idle(self, now: float) -> bool:
-        """Whether nobody has asked it for long."""
+        """Whether it has been unused for long."""
         return self.users == 0 and now - self.used_at >= IDLE_SECONDS
 
 
@@ -80,7 +80,7 @@ class AdminPool:
             self._give_back(pooled)
 
     def close(self) -> None:
-        """Close those that nobody asks now."""
+        """Close the clients that are not in use."""
         with self._lock:
             closing = [pooled for pooled in self._clients if pooled.users == 0]
             self._clients = [pooled for pooled in self._clients if pooled.users > 0]

@@ -1,4 +1,6 @@
-"""Why a broker and a client don't take each other: passwords, tokens, certificates. Each has a setting of its own to mend."""
+"""Explains authentication failures between client and broker: passwords, tokens, certificates, each with the setting to
+correct.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ _LOOK_SECONDS: Final = 2.0
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Return whether an error says that one side did not take the other's credentials or certificate."""
+    """Return whether an error says that one side rejected the other's credentials or certificate."""
     if error.code() in _REFUSED:
         return True
     return error.code() == KafkaError._TRANSPORT and any(alert in error.str() for alert in _ALERTS)
@@ -134,7 +136,7 @@ def _expired(cluster: Cluster) -> datetime | None:
 
 
 def _broker_certificate(cluster: Cluster, where: str, detail: str) -> Terminal:
-    """A client says only that it does not trust a certificate: a second look says why."""
+    """Explain why a broker's certificate is not trusted, by a second connection: the client does not say why."""
     why = _distrust(cluster, detail)
     settings = _settings(cluster)
     if "expired" in why:

@@ -153,7 +153,7 @@ class ErrorLog:
         return iter(tuple(self._latest.values()))
 
     def forget(self) -> None:
-        """Forget them: they tell of connections of the past."""
+        """Drop the recorded errors: they concern earlier connections."""
         self._latest.clear()
 
 
@@ -178,7 +178,7 @@ class Admin:
             raise translate(e, self.cluster, self.complaints, topic=topic, partition=partition) from e
 
     def begin_anew(self) -> None:
-        """Forget what happened while nobody asked: it must not explain a failure of the next question."""
+        """Drop errors from idle times: they must not explain a failure of the next request."""
         self.client.poll(0)  # serves the complaints
         self.complaints.forget()
 
@@ -198,7 +198,7 @@ _ADMINS: Final = AdminPool(_admin)
 
 @contextmanager
 def admin(cluster: Cluster) -> Iterator[Admin]:
-    """The process's admin client of a cluster, for some questions. Threads may ask it at the same time."""
+    """Lend the process's admin client of a cluster. Several threads may use it at the same time."""
     with _ADMINS.lent(cluster) as admin_client:
         yield admin_client
 

@@ -24,7 +24,7 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Who is asked first: `host:port`, several with commas."""
+        """The bootstrap servers: `host:port`, separated by commas."""
         return self.properties.get("bootstrap.servers", "")
 
     def redact(self, text: str) -> str:

@@ -119,7 +119,7 @@ def is_unknown_topic(error: KafkaException) -> bool:
 
 
 def is_existing_topic(error: KafkaException) -> bool:
-    """Return whether a topic could not be created because it is there already."""
+    """Return whether a topic could not be created because it exists already."""
     return _kafka_error(error).code() == KafkaError.TOPIC_ALREADY_EXISTS
 
 
@@ -134,7 +134,7 @@ def is_timeout(error: KafkaException) -> bool:
 
 
 def is_out_of_range(error: KafkaException | KafkaError) -> bool:
-    """Return whether the log does not hold the offset that was asked for."""
+    """Return whether the requested offset is outside of the log."""
     return _kafka_error(error).code() in _OUT_OF_RANGE
 
 
@@ -146,7 +146,7 @@ def translate(
     topic: str | None = None,
     partition: int | None = None,
 ) -> FrazilError:
-    """Say what an error of the Kafka client means and what to do about it.
+    """Translate an error of the Kafka client into Frazil's error with a next step.
 
     `Terminal` where a person must act (settings, credentials, permissions, a missing topic), `Retryable` for everything
     else: reading and planning again does no harm. Offsets that went while they were read are among the latter: what to
@@ -175,7 +175,7 @@ def translate_group(
     *,
     topic: str | None = None,
 ) -> FrazilError:
-    """Say what an error about a consumer group means and what to do about it; otherwise as `translate`."""
+    """Translate an error about a consumer group; other errors as `translate` does."""
     code = _kafka_error(error).code()
     where = f"{cluster}, consumer group {group!r}"
     if code in _ACTIVE_GROUP:
@@ -209,7 +209,7 @@ class RecordTooLarge(Terminal):
 
 
 class Fenced(Retryable):
-    """Another producer of the same name took over; what this one left open is aborted."""
+    """Another producer with the same transactional id took over and aborted this one's open transaction."""
 
 
 def translate_transaction(
@@ -220,7 +220,7 @@ def translate_transaction(
     *,
     topic: str,
 ) -> FrazilError:
-    """Say what an error of a transactional producer means and what to do about it; otherwise as `translate`.
+    """Translate an error of a transactional producer; other errors as `translate` does.
 
     A fatal one ends this producer only, so it is no reason for a person to act: the next one begins anew.
     """
@@ -290,7 +290,7 @@ def reasons(cluster: Cluster, complaints: Iterable[KafkaError]) -> str:
 
 
 def unknown_topic(cluster: Cluster, topic: str, partition: int | None = None) -> Terminal:
-    """The cluster answered that it doesn't have the topic, or not this partition of it."""
+    """The error for a topic or partition that the cluster does not have."""
     missing = f"topic {topic!r}" if partition is None else f"topic {topic!r} with a partition {partition}"
     return TOPIC_MISSING.terminal(
         f"{cluster} has no {missing}",
@@ -324,11 +324,11 @@ _WAIT_SECONDS: Final = 0.1
 
 
 class Changed(Retryable):
-    """A topic or partition was there at one question and not at the next: only asking anew tells what is there."""
+    """A topic or partition disappeared between two requests: only repeating all of them gives a consistent answer."""
 
 
 def while_changing() -> Retrying:
-    """Repeat a question as long as it fails for what passes by itself within moments."""
+    """Repeat a request while it fails for a transient reason."""
     return Retrying(
         retry=retry_if_exception(_passes),
         stop=stop_after_delay(_SECONDS),

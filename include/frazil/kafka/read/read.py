@@ -50,13 +50,12 @@ _PROBE_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """What is taken over of the records that Kafka hands out.
+    """Limits on batches and records, and what to do with records that can't be unpacked.
 
     Attributes:
         batch_records: Most records in a batch. It ends earlier where they are large.
-        record_bytes: Most bytes of key, value and headers; of a larger record only its place, its time and its size.
-        unreadable: What is done about a batch of records that the client can't unpack: its offsets are told as records
-            that were not taken over, or reading fails.
+        record_bytes: Most bytes of key, value and headers. Of a larger record only coordinates, timestamp and size are read.
+        unreadable: What to do with a batch of records that the client can't unpack: report its offsets as dead letters, or fail.
     """
 
     batch_records: int = BATCH_RECORDS
@@ -126,7 +125,7 @@ class _Fetched:
         self.statistics = statistics
 
     def offsets(self) -> list[int]:
-        """The next offset of each partition, as it was told last."""
+        """The next offset of each partition, as last reported."""
         # Read once, in a silence only: of thousands of partitions that takes milliseconds of work.
         if self.statistics:
             topics, self.statistics = json.loads(self.statistics)["topics"].values(), ""
@@ -339,7 +338,7 @@ class _Reading:
         return None
 
     def _made_prober(self) -> Consumer:
-        """A consumer that unpacks little: whichever batch it can't unpack for that is told by its first offset all the same."""
+        """A consumer with a small decompression limit: it still reports the first offset of each batch that exceeds the limit."""
         if self.probes_whole:
             return consumer(self.cluster, self.complaints)
         most = min(_PROBED_BYTES, int(self.cluster.properties.get("receive.message.max.bytes", _PROBED_BYTES)))
@@ -388,7 +387,7 @@ class _Reading:
         )
 
     def _explained(self, error: KafkaError, place: Place) -> KafkaError:
-        """The error, but for the client's own word that it knows no leader: then what a broker says of the partition."""
+        """The error; where the client only knows no leader, the broker's error for the partition instead."""
         if error.code() != KafkaError._UNKNOWN_PARTITION:
             return error
         try:

@@ -1,4 +1,4 @@
-"""Sends what was captured, each transaction together with the position behind it, to a compacted topic of positions."""
+"""Sends captured records and, in the same transaction, the new position to a compacted topic of positions."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _OPEN_WAIT_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class CaptureProducer:
-    """The only producer of a capture that can commit, as long as nobody opens another one."""
+    """The producer of a capture. Opening another one fences it, so only the newest can commit."""
 
     producer: TransactionalProducer
     positions: str
     key: str
 
     def send(self, records: Iterable[OutgoingRecord], position: Callable[[], str]) -> None:
-        """Send records and the position behind them, both or neither.
+        """Send records and the position after them in one transaction.
 
         Records are taken one by one; then `position` is asked.
 
@@ -67,7 +67,7 @@ def _passing(records: Iterable[OutgoingRecord]) -> Iterator[OutgoingRecord]:
 def capture_producer(
     cluster: Cluster, topic: str, positions: str, name: str, seconds: float | None = None
 ) -> Iterator[CaptureProducer]:
-    """Open the only producer of a capture: what earlier ones left open is aborted, and they can't commit any more.
+    """Open the producer of a capture. This aborts open transactions of earlier ones and fences them.
 
     Both topics exist. A transaction may be open for so many seconds; None for the usual minute.
 

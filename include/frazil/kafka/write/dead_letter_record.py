@@ -1,4 +1,4 @@
-"""Dead letters as records of a dead-letter topic: the record as it came, and Kafka Connect's headers behind its own.
+"""Dead letters as records of a dead-letter topic: the original record, with Kafka Connect's error headers added.
 
 Header names: https://github.com/apache/kafka/blob/trunk/connect/runtime/src/main/java/org/apache/kafka/connect/runtime/errors/DeadLetterQueueReporter.java
 """
@@ -59,14 +59,14 @@ def letter_records(letters: pa.RecordBatch, pipeline: str, batch: BatchMark) -> 
 
 
 def without_record(letter: OutgoingRecord) -> OutgoingRecord:
-    """Return a letter that says of its record what and where it is, without key, value and headers of the record itself."""
+    """Return the letter with its record's coordinates and reason, but without the record's key, value and headers."""
     own = max(place for place, (name, _) in enumerate(letter.headers) if name == f"{PREFIX}topic")
     headers = (*letter.headers[own:], (OMITTED_HEADER, str(letter.size).encode()))
     return replace(letter, key=None, value=None, headers=headers)
 
 
 def origin(letter: OutgoingRecord) -> str:
-    """Return where the record of a letter came from, for people. Of headers that repeat the last ones are ours."""
+    """Return the coordinates of a letter's record, for messages. Where a header repeats, the last one is Frazil's."""
     headers = {
         name: (value or b"").decode(errors="replace") for name, value in letter.headers if name.startswith(PREFIX)
     }

@@ -41,7 +41,7 @@ _OUTCOME_UNKNOWN: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """What was sent.
+    """The result of sending records.
 
     Attributes:
         offsets: Partition -> first and last acknowledged offset.

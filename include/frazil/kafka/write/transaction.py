@@ -31,7 +31,7 @@ _POLL_SECONDS: Final = 0.1
 
 @dataclass(slots=True)
 class TransactionalProducer:
-    """The only producer of its name that can commit, as long as nobody opens another one.
+    """A transactional producer. Opening another one with the same id fences it, so only the newest can commit.
 
     Attributes:
         topic: An existing topic, that of messages about no record in particular.
@@ -47,7 +47,7 @@ class TransactionalProducer:
     _failed: tuple[KafkaError, str, OutgoingRecord] | None = None
 
     def begin(self) -> None:
-        """Abort what earlier producers with this transactional id left open, and fence them.
+        """Fence earlier producers with this transactional id, and abort their open transactions.
 
         Raises:
             Fenced: another one was opened at the same moment.
@@ -85,10 +85,10 @@ class TransactionalProducer:
         self._confirm()
 
     def called(self, ask: Callable[[], object]) -> None:
-        """Ask the client for something.
+        """Call the client, and translate its errors.
 
         Raises:
-            Fenced, Retryable, Terminal: what it answered.
+            Fenced, Retryable, Terminal: The client's error, translated.
         """
         try:
             ask()
@@ -137,7 +137,7 @@ class TransactionalProducer:
             self._acknowledged += 1
 
     def _confirm(self) -> None:
-        """Wait for every acknowledgement: a commit must not be asked for while a refusal is under way."""
+        """Wait for every acknowledgement, so that a commit never overtakes a refusal."""
         moved, before = time.monotonic(), self._acknowledged
         while self._failed is None and self._acknowledged < self._sent:
             self._poll(_POLL_SECONDS)

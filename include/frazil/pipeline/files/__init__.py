@@ -1,1 +1,1 @@
-"""How YAML files are found, read and compared, and what is said of those that can't be used."""
+"""Finds, reads and compares YAML files, and explains why a file is invalid."""

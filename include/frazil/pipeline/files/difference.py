@@ -1,4 +1,4 @@
-"""What two versions of the pipeline files differ in: pipelines that are new, gone, renamed or changed, and by which keys."""
+"""Differences between two versions of the pipeline files: new, removed, renamed and changed pipelines, and the changed keys."""
 
 from __future__ import annotations
 
@@ -55,9 +55,7 @@ class PipelineChange:
 
 
 def difference(before: Mapping[str, Pipeline], after: Mapping[str, Pipeline]) -> tuple[PipelineChange, ...]:
-    """Compare the pipelines of two versions, by name. One that is gone and one that is new, of the same topics and tables, are
-    one that was renamed.
-    """
+    """Compare the pipelines of two versions by name. A removed and a new one with the same topics and tables count as renamed."""
     changes = [
         PipelineChange("changed", name, before[name], after[name], keys)
         for name in sorted(before.keys() & after.keys())

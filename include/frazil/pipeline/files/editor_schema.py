@@ -54,7 +54,7 @@ def _loosened(schema: Any) -> Any:
 
 
 def _below(key: str, below: Any) -> Any:
-    """What a word of a schema has behind it: schemas by name, plain values, or a schema."""
+    """Loosen the value of a JSON Schema keyword: the schemas in it, but no plain values."""
     if key in {"properties", "$defs"}:
         return {name: _loosened(member) for name, member in below.items()}
     return below if key in {"default", "enum", "required"} else _loosened(below)

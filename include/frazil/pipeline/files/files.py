@@ -141,7 +141,7 @@ _Strict.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping
 
 
 class _Loader(_Strict, yaml.SafeLoader):
-    """PyYAML's own parser, whose complaints say most."""
+    """PyYAML's own parser, whose error messages are the most precise."""
 
 
 if yaml.__with_libyaml__:

@@ -1,4 +1,4 @@
-"""The folders of pipeline files and of capture files. Who asks for one pipeline has its file read, not the hundreds beside it."""
+"""The folders of pipeline files and of capture files. To load one pipeline, only its file is read, not hundreds of others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PLAIN = re.compile(r"[ \t]+([a-z0-9_]+)[ \t]*(?:[ \t]#.*)?\r?")
 
 
 class Named(Protocol):
-    """What has a name of its own in a folder of files."""
+    """Anything with a unique name in a folder of files."""
 
     @property
     def name(self) -> str: ...  # noqa: D102
@@ -54,7 +54,7 @@ class Pipelines:
 
     @property
     def references(self) -> References:
-        """What references in the files stand for."""
+        """The values of references in the files."""
         return self._references
 
     def again(self) -> Pipelines:
@@ -72,7 +72,7 @@ class Pipelines:
         return self._all[1]
 
     def hidden(self, text: str) -> str:
-        """A text about pipelines, with references in place of what they stand for."""
+        """A text about pipelines, with references in place of their values."""
         return self._references.hidden(text)
 
     def find(self, name: str) -> Pipeline | None:
@@ -165,7 +165,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _may_be(path: Path, name: str) -> bool:
-    """Whether a file may hold the pipeline of that name: all but those that plainly say another one."""
+    """Whether a file may hold the pipeline of that name: any file that does not clearly state another name."""
     try:
         lines = _NAME_LINE.findall(read_text(path, path.parent))
     except UnreadableFileError:

@@ -227,7 +227,7 @@ def read_yaml(path: Path, folder: Path | None = None) -> dict[Any, Any]:
 
 
 def resolve_references(node: object, references: References) -> Any:
-    """Values of a pipeline file, with what its references stand for.
+    """Values of a pipeline file with its references resolved.
 
     Raises:
         ValueError: They don't stand for anything now, or are not allowed any more.

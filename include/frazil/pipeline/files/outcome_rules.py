@@ -35,7 +35,7 @@ def is_rules_file(path: str) -> bool:
 
 
 def rules_text(pipeline: Pipeline) -> str:
-    """What is kept of a pipeline: what its file says, never what its references stand for; and the texts of its schema files."""
+    """The stored text of a pipeline: its file with references unresolved, and the texts of its schema files."""
     halves = {"value": pipeline.file.value, "key": pipeline.file.key}
     texts = {
         half: {name: getattr(half_settings, name) for name in _TEXTS if name in half_settings.model_fields_set}
@@ -47,7 +47,7 @@ def rules_text(pipeline: Pipeline) -> str:
 
 
 def pipeline_of(text: str | bytes, present: Pipeline, fingerprint: str, references: References) -> Pipeline:
-    """The pipeline as it was under the rules of a text; what decides no outcome is the present file's.
+    """The pipeline under the rules of a stored text; keys that decide no outcome come from the present file.
 
     Raises:
         UnfitRulesError: They are not those of the hash: another Frazil wrote them, a reference stands for another value by now, or

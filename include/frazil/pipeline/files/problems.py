@@ -1,4 +1,4 @@
-"""What pydantic has to complain about a file, in words: the key path, what is wrong, and the name that was meant."""
+"""Turns pydantic's errors about a file into sentences: the key path, what is wrong, and the nearest valid name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LONGEST = 200
 def problems(
     model: type[BaseModel], error: ValidationError, raw: Mapping[Any, Any], values: Mapping[str, str]
 ) -> list[str]:
-    """One line per complaint of pydantic, without its echoes, and without what references stand for.
+    """One line per error of pydantic, without consequential errors and without resolved references.
 
     A tuple that lost its broken items is also called too short, and the other branch of a union complains as well.
     """

@@ -1,4 +1,6 @@
-"""What a file takes from elsewhere: the environment, other files, Airflow's connections, the embedded stack. How secrets stay out of it."""
+"""References in a file to the environment, other files, Airflow connections or the embedded stack, which keep secrets out of
+it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _KINDS: Final = "env, file, airflow, local"
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """What references stand for; ``:-`` gives a default for unset or empty, as in shells.
+    """Resolves references; ``:-`` gives a default for unset or empty variables, as in shells.
 
     ``${env:NAME}`` is an environment variable. ``${file:PATH:KEY}`` is a key of a properties file, as of Kafka Connect's
     FileConfigProvider. ``${airflow:CONNECTION:FIELD}`` is a field of an Airflow connection, which Airflow's tasks find: elsewhere
@@ -62,7 +64,7 @@ class References:
         return self.resolve(match)
 
     def hidden(self, text: str) -> str:
-        """A text with allowed references in place of what they stand for."""
+        """A text with allowed references in place of their values."""
         values: dict[str, str] = {}
         for name in self.allow:
             if (match := REFERENCE.fullmatch(f"${{{name}}}")) is not None:
@@ -95,7 +97,7 @@ class References:
 
 
 def hide(text: str, values: Mapping[str, str]) -> str:
-    """A text with references in place of what they stand for."""
+    """A text with references in place of their values."""
     for reference, value in sorted(values.items(), key=lambda pair: -len(pair[1])):
         for written in filter(None, (value, repr(value)[1:-1], json.dumps(value)[1:-1])):
             text = text.replace(written, reference)
@@ -110,9 +112,7 @@ def connection_variable(connection: str, field: str) -> str:
 
 
 def connection_fields(node: object) -> Iterator[tuple[str, str]]:
-    """Airflow connections that the values of a file refer to, each with the field. Malformed references are left out: who
-    resolves them says what is wrong with them.
-    """
+    """Airflow connections that a file refers to, each with the field. Malformed references are skipped."""
     for match in _references(node, "airflow"):
         with suppress(KeyError):
             yield _connection(match)

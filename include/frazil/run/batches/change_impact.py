@@ -36,7 +36,7 @@ class Impact:
 
 
 def change_impact(change: PipelineChange, project: Project, *, offline: bool = False) -> tuple[Impact, ...]:
-    """Tell what a change does.
+    """Describe the effects of a change.
 
     Offline the catalog is not asked: only what follows from the files is reported.
     """
@@ -97,7 +97,7 @@ def _on_removal(before: Pipeline) -> Iterator[Impact]:
 
 
 def _by_files(change: PipelineChange) -> Iterator[Impact]:
-    """Changes that are refused if the pipeline ever ran. The files don't say whether it ran, so they are warnings."""
+    """Changes that a pipeline which has run refuses. The files don't show whether it has run, so they are warnings."""
     before, after = change.before, change.after
     if before is None or after is None:
         return

@@ -1,4 +1,4 @@
-"""A dry run: what a run would read, and what would become of it. Commits nothing, makes nothing, finishes nothing."""
+"""A dry run: reads and decodes as a run would, but commits, creates and finishes nothing."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def plan_dry_run(
 
 
 def _current_state(context: RunContext) -> PipelineState | None:
-    """Where the pipeline stands, or None if it never ran. What would stop the next run stops this one."""
+    """The pipeline's state, or None if it never ran. Errors that would stop the next run stop the dry run."""
     pipeline = context.pipeline
     tables = find_tables(context.lake, pipeline)
     existing = {} if tables is None else tables.destinations

@@ -1,4 +1,4 @@
-"""Planning a run: no JVM. Reads the tables, finishes what a crash left, asks the broker, fixes the ends."""
+"""Plans a run without a JVM: reads the tables, finishes an unfinished batch, asks the broker, fixes the end offsets."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PlannedRun:
 def plan_run(
     project: Project, pipeline: Pipeline, request: RunRequest, report: Report = no_report, clock: Clock = utc_now
 ) -> PlannedRun:
-    """Plan a run: where the pipeline stands, what is to be read, and where the run ends.
+    """Plan a run: the position where it starts, the ranges to read, and the end offsets.
 
     Raises:
         Terminal: The position does not fit the cluster or the topics, or the tables don't fit the pipeline.
@@ -94,7 +94,7 @@ def plan_run(
 def planned_topics(
     context: RunContext, position: Position, facts: ClusterFacts, request: RunRequest
 ) -> Mapping[str, PlannedTopic]:
-    """What a run reads, by what it is asked to do.
+    """The topics and ranges that a run reads, according to its request.
 
     Raises:
         Terminal: The position does not belong to what the broker shows, or what is asked for can't be had.

@@ -101,14 +101,14 @@ def run_result(project: Project, pipeline: Pipeline, run_id: str, planned_at: st
 
 
 def unknown_fields_of(row: Mapping[str, Any]) -> UnknownFields | None:
-    """What a row of the ledger says of fields that no column took, or None if an older Frazil did not count them."""
+    """Unknown fields in a ledger row; None if an older version did not count them."""
     if row.get("records_unknown") is None:
         return None
     return UnknownFields(row["records_unknown"], json.loads(row.get("unknown_fields") or "{}"))
 
 
 def changes_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, ChangeCounts]:
-    """What rows of the ledger say of changes, table by table; nothing of tables that rows are added to."""
+    """Change counts per table from ledger rows, without append-only tables."""
     by_table: dict[str, ChangeCounts] = {}
     for row in rows:
         if (upserts := row.get("table_upserts")) is not None:
@@ -136,7 +136,7 @@ def _exceeded_tolerance(rows: list[dict[str, Any]], pipeline: Pipeline) -> Itera
 
 
 def _position(project: Project, pipeline: Pipeline, rows: list[dict[str, Any]]) -> dict[str, list[int]]:
-    """After the run's last batch; without a batch, where the pipeline stands."""
+    """The position after the run's last batch; without a batch, the present position."""
     if rows:
         position = Position.from_json(rows[-1]["position"])
     else:

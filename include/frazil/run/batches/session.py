@@ -35,7 +35,7 @@ FileStamps = Mapping[str, tuple[int, int, int]]
 
 
 def file_stamps(project: Project) -> FileStamps:
-    """Return the stamps of settings, pipeline files and schema files, as far as they are there."""
+    """Return the stamps of existing settings, pipeline and schema files."""
     return dict(_file_stamps(project))
 
 
@@ -218,7 +218,7 @@ class Session:
             return True  # a topic is not what it was; the plan says in full what is wrong with it
 
     def _is_up_to_date(self) -> bool:
-        """Take up what files say by now; whether the session can go on with it.
+        """Reload changed files; return whether the session can continue with them.
 
         Raises:
             Retryable: They are wrong, such as half written.

@@ -1,4 +1,4 @@
-"""Staging a batch with an engine, and auditing what came back. Nobody can see its files before it is decided."""
+"""Stages a batch with an engine, and audits the result. No reader sees its files before the batch is decided."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _audit(context: RunContext, plan: RunPlan, ranges: tuple[Range, ...], staged
 
 
 def named_letters(staged: Staged) -> Iterator[str]:
-    """Log lines: one for each dead letter that staging names, then one for all others. They have nothing of a record's content.
+    """Log lines: one for each dead letter that staging names, then one for all others. They hold no record content.
 
     Letters are counted here: a record that does not fit two tables has two. A tolerance counts records.
     """
@@ -217,7 +217,7 @@ def _paths(by_name: Mapping[str, Table], staged: Staged) -> dict[str, list[str]]
 def stage_order(
     context: RunContext, n: int, ranges: tuple[Range, ...], columns: Mapping[str, pa.Schema], refusals: Refusals
 ) -> StageOrder:
-    """What is asked of the engine for one batch, if it only counts."""
+    """The order to the engine for one batch, which may be only to count."""
     pipeline, schemas = context.pipeline, context.schemas
     return StageOrder(
         pipeline=pipeline.name,
@@ -244,7 +244,7 @@ def partition_limit(pipeline: Pipeline, tables: Tables) -> PartitionLimit:
 
 
 def hard_delete_tables(pipeline: Pipeline) -> frozenset[str]:
-    """Tables that dead letters can't be replayed into: they keep nothing of deleted rows."""
+    """Tables without dead-letter replay: they keep no trace of deleted rows."""
     return frozenset(name for name in pipeline.tables if pipeline.forgets_deletes(pipeline.destination(name)))
 
 
@@ -257,7 +257,7 @@ def row_targets(pipeline: Pipeline, tables: Tables) -> dict[str, StagingTable]:
 
 
 def planned_position(context: RunContext, plan: RunPlan, state: PipelineState) -> Position:
-    """The position, if the plan is still meant for it.
+    """The present position, if the plan still applies to it.
 
     Raises:
         Terminal: There is none any more.

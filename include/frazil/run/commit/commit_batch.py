@@ -119,7 +119,9 @@ def _mark_description(mark: BatchMark | None) -> str:
 
 
 def lake_of_batch(lake: PipelineCatalog, manifest: Manifest) -> PipelineCatalog:
-    """The catalogs, with each table of a decided batch in the catalog and branch of its manifest, whatever the file says now."""
+    """The catalogs, with each table of a decided batch in its manifest's catalog and branch, even if the file names others
+    now.
+    """
     return lake.decided({part.table: (part.catalog, part.branch) for part in manifest.parts})
 
 

@@ -1,4 +1,4 @@
-"""Giving the followers of a decided batch their parts: destinations at the same time, then the dead letters.
+"""Commits the followers' parts of a decided batch: destinations in parallel, then the dead letters.
 
 Every step asks first whether it is done already, so it is safe to repeat, and when two do it at once.
 """
@@ -223,7 +223,7 @@ def land_change(lake: Lake, change: Change, manifest: Manifest, land: Callable[[
 
 
 def _refuse_overtaken(lake: Lake, manifest: Manifest, refusal: Refused) -> None:
-    """A run that was suspended may find its batch finished by another run, or taken back. Nobody has to act then."""
+    """Stop if another run finished or rolled back this batch, as after a suspended process. Nobody has to act then."""
     done, last = (
         read_summary(lake.load_table(table).metadata, key.format(manifest.pipeline), table)
         for table, key in ((manifest.ledger, DONE_KEY), (manifest.closing.table, BATCH_KEY))

@@ -35,7 +35,7 @@ _KINDS_WITH_NEW_LETTERS = ("ingest", "replay")
 
 
 def ready_letter_topic(context: RunContext, batch: Batch) -> str | None:
-    """Make the topic of a batch's letters if it is missing; return its name, or None if there is nothing to send.
+    """Create the dead-letter topic if it is missing; return its name, or None if the batch has nothing to send.
 
     Raises:
         Terminal: The topic can't be made, or must not be written.
@@ -78,7 +78,7 @@ def send_letters(context: RunContext, manifest: Manifest) -> None:
 
 
 def _send(context: RunContext, manifest: Manifest, topic: DeadLetterTopic, part: TablePart) -> int:
-    """Send all letters; of one that is too large for the topic what it says, without the record. No producer stops a pipeline."""
+    """Send all letters. One that is too large for the topic is sent without its record, so that no record stops a pipeline."""
     ready_topic(context.cluster, topic.name, topic.partitions)
     limit = record_limit(context.cluster, topic.name)
     max_bytes = maxsize if limit is None else limit - _FRAME

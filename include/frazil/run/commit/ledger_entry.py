@@ -1,4 +1,4 @@
-"""What the ledger says of one batch: a row per table, and what every table of the pipeline holds from then on."""
+"""The ledger's entry for one batch: a row per table, and the marks of all tables after it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ _COUNT_COLUMNS = ("table_written", "table_dead", "table_unknown", "table_unknown
 
 
 def _table_counts(manifest: Manifest, table: str, counts: TableCounts | None) -> dict[str, Any]:
-    """What the batch made of its records in one of several destinations."""
+    """Counts of a batch's records in one of several destinations."""
     ranges = manifest.table_ranges.get(table)
     repaired = {part.table for part in manifest.parts if part.role == "destination"} & {manifest.repairs}
     if repaired and table not in repaired:
@@ -117,7 +117,9 @@ def _table_counts(manifest: Manifest, table: str, counts: TableCounts | None) ->
 
 
 def _empty_row(table: str, role: str) -> dict[str, Any]:
-    """A destination that got nothing; `left` is one that the pipeline file names no more: its part ends, on record."""
+    """The row of a destination that got nothing. Role `left`: the pipeline file no longer names the table, which this row
+    records.
+    """
     nothing = dict.fromkeys(
         ("snapshot_id", "table_uuid", "removed", "table_upserts", "table_deletes", "lost_from", *_COUNT_COLUMNS)
     )

@@ -37,7 +37,7 @@ LETTER_COLUMNS = Coordinates("topic", "partition", "offset", "_frazil_batch")
 
 @dataclass(frozen=True)
 class Batch:
-    """What a batch is, before it becomes a manifest. Fields that both have mean the same.
+    """A batch before its manifest is written. Fields with the same name mean the same in both.
 
     Attributes:
         removed_letters: Rows that go from the dead letters.
@@ -202,7 +202,7 @@ def _closing_part(context: RunContext, tables: Tables, state: PipelineState, bat
 
 
 def _follower_parts(context: RunContext, tables: Tables, state: PipelineState, batch: Batch) -> Iterator[TablePart]:
-    """Destinations that get something, or are new to the ledger; then the dead letters, if they do."""
+    """Parts of destinations with new data or not yet in the ledger; then the dead letters, if there are any."""
     for name, table in tables.followers.items():
         readded_removals = removed_on_return(context.pipeline, state, name, batch)
         part = _row_part(context, name, fit_of(table.metadata), state.followers.get(name), batch, readded_removals)

@@ -36,7 +36,7 @@ and images are rolled out in about ten."""
 def recover(
     context: RunContext, mended_tables: Collection[str] = (), *, leave_waiting: bool = False
 ) -> tuple[RunContext, Tables, PipelineState]:
-    """The tables and where the pipeline stands, with the last decided batch rolled forward to its end.
+    """Roll the last decided batch forward to its end, and return the tables and the pipeline's state.
 
     The context comes along, since a decided batch may have made tables: they are the pipeline's from then on.
 
@@ -71,7 +71,7 @@ def recover(
 
 
 def _read(context: RunContext, mended_tables: Collection[str]) -> tuple[Tables, PipelineState]:
-    """The tables and where the pipeline stands, with the catalogs and branches of the pipeline file.
+    """Read the tables and the pipeline's state, from the catalogs and branches of the pipeline file.
 
     If these are refused, the ones of the last decided batch are used: a batch is finished by its manifest, whatever the file
     says by now, and the file is refused after that.

@@ -23,7 +23,7 @@ _REASON = ("code", "stage", "message", "path")
 
 @dataclass(frozen=True, slots=True)
 class LetterOutcomes:
-    """What decoding some letters again led to.
+    """The result of decoding some letters again.
 
     Attributes:
         letters: All letters that came in, as the dead-letter table has them from now on.
@@ -50,7 +50,7 @@ class LetterOutcomes:
 def decode_letters(
     letters: pa.RecordBatch, tried: Collection[OpenLetter], decoder: Decoder, n: int, payload: Payload = "full"
 ) -> LetterOutcomes:
-    """Decode the tried ones among letters; the others stay as they are.
+    """Decode the selected letters again; the others stay unchanged.
 
     A letter of one table is tried for that table alone. A letter of a record as a whole lands in all tables that the record
     is meant for, or in none.
@@ -126,7 +126,7 @@ def _without_reason(letters: pa.RecordBatch, reasons: Mapping[Place, Mapping[str
 
 
 def _rerouted(letters: pa.RecordBatch, table: str, decoder: Decoder) -> list[Place]:
-    """Of good letters of a table, those whose records the route now sends to another table.
+    """Decoded letters of a table whose records are now routed to another table.
 
     Outcomes count such records and don't name them, so the letters are halved until a part has only them, or none.
     """
@@ -192,7 +192,7 @@ def _reasons(dead: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _records(letters: pa.RecordBatch) -> pa.RecordBatch:
-    """Letters as the records that they were. The type of their timestamp was not kept; no outcome depends on it."""
+    """The original records of letters. Their timestamp type was not stored; no outcome depends on it."""
     size = letters.num_rows
     columns = [
         pa.nulls(size, field.type) if field.name == "timestamp_type" else letters.column(field.name).cast(field.type)

@@ -1,4 +1,4 @@
-"""Replay of dead letters: those that decode under the present pipeline file become rows, by a batch of its own.
+"""Replay of dead letters: letters that decode under the present pipeline file become rows, in a separate batch.
 
 The position stays. The batch appends the rows and marks their letters as landed; letters that still fail get their
 new reason and one more attempt. A rollback of the closing table behind the batch opens its letters again: a mark counts
@@ -51,7 +51,7 @@ from frazil.runtime.drivers import registered
 
 @dataclass(frozen=True)
 class LetterReplay:
-    """Letters to be tried by one batch, and where the pipeline stands."""
+    """The letters that one batch retries, and the pipeline's state."""
 
     context: RunContext
     tables: Tables
@@ -67,12 +67,12 @@ class LetterReplay:
         return Removal(LETTER_COLUMNS, spans([letter.place for letter in self.letters]))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Those letters, a part at a time."""
+        """Those letters, in bounded parts."""
         return letters_within(self.tables.dead_letters, self.context.pipeline.dead_letters_table, self.removal)
 
 
 def decoder_of(work: LetterReplay, columns: Mapping[str, pa.Schema], n: int) -> Decoder:
-    """Decodes the letters into rows of these columns."""
+    """A decoder of the letters into rows of these columns."""
     pipeline, schemas, refusals = work.context.pipeline, work.context.schemas, work.refusals
     route = route_of(pipeline, columns, schemas, refused=refusals.names, rest=refusals.rest)
     counters = partition_limit(pipeline, work.tables).counters()
@@ -80,7 +80,7 @@ def decoder_of(work: LetterReplay, columns: Mapping[str, pa.Schema], n: int) -> 
 
 
 def demand_finder(work: LetterReplay) -> DemandFinder:
-    """Returns what finds the columns that the letters need and that their tables lack."""
+    """Returns a function that finds columns which the letters need and their tables lack."""
 
     def find_demands(columns: Mapping[str, pa.Schema]) -> tuple[Demands, Mapping[str, RecordSpec]]:
         specs = record_specs(work.context.pipeline, columns, work.context.schemas)
@@ -98,7 +98,7 @@ def _needs(work: LetterReplay, columns: Mapping[str, pa.Schema]) -> Staged:
 
 
 def _missing_tables(work: LetterReplay, budget: int) -> tuple[str, ...]:
-    """Tables that letters name and that are not there."""
+    """Missing tables that letters name."""
     if not budget:
         return ()
     asking = replace(work, refusals=Refusals())
@@ -106,7 +106,7 @@ def _missing_tables(work: LetterReplay, budget: int) -> tuple[str, ...]:
 
 
 def with_new_tables(work: LetterReplay, n: int) -> LetterReplay:
-    """The same, with the missing tables created that letters without a destination name."""
+    """Create the missing tables that letters without a destination name, and return the replay with them."""
     if work.context.pipeline.create is None:
         return work
     budget = table_budget(work.context, work.tables_before)
@@ -136,7 +136,7 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What became of the letters that were tried.
+    """The result of retrying letters.
 
     Attributes:
         filtered: How many the present pipeline file leaves out on purpose.
@@ -169,7 +169,7 @@ _Progress = tuple[frozenset[OpenLetter], tuple[str, ...]]
 def replay_dead_letters(
     context: RunContext, choice: LetterChoice, request: RunRequest, *, dry_run: bool = False
 ) -> ReplayResult:
-    """Decode letters again and land what is good now, exactly once.
+    """Decode letters again, and land those that now fit, exactly once.
 
     A dry run only reports what would become of them.
 
@@ -190,7 +190,7 @@ def replay_dead_letters(
 
 
 def _replay_all(context: RunContext, choice: LetterChoice, request: RunRequest, *, dry_run: bool) -> ReplayResult:
-    """Batch after batch, until no letter is left that was not tried."""
+    """Run batch after batch until every letter was tried."""
     total, tried = ReplayResult(), frozenset[OpenLetter]()
     while True:
         letters, batch_result = _replay_batch(
@@ -280,7 +280,7 @@ def _land_batch(work: LetterReplay, request: RunRequest) -> ReplayResult:
 
 @dataclass(frozen=True)
 class _LandedPlaces:
-    """Records that are no dead letters any more.
+    """Records whose letters are closed.
 
     Attributes:
         of_tables: The same by the table of the letter; None for letters of a record as a whole.

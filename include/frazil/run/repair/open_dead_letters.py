@@ -1,4 +1,4 @@
-"""Which dead letters may be decoded again: open ones, and only where it is sure that their record has no other outcome."""
+"""Finds dead letters that may be decoded again: open ones whose record surely has no other outcome."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LetterHistory:
-    """What the ledger says that decides which letters are open.
+    """The ledger's facts that decide which letters are open.
 
     Attributes:
         taken_back: Numbers of batches that a rollback of the closing table took back.
@@ -113,7 +113,7 @@ def _doubled_ranges(by_batch: Sequence[Sequence[Row]]) -> Iterator[RemovedRange]
 def find_open_letters(
     context: RunContext, tables: Tables, position: Position, choice: LetterChoice, tried: frozenset[OpenLetter]
 ) -> list[OpenLetter]:
-    """Open letters of a choice, in order, without those that were tried. What is left out is reported.
+    """The chosen open letters that were not tried yet, in order. Reports the letters that it leaves out.
 
     Letters of a topic that was recreated since stay as they are: their rows would look like rows of the new topic. So do
     those of offsets that a reset let land twice: nobody could tell their rows from the others'.

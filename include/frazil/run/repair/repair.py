@@ -1,4 +1,4 @@
-"""Repairing a follower or the ledger that lost what it was given: one audited commit, after which the pipeline goes on.
+"""Repairs a follower or the ledger that lost data: one audited commit, after which the pipeline continues.
 
 A repair is a batch that is decided like any other, also on top of a decided batch that can't be finished. The table
 keeps what it has up to the position and gets the mark of the repair; what it lost at most is in the ledger's row, as ranges of offsets.
@@ -184,7 +184,7 @@ def repair(context: RunContext, planned: PlannedRepair, request: RunRequest) -> 
 
 
 def _read(context: RunContext, table: str) -> tuple[Tables, PipelineState]:
-    """The tables and where the pipeline stands."""
+    """Read the tables and the pipeline's state."""
     pipeline = context.pipeline
 
     def load() -> Tables:
@@ -339,7 +339,7 @@ def _ledger_loss(context: RunContext, tables: Tables, state: PipelineState, deci
 
 
 def _manifests(context: RunContext, tables: Tables, mark: BatchMark | None, done: int) -> Iterator[Decided]:
-    """Manifests of the batches behind `done` that the closing table had, the newest first, as far as they are there.
+    """Existing manifests of the closing table's batches after `done`, newest first.
 
     Each names the batch before it, whose snapshot may be expired. Behind one that is gone, the next that a snapshot names.
     """
@@ -362,7 +362,7 @@ def _manifests(context: RunContext, tables: Tables, mark: BatchMark | None, done
 
 
 def _followers_ahead(context: RunContext, state: PipelineState, manifests: list[Manifest]) -> frozenset[str]:
-    """Followers that hold a later batch than the rest of the ledger says: they get the repair's mark as they are."""
+    """Followers with a later batch than the rest of the ledger shows: they get the repair's mark and no data."""
     marks = marks_after(state.ledger_marks, *manifests)
     held_marks = {context.pipeline.dead_letters_table: state.dead_letters, **state.followers}
     return frozenset(
@@ -380,7 +380,7 @@ def _holds_batch(context: RunContext, table: str) -> bool:
 def _plan(
     context: RunContext, tables: Tables, state: PipelineState, position: Position, table: str, loss: Loss | None
 ) -> PlannedRepair:
-    """The repair, with what Kafka still holds of this loss, and of earlier ones that no replay filled, as it was killed."""
+    """Plan the repair, with the lost ranges that Kafka still has. Includes earlier losses whose replay was killed."""
     lost = union((*unfilled(_ledger(context), table), *(loss.ranges if loss is not None else ())))
     topics = sorted({r.topic for r in lost if context.pipeline.source.reads(r.topic)})
     fill, unrecoverable = (

@@ -1,4 +1,4 @@
-"""Replay: a range is read again, and its rows and dead letters are replaced, all in one moment for every reader."""
+"""Replay: a range is read again, and its rows and dead letters are replaced atomically."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ATTEMPTS = 3
 
 
 def replay(run: Ingestion) -> int:
-    """Land the plan's ranges again, in place of what they landed before. The position stays.
+    """Land the plan's ranges again, replacing their earlier rows and dead letters. The position stays.
 
     However large the range is, it changes in one commit; it is staged in parts, so memory stays bounded.
 
@@ -69,7 +69,7 @@ def replay(run: Ingestion) -> int:
 
 
 def refuse_replay(context: RunContext, topics: Collection[str]) -> None:
-    """Refuse to replay what would not come again as it was.
+    """Refuse a replay that would not restore every row it removes.
 
     Raises:
         Terminal: A table does not say where its rows came from, or forgets deletes; or one of the topics is compacted.
@@ -80,7 +80,7 @@ def refuse_replay(context: RunContext, topics: Collection[str]) -> None:
 
 
 def refuse_without_coordinates(context: RunContext) -> None:
-    """Refuse to replay into tables whose rows don't say where they came from.
+    """Refuse to replay into tables whose rows have no Kafka coordinates.
 
     Raises:
         Terminal: One has no Kafka columns.
@@ -207,7 +207,7 @@ _TableRemoval = tuple[Table, str, Removal]
 def refuse_losses(
     context: RunContext, ranges: Sequence[Range], removed: Sequence[RemovedRange], staged: Staged
 ) -> None:
-    """Refuse a staged replay that would take out what it can't bring again.
+    """Refuse a staged replay that would remove rows which it can't restore.
 
     A range that gave a record for every offset lost none. One with gaps may: a transaction marker or an aborted record never
     had an outcome, a record that compaction or a deletion within the log removed has one, and it could not come again.

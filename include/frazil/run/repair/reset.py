@@ -54,7 +54,7 @@ def preview_reset(context: RunContext, order: ResetOrder) -> PlannedReset:
 
 
 def plan_reset(context: RunContext, order: ResetOrder) -> PlannedReset:
-    """Plan a reset that can be done. Finishes a decided batch, and makes lost tables anew.
+    """Plan a feasible reset. Finishes a decided batch, and recreates lost tables.
 
     Raises:
         Terminal: As `preview_reset`, and then nothing was changed; or a table can't take its part of a decided batch.
@@ -104,7 +104,7 @@ def _plan(context: RunContext, order: ResetOrder, target: Target, tables: Tables
 def _removed_ranges(
     order: ResetOrder, state: PipelineState, before: Position, after: Position
 ) -> tuple[RemovedRange, ...]:
-    """Rows and dead letters that go, because their records come again."""
+    """Rows and dead letters to remove, because their records will be read again."""
     if order.allow_duplicates:
         return ()
     return at_or_beyond(after) if all_rows_gone(state) else moved_back(before, after)

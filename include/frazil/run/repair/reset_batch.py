@@ -1,4 +1,4 @@
-"""A reset before it is decided: what it finds, also where tables were lost, the batch that it is, and what it takes out."""
+"""A reset before it is decided: the state it finds, even with lost tables, its batch, and the rows it removes."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def batch_of(context: RunContext, planned: PlannedReset, request: RunRequest) ->
 
 
 def count_removed(context: RunContext, planned: PlannedReset) -> RemovalCounts:
-    """How many rows and dead letters a planned reset takes out, also of tables that earlier resets passed by.
+    """Count the rows and dead letters that a planned reset removes, including tables that earlier resets skipped.
 
     Raises:
         Terminal: Rows would have to go from a table that does not say where they came from.
@@ -136,7 +136,7 @@ def count_removed(context: RunContext, planned: PlannedReset) -> RemovalCounts:
 
 
 def inspect_tables(context: RunContext) -> tuple[Tables, PipelineState]:
-    """The tables as they are, and where the pipeline stands. Makes nothing, finishes nothing.
+    """Read the tables and the pipeline's state, without creating or finishing anything.
 
     A table that is not there is an empty one.
 
@@ -194,7 +194,7 @@ def lost_follower(pipeline: Pipeline, tables: Tables, state: PipelineState) -> s
 
 
 def read_tables(context: RunContext) -> tuple[Tables, list[str], PipelineState]:
-    """The tables, empty ones for those that are not there, the names of these, and where the pipeline stands."""
+    """Read the tables, with empty ones in place of missing tables; return also the missing names and the pipeline's state."""
     pipeline, missing = context.pipeline, list[str]()
 
     def load() -> Tables:

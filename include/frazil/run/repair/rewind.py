@@ -45,7 +45,7 @@ from frazil.run.state.tables import Tables, open_tables, to_table_command, with_
 
 @dataclass(frozen=True)
 class _History:
-    """What is known of the pipeline's batches.
+    """The known batches of a pipeline.
 
     Attributes:
         agreed: Position of the last batch that the closing table and the ledger both have.
@@ -219,7 +219,7 @@ def _recorded_batches(rows: list[dict[str, Any]], n: int) -> Iterator[tuple[Batc
 def _unrecorded_batches(
     context: RunContext, tables: Tables, state: PipelineState, n: int, recorded: Iterable[BatchMark]
 ) -> Iterator[tuple[BatchMark, Abandoned]]:
-    """Batches that were decided and never recorded: their manifests know what they did.
+    """Decided batches that the ledger does not have: their manifests say what they did.
 
     Where the manifest of the closing table's last batch is gone, its position and its kind are still known.
     """
@@ -259,7 +259,7 @@ def _newest_position(context: RunContext, tables: Tables) -> tuple[Position | No
 
 
 def _manifest_paths(context: RunContext, tables: Tables, state: PipelineState) -> dict[BatchMark, str]:
-    """Where the manifests of batches lie, as the snapshots of all tables tell, whether main has them or not."""
+    """Paths of batch manifests from the snapshots of all tables, on main or not."""
     key, named = BATCH_KEY.format(context.pipeline.name), {}
     for table in (tables.closing, tables.dead_letters, *tables.followers.values()):
         for summary in map(summary_of, table.metadata.snapshots):
@@ -272,7 +272,7 @@ def _manifest_paths(context: RunContext, tables: Tables, state: PipelineState) -
 
 
 def _manifest(table: Table, path: str) -> Manifest | None:
-    """A manifest; None if it is gone, or is none."""
+    """Read a manifest; None if the file is missing or is no manifest."""
     if missing_files(table, [path]):
         return None
     text = read_text(table, path)

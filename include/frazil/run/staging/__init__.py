@@ -1,1 +1,3 @@
-"""Records become files that nobody sees: what is asked of a pipeline file, and the work of every engine."""
+"""Staging: records become data files that no snapshot names yet. Derives decoders from the pipeline file, and does the work
+of every engine.
+"""

@@ -187,7 +187,7 @@ def _has_path(tree: Tree, path: tuple[str, ...]) -> bool:
 
 
 def _columns(destination: Destination, spec: RecordSpec, changes: Changes) -> Columns:
-    """Where each column of the value is in a row, and as what it is sent."""
+    """Path of each column of the value within a row, and its type as sent."""
     return list(_paths(destination, spec.columns, spec.rescued_column, is_text=changes.format == "canal"))
 
 

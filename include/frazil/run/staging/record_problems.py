@@ -41,7 +41,7 @@ from frazil.run.staging.record_spec import (
 
 
 class _UnusedRegistry:
-    """Stands for a registry while a pipeline file is only checked."""
+    """Stand-in for a registry while a pipeline file is only checked."""
 
     def schema(self, schema_id: int | UUID) -> WriterSchema | None:  # noqa: ARG002 - what the port has
         return None
@@ -179,7 +179,7 @@ _ANYWHERE = ("frazil_one.a", "frazil_two.b")
 
 
 def _about_new_tables(pipeline: Pipeline) -> Iterator[str]:
-    """Say where records may make tables, if that is anywhere, and which topics name none."""
+    """Remarks on where records may create tables, and on topics whose names are no table names."""
     route = pipeline.route
     if route is None or route.create is None:
         return

@@ -1,4 +1,4 @@
-"""The stage port: what is asked of an engine, and the work every engine does on the records it reads."""
+"""The interface of staging engines, and the work that every engine does on the records it reads."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def _samples(dead: pa.RecordBatch, known_codes: Collection[str]) -> dict[str, De
 
 
 def _named_letters(order: StageOrder, dead: pa.RecordBatch, named_count: int) -> tuple[NamedLetter, ...]:
-    """Letters by name, as many as are still named."""
+    """The next letters to list by name, up to the limit."""
     if not order.names_letters or not dead.num_rows or named_count >= LETTERS_NAMED:
         return ()
     few = dead.slice(0, LETTERS_NAMED - named_count)

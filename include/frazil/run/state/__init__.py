@@ -1,1 +1,1 @@
-"""What a pipeline is before a run does anything: its tables, position, engine, and what the broker says of its topics."""
+"""The state of a pipeline before a run acts: its tables, position, engine, and its topics' offsets."""

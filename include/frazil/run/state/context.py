@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Apply(Protocol):
-    """An engine that brings rows in: on a branch nobody reads, which then becomes main in one step."""
+    """An engine that writes a part's rows to a temporary branch, which then becomes main in one step."""
 
     def __call__(self, lake: Lake, change: Change, operation: Operation, branch: str) -> int:
         """Land a change, once, and return the id of the snapshot that carries its summary.
@@ -66,7 +66,7 @@ def utc_now() -> datetime:
 
 
 def no_report(_: str) -> None:
-    """A report that drops its lines: nobody watches the run."""
+    """A report function that drops its lines."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class RunContext:
         return {name: shared_schemas(self.project.registry(name)) for name in sorted(names)}
 
     def retention(self, table: str) -> Retention | None:
-        """Which old snapshots of a table its batches expire; None: none, as maintenance is off, or somebody else's."""
+        """Which old snapshots of a table its batches expire; None: none, because maintenance is off or done elsewhere."""
         rules = self.pipeline.maintenance.for_table(table)
         return None if rules is None or rules.expiry is False else Retention.from_rules(rules.expiry)
 

@@ -1,4 +1,4 @@
-"""Which engine does a run: the one that its pipeline names, or what `auto` stands for this time."""
+"""Chooses the engine of a run: the one that its pipeline names, or the choice of `auto` for this run."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def evolve_tables(
 
 
 def with_declared_columns(context: RunContext, tables: Tables, n: int) -> Tables:
-    """Give tables that evolve the declared columns that they lack, and the partition fields of these.
+    """Add missing declared columns to evolving tables, and the partition fields that use them.
 
     Only at rest, as staged files don't fit another layout. Batch `n` is the next one, which has the changes on record.
 

@@ -1,4 +1,4 @@
-"""The key of a merged table's rows: what the pipeline file says, or else the table; and the one that its rows were merged by."""
+"""The merge key of a table: from the pipeline file, or else the table; and the key that its rows were merged by so far."""
 
 from __future__ import annotations
 

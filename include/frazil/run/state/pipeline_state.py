@@ -1,4 +1,4 @@
-"""Where a pipeline stands, from what its tables hold."""
+"""The state of a pipeline, read from its tables."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ READ_KEY = "frazil.rows.read"
 
 @dataclass(frozen=True, slots=True)
 class TableMark:
-    """What the ledger says of a table.
+    """The ledger's record of a table.
 
     Attributes:
         since: When an edited pipeline file brought it, ISO 8601 UTC; None if the pipeline began with it, or records name it.
@@ -63,7 +63,7 @@ class TableMark:
 
 @dataclass(frozen=True, slots=True)
 class PipelineState:
-    """Where a pipeline stands.
+    """The state of a pipeline: its position and marks.
 
     Attributes:
         position: The position, or None before the first run. After a rollback of the closing table: what its ancestry
@@ -117,7 +117,7 @@ class PipelineState:
 
     @property
     def loss(self) -> Terminal | None:
-        """Why a table does not hold what it was given, the closing one first; None if all do."""
+        """Why a table lost data, the closing table first; None if no table did."""
         return self.closing_lost or self.rollback or next(iter(self.followers_lost.values()), None)
 
     @property
@@ -127,7 +127,7 @@ class PipelineState:
 
 
 def pipeline_state(pipeline: Pipeline, tables: Tables) -> PipelineState:
-    """Where the pipeline stands. A loss becomes a field of the state; only what no command can mend is raised.
+    """Derive the pipeline's state. A loss becomes a field of the state; only losses that no command repairs are raised.
 
     Raises:
         Terminal: The position is kept in another table than the pipeline file names.
@@ -200,7 +200,7 @@ STATE_READS: Final = 5
 
 
 def read_state(pipeline: Pipeline, load: Callable[[], Tables]) -> tuple[Tables, PipelineState]:
-    """Read the tables and where the pipeline stands. A loss counts only if two reads show the same one.
+    """Read the tables and the pipeline's state. A loss counts only if two reads show the same one.
 
     Tables are read one after another. A run that commits between these reads looks like a loss, but not twice the same one.
 
@@ -275,7 +275,9 @@ def _rollback(
     *,
     is_told: bool,
 ) -> Terminal:
-    """The error for a rolled-back closing table. It names two ways on: restore the snapshot, or go on from what is left."""
+    """The error for a rolled-back closing table. It offers two ways: restore the snapshot, or continue from the rolled-back
+    state.
+    """
     command = to_table_command(pipeline.name)
     if not is_told:  # nobody knows where the pipeline began
         command = f'frazil reset {pipeline.name} --to earliest --reason "table was rolled back"'
@@ -416,7 +418,7 @@ def _can_take_part(last: Manifest, table: str, table_summary: SummaryValue | Rol
 def _ledger_lost(
     state: PipelineState, last: Manifest | None, table: str, table_summary: SummaryValue | RolledBack | None
 ) -> str | None:
-    """Why the ledger does not hold what it was given; None if it does."""
+    """Why the ledger lost data; None if it did not."""
     if last is not None and _can_take_part(last, table, table_summary):
         return None
     if isinstance(table_summary, RolledBack):
@@ -438,7 +440,7 @@ def _follower_lost(
     table_summary: SummaryValue | RolledBack | None,
     uuid: str,
 ) -> str | None:
-    """Why a follower does not hold what it was given; None if it does."""
+    """Why a follower lost data; None if it did not."""
     part = last.follower(table) if last is not None else None
     if last is not None and part is not None and part.fit.uuid == uuid and _can_take_part(last, table, table_summary):
         return None

@@ -1,4 +1,4 @@
-"""What brokers say about the topics of a pipeline, the offsets that a target means in them, and the pipeline's consumer group."""
+"""Broker facts about a pipeline's topics, the offsets that a target means in them, and the pipeline's consumer group."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from frazil.run.state.merge_key import lacks_key, missing_key_error
 
 
 def closing_table(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None]) -> str:
-    """Name of the closing table, from what the tables of a pipeline say; for a new pipeline, what it will be.
+    """Name of the closing table, from the properties of the pipeline's tables; for a new pipeline, the one it will have.
 
     The ledger's word counts. Before its first rows, or where it was lost, the table that holds the position is the one.
     A pipeline that begins with one destination keeps its position there. One that begins with several, or with one that only
@@ -78,7 +78,7 @@ def _has_property(table: Table | None, key: str) -> bool:
 
 
 def refuse_other_closing(pipeline: Pipeline, closing: str) -> None:
-    """Refuse a pipeline file that does not name the closing table any more, or says that only an engine can write it.
+    """Refuse a pipeline file that no longer names the closing table, or makes it one that only an engine can write.
 
     Raises:
         Terminal: It does; the position moves in commits of PyIceberg.
@@ -165,7 +165,9 @@ def open_tables(lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()) 
 
 
 def _drop_tables_without_key(pipeline: Pipeline, loaded_tables: dict[str, Table | None], missing: list[str]) -> None:
-    """A table is not made before its key is known. That stops what the pipeline begins, not what it has to finish."""
+    """Remove destinations whose merge key is not known, since their tables can't be created yet. An unfinished batch can
+    still be finished.
+    """
     for name in (name for name in missing if name in pipeline.tables and lacks_key(pipeline.destination(name))):
         if loaded_tables[pipeline.ledger_table] is None:
             raise missing_key_error(pipeline.destination(name), is_there=False)
@@ -204,7 +206,7 @@ def _tables(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None], closi
 
 
 def with_current_columns(pipeline: Pipeline, tables: Tables, missing: Collection[str] = ()) -> Tables:
-    """The tables, dead letters and ledger with the columns of this Frazil; but for those that are not there."""
+    """The tables, with the dead letters and the ledger upgraded to this version's columns, if they exist."""
     letters, ledger = pipeline.dead_letters_table, pipeline.ledger_table
     if letters not in missing:
         tables = replace(tables, dead_letters=with_all_columns(tables.dead_letters, letters, DEAD_LETTER_SCHEMA))
@@ -269,7 +271,7 @@ def _create_table(lake: Lake, pipeline: Pipeline, name: str) -> Table:
 
 
 def make_destination(lake: Lake, destination: Destination, notes: Mapping[str, str] | None = None) -> Table:
-    """Make the table of a destination, unless somebody else did it first."""
+    """Create the table of a destination, unless another process did it first."""
     catalog = lake.catalog_of(destination.table)
     if refused := next(refused_properties(destination.properties, catalog.table_properties), None):
         raise BAD_TABLE_PROPERTY.terminal(
@@ -320,7 +322,7 @@ def _first_batch_tables(pipeline: Pipeline, loaded_tables: Mapping[str, Table | 
 
 
 def last_manifest(pipeline: Pipeline, name: str, table: Table) -> tuple[SummaryValue | None, str | None]:
-    """The last batch that a table holds and where its manifest lies; None for what is not known, as after a rollback."""
+    """The last batch that a table holds, and its manifest's path; None for what is unknown, as after a rollback."""
     last = read_summary(table.metadata, BATCH_KEY.format(pipeline.name), name)
     return (last, last.summary.get(MANIFEST_KEY)) if isinstance(last, SummaryValue) else (None, None)
 

@@ -39,7 +39,7 @@ def session_settings(engine: EngineSettings) -> Mapping[str, str]:
 
 
 class _LoopbackChannel(DefaultChannelBuilder):
-    """The way to a server that listens at IPv4's loopback alone.
+    """A channel to a server that listens only on IPv4's loopback address.
 
     Only to a host called `localhost` does Spark's client send a token without TLS. But gRPC looks for that name at [::1] first,
     where any login of the machine may listen, and would hand the token over.
@@ -75,13 +75,13 @@ class Server:
         return f"engine {self.engine}: the spark connect server"
 
     def channel(self, session_id: str) -> DefaultChannelBuilder:
-        """The way to one session."""
+        """A channel to one session."""
         _, _, parameters = self.address.partition("/;")
         url = ";".join([f"{self.place.rstrip('/')}/", *filter(None, parameters.split(";")), f"session_id={session_id}"])
         return _LoopbackChannel(url) if self.is_managed else DefaultChannelBuilder(url)
 
     def require_listening(self) -> None:
-        """Check that somebody takes connections: Spark's client would go on trying for long.
+        """Check that the server accepts connections: Spark's client would retry for long.
 
         Raises:
             Unavailable: Nobody does.
@@ -97,7 +97,7 @@ class Server:
             ) from error
 
     def refusal(self, error: PySparkException) -> Unavailable | Terminal:
-        """What it means that a session can't be opened."""
+        """The error for a session that can't be opened."""
         detail = " ".join(str(error).split())[:500]
         if any(word in detail for word in _REFUSED):
             return BAD_SPARK_SERVER.terminal(
@@ -169,7 +169,7 @@ class Server:
             )
 
     def configure(self, spark: SparkSession, settings: Mapping[str, str]) -> None:
-        """Set what the engine's `conf` asks for.
+        """Apply the engine's `conf` to the session.
 
         Raises:
             Terminal: Some of it can't be set in a session, and the server has other values.

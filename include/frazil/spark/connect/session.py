@@ -1,4 +1,4 @@
-"""Sessions on a Spark Connect server: how one is opened, what it waits for, and how the next job finds it again."""
+"""Sessions on a Spark Connect server: opens them, limits their waiting, and lends them to the next job."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def limit_waiting(spark: SparkSession) -> None:
 
 
 def _let_go(answers: Any) -> None:
-    """End the threads that tell servers which answers were read. Every session that is closed or collected calls it.
+    """End the threads that acknowledge answers to servers. Called for every session that is closed or garbage-collected.
 
     Spark 4.1 waits for them with its lock held (SPARK-55362). Such a thread may happen to collect another session, as a clone
     whose merge failed, which wants the lock, too: then neither goes on, and no session of the process does.
@@ -87,7 +87,7 @@ class KeptSession:
 
 @contextmanager
 def lend_session(folder: Path) -> Iterator[KeptSession]:
-    """Lend a session that nobody uses, or a new one.
+    """Lend an idle session, or a new one.
 
     Sessions of one folder are alike: same server, same settings, same code.
     """
@@ -115,7 +115,7 @@ def _take_session(folder: Path) -> tuple[KeptSession, IO[str]]:
 
 
 def _try_lock(file: Path) -> IO[str] | None:
-    """Lock a file and return it; None if somebody has it, it is gone, or nobody used it for long."""
+    """Lock a file and return it; None if it is locked, missing, or has not been used for long."""
     try:
         lock_file = file.open("r+", encoding="utf-8")
     except FileNotFoundError:

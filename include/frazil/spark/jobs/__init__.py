@@ -1,1 +1,1 @@
-"""What runs as a job: the driver of each kind of job, the stage in Python workers, and what starts before both."""
+"""Code of Spark jobs: the driver of each kind of job, staging in Python workers, and the start-up of both."""

@@ -47,7 +47,7 @@ _TOLD: Final = pa.schema([pa.field(name, pa.string()) for name in ("rows", "posi
 
 
 def rows_of(spark: SparkSession, capture: JdbcCapture, database: DatabaseSettings) -> DataFrame:
-    """The table or query of a capture, not asked yet.
+    """The table or query of a capture as a lazy data frame.
 
     Raises:
         Terminal: Columns that order it are not there, or of types that can't.
@@ -78,7 +78,7 @@ def largest_number(frame: DataFrame, capture: JdbcCapture) -> int | None:
 
 
 def send_rows(frame: DataFrame, task: RowsTask, condition: str | None) -> tuple[int, CapturePosition]:
-    """Ask the database for the rows that come next, in one query, and send them from one task.
+    """Query the database for the next rows, in one query, and send them from one task.
 
     Returns:
         How many rows were sent, and the position behind them.
@@ -227,7 +227,7 @@ def sql_state(error: BaseException) -> str:
 
 
 def refusal_of(capture: JdbcCapture, detail: str, state: str = "") -> Terminal | None:
-    """What a person must mend, if an error of Spark says so.
+    """The error that a person must resolve, if Spark's error shows one.
 
     Args:
         capture: The capture.

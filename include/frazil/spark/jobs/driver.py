@@ -1,4 +1,4 @@
-"""The driver of a job as a process: whom it belongs to, what it reports, its session, how it ends."""
+"""The driver process of a job: its parent, its reports, its session and its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def end_with_parent() -> None:
-    """End this process once the JVM that started it is gone, or whoever started the JVM: a killed task leaves both behind.
+    """End this process when its JVM, or the JVM's parent, has ended: a killed task leaves both running.
 
     A batch that it decides at this moment is finished first: it needs the catalog, not the JVM.
     """
@@ -125,7 +125,7 @@ def exit_code(work: Callable[[], object]) -> int:
 
 
 def say(line: str) -> None:
-    """Report one line to whoever watches the job, if anybody still does."""
+    """Report one line to the process that watches the job, if it is still running."""
     try:
         sys.stdout.write(f"{REPORT_PREFIX}{line}\n")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What an executor's Python has and reaches, told by a task on it.
+"""Facts about an executor, reported by a task on it: its Python, its packages, and what it can reach.
 
 The functions here travel to the executor as they are (`pyspark.cloudpickle.register_pickle_by_value`): it may be Frazil itself
 that is missing there. So nothing but the standard library is imported at the top.
@@ -23,7 +23,7 @@ CLUSTER, STORAGE = "cluster", "storage"
 
 
 def facts(work: str, clusters: Iterable[tuple[str, Any, Any]], storages: Iterable[tuple[str, Any, Any]]) -> str:
-    """Tell about this process, as JSON."""
+    """Return facts about this process as JSON."""
     report: dict[str, Any] = {
         "executor": f"{socket.gethostname()}:{os.getcwd()}",  # noqa: PTH109 - a text
         "time": time.time(),

@@ -1,4 +1,4 @@
-"""What a process loads, and from where: pyspark as it was installed, and no library that nobody uses. This comes before other imports."""
+"""Prepares imports, before all others: pyspark comes from its installation, and unused libraries are not loaded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OWN_PARTS: Final = {"frazil.formats", "frazil.transforms"}
 
 
 def prefer_unzipped() -> None:
-    """Find pyspark as it was installed, not in the zip of it that lies in the installation.
+    """Import pyspark from its installed folder, not from the zip in its installation.
 
     Both are the same, but modules in a zip are compiled each time they are read: 0.7 CPU seconds for every driver, and again
     for its workers, before either does anything. A zip that lies elsewhere, in a Spark of a cluster, stays the first choice.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """Run the batches of a plan, or look at what they would be."""
+    """Run the batches of a plan, or preview them in a dry run."""
     end_with_parent()
     parser = argparse.ArgumentParser(prog="ingest")
     parser.add_argument("--pipeline", required=True, help="name of the pipeline")

@@ -1,4 +1,4 @@
-"""The job of `frazil doctor --spark`: a few tasks on an engine's executors, which tell what they have and reach."""
+"""The job of `frazil doctor --spark`: a few tasks on an engine's executors report their packages and connections."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LEAST: Final = 4
 
 
 def main(argv: list[str]) -> int:
-    """Ask the executors and write down what they say."""
+    """Collect facts from the executors and write them to a file."""
     end_with_parent()
     handover = Handover.from_arguments("probe", argv)
 

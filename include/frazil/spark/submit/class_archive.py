@@ -39,7 +39,7 @@ def archive_options(home: Home, java: Java) -> str:
 
 
 def archive_file(home: Home, java: Java) -> Path:
-    """Where the archive for a Java and Spark's jars is, made or not: its name is a digest of what it depends on."""
+    """Path of the archive for a Java version and Spark's jars, whether it exists or not. Its name is a digest of both."""
     inputs = [str(java.home.resolve()), _release(java)]
     for jar in sorted(_spark_jars().iterdir()):
         status = jar.stat()
@@ -49,7 +49,7 @@ def archive_file(home: Home, java: Java) -> Path:
 
 
 def make_archive(home: Home, report: Callable[[str], None] = lambda _: None) -> Path:
-    """Make the archive unless it is there, by a small job that loads what all jobs load.
+    """Create the archive unless it exists, by a small job that loads the classes all jobs need.
 
     Raises:
         Retryable: The job failed; the end of what it said is quoted.

@@ -1,4 +1,4 @@
-"""Spark's configuration, without pyspark: catalogs and their storage, secrets, the master, and what a job's environment says."""
+"""Spark's configuration, built without pyspark: catalogs and their storage, secrets, the master, and the job's environment."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def is_local(master: str) -> bool:
 
 
 def cores(setting: Callable[[str], str]) -> int:
-    """Cores of the executors, as far as the configuration tells. By configuration alone, for Spark Connect's sake.
+    """Cores of the executors, if the configuration says so. Reads only the configuration, since Spark Connect offers no more.
 
     `setting` reads a key of Spark's configuration; empty if it is not set.
     """

@@ -24,7 +24,7 @@ _NO_CONF: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """Files between a job and whoever waits for it: a plan of thousands of partitions fits no argument of a process.
+    """Files between a job and the process that waits for it: a plan of thousands of partitions is too long for an argument.
 
     Attributes:
         pipeline: Name of the pipeline or capture.
@@ -70,8 +70,8 @@ class Handover:
 def handed_over(
     home: Home, pipeline: str, run_id: str, plan_json: str, conf: Mapping[str, str] = _NO_CONF
 ) -> Iterator[Handover]:
-    """Write a plan where the job reads it, and Spark's private configuration. At the end all files are gone, and so is what
-    submitters left who were killed.
+    """Write the job's plan and Spark's private configuration to files. At the end these are removed, as are files of killed
+    submitters.
     """
     folder, name = private_folder(home.root / "plans"), f"{pipeline}-{quote(run_id, safe=':+')}"
     properties = folder / f"{name}.properties" if conf else None

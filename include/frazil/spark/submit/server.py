@@ -61,7 +61,7 @@ _OWN_SPARK: Final = "this run starts a Spark of its own"
 def run_on_engine(
     project: Project, engine: EngineSettings, report: Callable[[str], None], run: Callable[[bool], T]
 ) -> T:
-    """Run a job, which is told whether its session is on a server; a managed server stays while the job runs.
+    """Run a job, with or without a Spark Connect server. A managed server stays up while the job runs.
 
     A managed server that is not up is nobody's need: the job starts a Spark of its own. So does one whose server opens no
     session, or is dead or of another release and can't be started anew: to wait for a person would cost more than a start.

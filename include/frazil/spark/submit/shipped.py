@@ -47,14 +47,16 @@ def executor_python(home: Home, engine: EngineSettings, python: str, sources: st
 
 
 def driver_place(master: str) -> dict[str, str]:
-    """Where executors find the driver, unless the engine says: on this machine; on a cluster's managers, Spark knows."""
+    """Address at which executors reach the driver, unless the engine sets it: this machine. Cluster managers leave it to
+    Spark.
+    """
     if master.startswith(_ELSEWHERE):
         return {}
     return {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
 
 
 def code_archive(home: Home) -> Path:
-    """A zip of Frazil's package as it is now, made once per content."""
+    """A zip of Frazil's present package, created once per content."""
     folder = private_folder(home.root / "py-files")
     archive = folder / f"frazil-{digest()}.zip"
     with exclusive(folder / ".lock", lambda: None):
@@ -82,8 +84,8 @@ def _unpacked(archive: str) -> str:
 
 
 def digest() -> str:
-    """A digest of the package's code as it is now: a process that waits for long may outlive an upgrade, and a checkout's version
-    does not change with every edit.
+    """A digest of the package's present code: a long-running process may outlive an upgrade, and a checkout's version does
+    not change with every edit.
     """
     code_hash = hashlib.sha256()
     for name, content in sorted(_modules(_package())):

@@ -1,4 +1,4 @@
-"""Jobs that Frazil starts by spark-submit or on a Spark Connect server: what each is told, and where its log goes. No pyspark here."""
+"""Jobs that Frazil starts by spark-submit or on a Spark Connect server: their arguments and logs. Imports no pyspark."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _run(
     job_order: tuple[str, str, str],
     report: Callable[[str], None],
 ) -> str | None:
-    """Run a job on an engine: `make` makes it, told whether a server has its session; name, run and order go with it."""
+    """Run a job on an engine. `make` builds its submission, given whether a server has its session."""
 
     def run(on_server: bool) -> str | None:  # noqa: FBT001
         return run_submission(project.home, make(on_server=on_server), *job_order, report)
@@ -290,7 +290,7 @@ def handed_back(text: str | None) -> CaptureResult:
 
 
 def probe_submission(project: Project, engine_name: str, *, on_server: bool = False) -> Submission:
-    """How to start the job that asks an engine's executors what they have."""
+    """The submission of the job that probes an engine's executors."""
     job = _submission(project, engine_name, "probe.py", f"frazil doctor {engine_name}", on_server=on_server)
     if job.master is None:
         return job
@@ -301,7 +301,7 @@ def probe_submission(project: Project, engine_name: str, *, on_server: bool = Fa
 def run_probe(
     project: Project, engine_name: str, pipelines: Iterable[str], report: Callable[[str], None]
 ) -> str | None:
-    """Ask an engine's executors what they have and reach, in a Spark job started by this process.
+    """Probe an engine's executors for packages and connections, in a Spark job started by this process.
 
     Returns what they said, as JSON; see `frazil.spark.jobs.probe`.
     """

@@ -54,7 +54,7 @@ def names_in(text: str) -> Iterator[str]:
 
 
 def shown_lines(lines: list[str]) -> list[str]:
-    """What the end of a job's log says without the values that it may quote."""
+    """The end of a job's log without quoted values."""
     own = [line[:500] for line in lines if line.startswith(_OF_SUBMIT)]
     names = ", ".join(names_in("\n".join(lines)))
     return [*own, *([names] if names else [])]
@@ -86,7 +86,7 @@ class _Ended:
 
 @dataclass(slots=True)
 class _Job:
-    """A job at work, and the drivers of it that were asked to stop.
+    """A running job, and its drivers that were asked to stop.
 
     Attributes:
         at_work: The drivers that say that they run batches now.
@@ -98,7 +98,7 @@ class _Job:
     asked_pids: set[int] = field(default_factory=set)
 
     def cancel(self) -> None:
-        """Ask its driver to stop; where there is none, nothing of a batch is at work, and the child is ended."""
+        """Ask the job's driver to stop. Without a driver no batch is running, so the child process is ended."""
         for driver in self.at_work():
             if driver.is_here and driver.pid not in self.asked_pids:
                 self.asked_pids.add(driver.pid)

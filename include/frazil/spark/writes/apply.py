@@ -202,7 +202,7 @@ def _is_last(metadata: TableMetadata, key: str, landed: int) -> bool:
 
 
 def _tip(lake: Lake, change: Change, operation: Operation, name: str, planned: int | None) -> int:
-    """The snapshot that main is to become: it has what was staged, and descends from what main was.
+    """The snapshot that becomes main's head: it holds the staged rows, and descends from main's previous head.
 
     Raises:
         RowsAddedTwice: It has rows twice.
@@ -229,7 +229,7 @@ def _require_rows(change: Change, count: int, what: str) -> None:
 
 
 def _condition(removal: Removal) -> str:
-    """The rows that go, as `frazil.iceberg.commit.removal.row_filter` says for tables that PyIceberg writes."""
+    """The condition for rows to delete, equal to `frazil.iceberg.commit.removal.row_filter` for tables that PyIceberg writes."""
     return " OR ".join(f"({_range(removal, removed_range)})" for removed_range in removal.ranges) or "false"
 
 

@@ -64,7 +64,7 @@ def row_column(row: str, name: str) -> Column:
 
 
 def facts_of(merge: Merge) -> tuple[str, ...]:
-    """Columns of what a record says of itself, and of what orders changes."""
+    """Columns with a record's coordinates, and those that order changes."""
     names = merge.columns
     order = () if merge.order_by is None else (merge.order_by,)
     return (names.topic, names.partition, names.offset, merge.timestamp, names.batch, *order)
@@ -81,13 +81,13 @@ def place_of(merge: Merge, row: str) -> Column:
 
 
 def order_within(merge: Merge, row: str) -> Column:
-    """What is larger for the later one of two changes in one partition and batch."""
+    """Sort expressions that are larger for the later of two changes in one partition and batch."""
     names = (merge.order_by, merge.columns.offset, PLACE)
     return tuple_of(*(row_column(row, name) for name in names if name is not None))
 
 
 def order_between(merge: Merge, row: str) -> Column:
-    """What is larger for the later one of two changes in two partitions. A null timestamp is the least one."""
+    """Sort expressions that are larger for the later of two changes in different partitions. A null timestamp sorts first."""
     names = (merge.order_by or merge.timestamp, merge.columns.topic, merge.columns.partition)
     return tuple_of(*(row_column(row, name) for name in names))
 
@@ -110,7 +110,9 @@ def not_older(merge: Merge, row: str, change: str) -> Column:
 
 
 def lacks_offset(merge: Merge, row: str) -> Column:
-    """Whether a row's offset says nothing: no record changed it, or one of an earlier incarnation of its topic, or a lost one."""
+    """Whether a row's offset has no meaning: no record changed it, or one of a recreated topic's earlier incarnation, or a
+    lost one.
+    """
     names = merge.columns
     nulls = (row_column(row, name).isNull() for name in (names.topic, names.partition, names.offset))
     return (

@@ -1,4 +1,4 @@
-"""Changes merged into a table that has one row per key, by writes to a branch that nobody reads.
+"""Merges changes into a table with one row per key, by writes to a temporary branch.
 
 Of each key the last change in the batch counts, and of the table's row and that change the later one. So what comes again
 changes nothing, however changes are cut into batches.
@@ -45,7 +45,7 @@ _LONGEST_BOUND: Final = 200
 def merge_rows(
     spark: SparkSession, target: Target, merge: Merge, staged: DataFrame, may_hold: Callable[[Ranges], bool]
 ) -> None:
-    """Merge staged changes into a branch. The session is used by nobody else meanwhile.
+    """Merge staged changes into a branch. Nothing else may use the session meanwhile.
 
     Where the branch can't hold any of their keys, rows are added without a look at those that are there. That is proven by
     the files' bounds, never by what a change says of itself: an insert comes again by a replay, a snapshot or a connector
@@ -164,7 +164,7 @@ def _merge(target: Target, merge: Merge, changes: DataFrame, staged: Sequence[st
 
 
 def _deleted_row(target: Target, merge: Merge, values: Mapping[str, Column]) -> dict[str, Column]:
-    """A deleted row keeps its values, and says which change deleted it: no older one brings it back."""
+    """A soft-deleted row keeps its values, and records the change that deleted it, so that no older change restores it."""
     facts = (*facts_of(merge), merge.deleted)
     is_news = f.col(_NEWEST_ROW).isNotNull() & not_older(merge, target.row, _NEWEST_ROW)
     return {
@@ -209,5 +209,5 @@ def _inserted(target: Target, merge: Merge, values: Mapping[str, Column]) -> dic
 
 
 def _assigned(values: Mapping[str, Column]) -> dict[str, Column]:
-    """Columns of the target, and what they become. Spark takes their names as SQL."""
+    """Target columns and their new values, for Spark's merge, which parses the names as SQL."""
     return {quote_name(name): value for name, value in values.items()}

@@ -56,7 +56,7 @@ class MergeSession:
 
 @contextmanager
 def _cloned(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session of its own on the server. It ends with the block: nobody else would end it, and its client ends no process."""
+    """A separate session on the server, closed at the end of the block."""
     from frazil.spark.connect.session import limit_waiting  # which only jobs beside a server need
 
     clone: Any = spark.cloneSession()  # type: ignore[attr-defined]  # of spark connect

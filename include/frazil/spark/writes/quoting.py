@@ -1,4 +1,4 @@
-"""SQL text for Spark, where it has no API for what is asked: names and literals in it are quoted here and nowhere else.
+"""SQL text for Spark operations that have no API: names and literals are quoted only here.
 
 Everything else names columns, types and values by Spark's Column API, which parses none of them.
 """

@@ -1,4 +1,4 @@
-"""Truncates: what is older than one goes, in the table and among the changes of its batch."""
+"""Truncates: each deletes older rows of the table, and older changes in its own batch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def apply_truncates(
 
 
 def _truncates(staged: DataFrame, target: Target, merge: Merge) -> list[Truncate]:
-    """Of each partition the last truncate: what it says of itself, as texts."""
+    """The last truncate of each partition, with its coordinates as strings."""
     ends = staged.where(f.col(quote_name(OP)) == TRUNCATE).alias("c")
     facts = f.struct(*(row_column("c", name).cast(StringType()).alias(name) for name in facts_of(merge)))
     order = [row_column("c", name) for name in (merge.order_by, merge.columns.offset) if name is not None]
@@ -89,7 +89,7 @@ def _delete_rows_before(target: Target, staged: DataFrame, merge: Merge, end: Tr
 
 
 def _facts(target: Target, merge: Merge, end: Truncate) -> dict[str, Column]:
-    """What a record says of itself, as values of columns."""
+    """A record's coordinates as values of columns."""
     return {name: target.literal(name, end[name]) for name in facts_of(merge)}
 
 

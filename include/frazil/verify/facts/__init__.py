@@ -1,1 +1,1 @@
-"""What the ledger and the snapshots say, as plain data, and what a check found."""
+"""Facts from the ledger and the snapshots as plain data, and the results of a check."""

@@ -65,7 +65,7 @@ def ledger_difference(n: int, expected: str, actual: str) -> Difference:
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """What was compared in one partition, and how much of it differs.
+    """The result of comparing one partition: counts of compared records and of differences.
 
     Attributes:
         covered: Offsets that batches read, gaps of Kafka included.

@@ -200,7 +200,7 @@ def ancestry(metadata: TableMetadata) -> Iterator[Snapshot]:
 
 
 def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
-    """What a snapshot says of itself."""
+    """The summary of a snapshot."""
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 

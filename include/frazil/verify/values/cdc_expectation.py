@@ -1,4 +1,4 @@
-"""What a record tells of rows that are merged by their key: an own reading of the envelopes, by the promises of docs/changes.md."""
+"""The changes of rows that a record describes: reads change envelopes independently, by the promises of docs/changes.md."""
 
 from __future__ import annotations
 

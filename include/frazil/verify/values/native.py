@@ -70,7 +70,7 @@ _NUMBER_BYTES: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A field of JSON with a schema, as it was sent."""
+    """A JSON field with a schema, unconverted."""
 
     value: Any
 
