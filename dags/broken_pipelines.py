@@ -1,4 +1,4 @@
-"""Shows pipelines that no DAG can be made of as an import error of this file, with file, key and remedy.
+"""Shows broken pipelines as an import error of this file, with file, key and remedy.
 
 Airflow drops every DAG of a file that fails. So the complaints have a file without DAGs, and the others go on working.
 """

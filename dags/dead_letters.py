@@ -1,4 +1,4 @@
-"""Airflow DAGs for the dead letters of each pipeline: one reports what is new, one lands what is good now."""
+"""Airflow DAGs for the dead letters of each pipeline: one reports new ones, one replays those that now decode."""
 
 from __future__ import annotations
 

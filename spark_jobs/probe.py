@@ -1,4 +1,4 @@
-"""Job of `frazil doctor --spark`: what an engine's executors have and reach. See `frazil.spark.jobs.probe`."""
+"""Job of `frazil doctor --spark`: checks an engine's executors. See `frazil.spark.jobs.probe`."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class Stopped(FrazilError):
 
 
 def marked(message: str, code: ErrorCode) -> str:
-    """A message with the code behind its first line, if that has it not yet."""
+    """A message with the code at the end of its first line, unless it is there already."""
     first, newline, rest = message.partition("\n")
     return message if f"[{code}]" in first else f"{first} [{code}]{newline}{rest}"
 
@@ -156,7 +156,7 @@ _PARTITION_FOLDER: Final = re.compile(
 
 
 def without_values(text: str) -> str:
-    """Hide what records brought into paths of data files: a partition's folder, `name=value`, is shown as `name=…`."""
+    """Hide record values in paths of data files: a partition's folder, `name=value`, is shown as `name=…`."""
     return (
         _PARTITION_FOLDER.sub(lambda folder: f"{folder['below'] or folder['first']}=…", text) if "=" in text else text
     )

@@ -16,7 +16,7 @@ VARIABLE = "FRAZIL_CRASH"
 
 
 class Failpoint(StrEnum):
-    """Where a run can be hit.
+    """A place in the code where a test can stop a run.
 
     Commits name their step: decide (the deciding one), follow, record (the ledger), capture (records of a capture).
     """

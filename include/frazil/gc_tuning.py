@@ -1,4 +1,4 @@
-"""How often Python looks for objects that hold each other and nothing else."""
+"""Tunes how often Python's garbage collector looks for reference cycles."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _RARELY: Final = (200_000, 20, 20)
 
 
 def collect_rarely() -> None:
-    """Let the collector look rarely in this process from now on: modules that are read are many objects, and all stay."""
+    """Let the garbage collector run rarely in this process from now on: imported modules are many objects, and all stay."""
     gc.set_threshold(*_RARELY)
 
 
 @contextmanager
 def collecting_rarely() -> Iterator[None]:
-    """Let the collector look rarely in this block, while a batch is staged.
+    """Let the garbage collector run rarely in this block, while a batch is staged.
 
     Tens of thousands of messages live from the moment they are consumed until they are an Arrow batch, none of them in a
     cycle. By default the collector walks through them some forty times meanwhile, which costs as much as consuming them

@@ -199,7 +199,7 @@ class Project:
         return () if ledger is None else made_tables(ledger.metadata, pipeline.name, pipeline.ledger_table)
 
     def with_auto_created(self, pipeline: Pipeline) -> Pipeline:
-        """The pipeline with the tables that it made, which its file does not list. Every command begins with it.
+        """The pipeline with its auto-created tables, which its file does not list. Every command begins with it.
 
         Raises:
             Terminal, Retryable: As `made_tables`.
@@ -226,7 +226,7 @@ class Project:
         return _complete(self.engine_entry(name), "engines", self._engine_name(name), self.settings_file)
 
     def engine_entry(self, name: str) -> EngineSettings:
-        """The same, where no secret is needed: its `${airflow:...}` may not be known here, as while a DAG is parsed.
+        """The engine's entry without secrets: `${airflow:...}` may not be resolvable here, as while a DAG is parsed.
 
         Raises:
             Terminal: There is none.

@@ -143,7 +143,7 @@ def cancelling(cancel: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def finishing() -> Iterator[None]:
-    """The block decides a batch and rolls it forward: a process that lost its parent ends behind it, see `end_with_parent`."""
+    """Protect a block that decides a batch and rolls it forward: a process whose parent has ended exits only after it."""
     _stop.is_finishing = True
     try:
         yield

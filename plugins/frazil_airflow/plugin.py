@@ -1,4 +1,4 @@
-"""What Airflow is told of Frazil: the links of its operators, the page, and the reports on dead letters."""
+"""Registers Frazil in Airflow: the links of its operators, the page, and the reports on dead letters."""
 
 from __future__ import annotations
 

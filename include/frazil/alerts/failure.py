@@ -86,5 +86,5 @@ def _parted(message: str) -> tuple[str, str]:
 
 
 def of_chore(failure: Failure, kind: ChoreKind) -> Failure:
-    """The failure as one beside ingestion: nothing is lost by it, so it can wait for the morning."""
+    """The failure of a DAG other than ingest: nothing is lost by it, so it is less urgent."""
     return replace(failure, kind=kind, severity="warning")

@@ -1,4 +1,4 @@
-"""A notice as mail, chat message, JSON and incident. Whatever comes from records and servers is shown, never obeyed."""
+"""A notice as mail, chat message, JSON and incident. Text from records and servers is escaped."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def mail(notice: Notice) -> Mail:
 
 
 def slack_text(notice: Notice) -> str:
-    """What Slack shows where it shows no blocks, such as on a telephone's lock screen: its three signs are escaped."""
+    """The text that Slack shows instead of blocks, such as on a lock screen. Slack's three special characters are escaped."""
     return title(notice).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

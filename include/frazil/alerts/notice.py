@@ -42,7 +42,7 @@ class Notice:
 
     @property
     def key(self) -> str:
-        """The same for all notices of one trouble, its end included."""
+        """A key that all notices of one trouble share, including the notice of its end."""
         subject = f"{self.kind}/{self.pipeline}"
         return subject if self.report is None else f"{subject}/{self.report}"
 

@@ -41,7 +41,7 @@ Channels = Callable[[str, Severity], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """What one channel knows of a trouble.
+    """The messages about one trouble that a channel received.
 
     Attributes:
         told_at: When it was told last; None if never, for all that is known.
@@ -110,7 +110,7 @@ class Page:
         return tuple(lag for _, lag in self.fewest[:-1])
 
     def with_unread(self, lag: int | None, span: Span, keep: int) -> Page:
-        """The page with a look at the lag, in the span between runs that it is in."""
+        """The page with one more measurement of the lag, in the present interval between runs."""
         if lag is None:
             return self
         begin, before = (int(instant.timestamp()) for instant in (span.begin, span.before))

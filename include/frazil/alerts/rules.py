@@ -104,7 +104,7 @@ def _stale(case: Case) -> Verdict:
 
 
 def _complete_through(condition: Condition) -> datetime | None:
-    """What a run would find now counts as well: where nothing is unread, everything is in."""
+    """The instant through which the tables are complete: now, if nothing is unread."""
     if condition.lag == 0 and not condition.held_back:
         return condition.read_at
     oldest = (

@@ -1,4 +1,4 @@
-"""The audit between staging and deciding: does what was staged account for every record that was read?"""
+"""The audit between staging and deciding: does every record that was read have an outcome?"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Tolerance:
     fails: bool = True
 
     def is_lost(self, dead: int) -> bool:
-        """Whether a batch with so many dead letters is refused, however many more of its records are read."""
+        """Whether this many dead letters cause the batch's refusal, even if the rest of its records are good."""
         return self.fails and self.max_count is not None and dead > self.max_count
 
 
@@ -152,7 +152,7 @@ def _first_of(staged: Staged) -> str:
 
 
 def check_identity(plan: RunPlan, facts: ClusterFacts, read: Collection[str], pipeline: str) -> None:
-    """Check that what was staged came from the cluster and the topics that were planned.
+    """Check that the staged records came from the planned cluster and topics.
 
     Raises:
         Terminal: The cluster is another one, or a topic was recreated between plan and stage.

@@ -27,7 +27,7 @@ _LISTED_CHARACTERS: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class UnknownFields:
-    """Fields that no column takes, of records that landed without them.
+    """Unknown fields: no column takes them, so their records landed without them.
 
     Attributes:
         records: How many records had any.

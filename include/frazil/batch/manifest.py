@@ -30,7 +30,7 @@ Kind = Literal["start", "ingest", "replay", "dead_letters", "reset", "rewind", "
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What an engine does with the rows of a part's files, because PyIceberg can't.
+    """The operation that an engine runs on a part's staged rows, because PyIceberg can't.
 
     Attributes:
         kind: `insert` adds them, `merge` changes the rows of their keys.
@@ -170,7 +170,7 @@ class Manifest:
 
     @property
     def mark(self) -> BatchMark:
-        """What every table of the batch holds once it has its part."""
+        """The mark that every table of the batch holds after getting its part."""
         return BatchMark(self.position.n, self.batch, self.position.epoch)
 
     def follower(self, table: str) -> TablePart | None:
@@ -178,7 +178,7 @@ class Manifest:
         return next((part for part in self.followers if part.table == table), None)
 
     def follows(self, table: str, last: BatchMark | None) -> bool:
-        """Whether a follower or the ledger, which holds `last`, holds what this batch was made on.
+        """Whether a follower or the ledger, whose mark is `last`, is at the batch before this one.
 
         A rewind takes out whatever batches after the rollback landed, so a late one of them is in nobody's way. Not so where a
         destination keeps no Kafka columns: what lands there stays. A table that went back lacks rows that nobody lands again.
@@ -203,11 +203,11 @@ class Manifest:
         return self.kind == "rewind" or table in (self.repairs, self.closing.table)
 
     def taken_out(self, part: TablePart) -> tuple[RemovedRange, ...]:
-        """What a part takes out for good; what its files only say anew is not among it."""
+        """The ranges that a part removes for good, without those that its files only rewrite."""
         return part.removal.ranges if part.removal is not None and not self._rewrites(part) else ()
 
     def rows_brought(self, part: TablePart) -> int:
-        """Rows that a part brings; what its files only say anew is not among them."""
+        """The number of rows that a part adds, without those that its files only rewrite."""
         return 0 if self._rewrites(part) else part.rows
 
     def _rewrites(self, part: TablePart) -> bool:
@@ -302,7 +302,7 @@ _DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What files were staged for: the table's UUID, its partition spec, and the type of every field by its id.
+    """The table state that files were staged for: UUID, partition spec, and the type of every field by its id.
 
     Of a struct, list or map the type is that word alone: its parts have ids of their own.
     """

@@ -151,7 +151,7 @@ def plan_topics(
 
 
 def give_up(position: Position, vanished: Iterable[str]) -> dict[str, PlannedTopic]:
-    """Topics that vanished with records unread: the plan begins and ends behind them."""
+    """Skip topics that vanished with unread records: the plan begins and ends after them."""
     lost = {name: position.topics[name] for name in vanished}
     return {name: PlannedTopic(t.id, t.known_end, t.known_end) for name, t in lost.items() if t.unread}
 
@@ -236,7 +236,7 @@ def replay_topics(
     ends: Mapping[TopicPartition, int],
     pipeline: str,
 ) -> dict[str, PlannedTopic]:
-    """What a replay reads: from `starts` to `ends`, never beyond the position. Partitions that neither names rest.
+    """What a replay reads: from `starts` to `ends`, never beyond the position. Partitions that neither names are not read.
 
     Raises:
         Terminal: A range begins where Kafka holds nothing any more: its rows would go and could not be landed again.
@@ -302,7 +302,7 @@ def cut(ranges: tuple[Range, ...], max_records: int) -> Iterator[tuple[Range, ..
 
 
 def _shares(ranges: tuple[Range, ...], size: int) -> list[int]:
-    """How many of `size` offsets each range gives, in proportion to its span.
+    """Split `size` offsets among the ranges, in proportion to their lengths.
 
     What rounding down leaves over goes to the largest fractions: a batch is never empty and never larger than asked.
     """

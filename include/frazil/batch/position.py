@@ -76,7 +76,7 @@ class LostTail(NamedTuple):
 
 
 def merge_tails(lost: Iterable[LostTail]) -> tuple[LostTail, ...]:
-    """The same rows by as few tails as it takes."""
+    """Merge tails into the fewest that cover the same rows."""
     tails: list[LostTail] = []
     for tail in sorted(lost, key=lambda lost_tail: (lost_tail.partition, lost_tail.start, -lost_tail.n)):
         if not tails or tails[-1].partition != tail.partition or tails[-1].n < tail.n:

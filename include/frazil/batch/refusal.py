@@ -1,4 +1,4 @@
-"""Whether a position belongs to what the broker shows. Every refusal names the command that resolves it."""
+"""Checks that a position matches the broker's topics and offsets. Every refusal names the command that resolves it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCHES_REFUSED = "batches were refused"
 def check_position(
     position: Position, facts: ClusterFacts, pipeline: str, on_data_loss: DataLoss, listed: Collection[str] = ()
 ) -> None:
-    """Refuse a position that does not belong to what the broker shows.
+    """Refuse a position that does not match the broker's topics and offsets.
 
     A partition that the position does not know appeared after the pipeline began, so all of its records are owed, from 0
     on. Not so a topic that somebody adds to a pipeline file: what it lost before is given up, on record.

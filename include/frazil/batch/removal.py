@@ -1,4 +1,4 @@
-"""Which rows a batch takes out of a table: by Kafka coordinates, never by guesses about values."""
+"""The rows that a batch removes from a table, selected by Kafka coordinates, never by values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Coordinates:
 
 @dataclass(frozen=True, slots=True)
 class RemovedRange:
-    """Rows of one topic that go.
+    """A range of offsets in one topic whose rows are removed.
 
     Attributes:
         topic: Name of the topic.
@@ -41,7 +41,7 @@ class RemovedRange:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What goes from one table."""
+    """The ranges of rows to remove from one table."""
 
     columns: Coordinates
     ranges: tuple[RemovedRange, ...]
@@ -53,12 +53,12 @@ class Removal:
 
 
 def replaced(ranges: tuple[Range, ...], position: Position) -> tuple[RemovedRange, ...]:
-    """What a replay of `ranges` takes out: their rows of the present incarnation of each topic."""
+    """The removal for a replay of `ranges`: their rows of each topic's present incarnation."""
     return tuple(RemovedRange(r.topic, r.partition, r.start, r.end, position.topics[r.topic].since) for r in ranges)
 
 
 def at_or_beyond(position: Position) -> tuple[RemovedRange, ...]:
-    """Whatever will come again from a position on, also of batches that nobody recorded."""
+    """All rows at or after a position, which will be read again, including those of unrecorded batches."""
     return tuple(
         RemovedRange(name, number, offset, None, topic_position.since)
         for name, topic_position in sorted(position.topics.items())
@@ -67,7 +67,7 @@ def at_or_beyond(position: Position) -> tuple[RemovedRange, ...]:
 
 
 def farthest(before: Position, after: Position) -> Position:
-    """The position after a reset, where it moves back as if it had not: what it moves over may stand twice."""
+    """The farther of the positions before and after a reset, per partition: rows between the two may exist twice."""
     return replace(
         after,
         topics={
@@ -84,7 +84,7 @@ def _farthest(before: TopicPosition | None, after: TopicPosition) -> TopicPositi
 
 
 def moved_back(before: Position, after: Position) -> tuple[RemovedRange, ...]:
-    """What lies at or beyond `after` in partitions that move back from `before` within one incarnation."""
+    """Ranges at or after `after` in partitions that move back from `before` within one incarnation."""
     return tuple(r for r in at_or_beyond(after) if _moves_back(before, r) and before.topics[r.topic].since == r.since)
 
 

@@ -19,7 +19,7 @@ _READING: Final = ("ingest", "replay", "dead_letters")
 
 
 def lost_ranges(rows: Iterable[Row], table: str, after: int, position: Position) -> tuple[Range, ...]:
-    """What the batches behind `after` read for a table, up to the position: what lies beyond it comes by itself.
+    """Ranges that the batches after `after` read for a table, up to the position: later records are read anyway.
 
     The table holds batch `after` last; -1 stands for none.
     """
@@ -32,14 +32,14 @@ def lost_ranges(rows: Iterable[Row], table: str, after: int, position: Position)
 
 
 def lost_removals(rows: Iterable[Row], table: str, after: int) -> tuple[RemovedRange, ...]:
-    """What the batches behind `after` took out of a table: a rollback brought it back."""
+    """Ranges that the batches after `after` removed from a table, and that a rollback restored."""
     own = (row for row in rows if row["table"] == table and row["n"] > after)
     removed = (RemovedRange(*r) for row in own for r in json.loads(row.get("removed") or "[]"))
     return tuple(dict.fromkeys(removed))
 
 
 def unfilled(rows: Iterable[Row], table: str) -> tuple[Range, ...]:
-    """What repairs of a table recorded as lost, and no later batch read again."""
+    """Ranges that repairs of a table recorded as lost, and that no later batch read again."""
     ranges: tuple[Range, ...] = ()
     for _, batch_rows in _batches(rows):
         own, first = _own(batch_rows, table), batch_rows[0]
@@ -81,7 +81,7 @@ def readable(
 
 
 def read_ranges(row: Row) -> tuple[Range, ...]:
-    """What a batch read for the table of a row of the ledger."""
+    """The ranges that a batch read for the table of a ledger row."""
     return _read_ranges(row.get("table_ranges") or row["ranges"])
 
 

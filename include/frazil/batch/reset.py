@@ -181,7 +181,7 @@ def _from(
 
 
 def within_log(position: Position, reached: Iterable[Position], facts: ClusterFacts) -> Position:
-    """A rewound position that goes back no further than Kafka does: rows that can't come again stay.
+    """A rewound position, limited to Kafka's log starts: rows that can't be read again stay.
 
     Beyond what any batch reached nothing was landed. If Kafka lost records there, the next plan must say so.
 
@@ -215,7 +215,9 @@ def _passing(topic: TopicPosition, starts: tuple[int, ...], reached: Iterable[To
 
 
 def _floors(farthest: TopicPosition, topic_facts: TopicFacts | None) -> tuple[int, ...]:
-    """The lowest offsets that partitions may go back to: their log starts; where the topic is gone, what was reached."""
+    """The lowest offsets that partitions may move back to: their log starts; for a deleted or recreated topic, the position
+    reached.
+    """
     if topic_facts is None or is_recreated(farthest, topic_facts):
         return farthest.next
     return tuple(min(offset, p.log_start) for offset, p in zip(farthest.next, topic_facts.partitions, strict=False))

@@ -47,7 +47,7 @@ class SessionEnd:
 
 
 def next_tick(now: datetime, every: timedelta, until: datetime) -> datetime | None:
-    """Return when the next batch is due, after `now`. Ticks that a long batch ran past are skipped: none is made up for.
+    """Return when the next batch is due, after `now`. Ticks during a long batch are skipped.
 
     They are whole numbers of `every` since 1970 (`10s`: :00, :10, :20 of each minute), so they are the same for every run;
     the last one is the end of the session, whenever that is.
@@ -65,7 +65,7 @@ def session_end(due: datetime, length: timedelta, now: datetime) -> datetime:
 
 
 def session_order(pipeline: str, request: RunRequest, now: datetime, until: datetime) -> RunPlan:
-    """Return what a session is started with: a plan that reads nothing yet."""
+    """Return the order for a session: a plan without ranges."""
     return RunPlan(
         pipeline=pipeline,
         run=request.run,

@@ -18,7 +18,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to begin or to end.
+    """A start or end of reading.
 
     Attributes:
         kind: `earliest` is every log start, `latest` every stable end, `timestamp` the first record at or after an

@@ -12,7 +12,7 @@ CALL_SECONDS = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """How much must wait; either is enough, None never is."""
+    """Thresholds of unread records and bytes: reaching either one is enough; None disables it."""
 
     records: int | None = None
     bytes: int | None = None
@@ -20,7 +20,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits for a pipeline.
+    """The unread records of a pipeline.
 
     Attributes:
         records: Offsets that can be read and were not.
@@ -46,7 +46,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A run that was called for what waited.
+    """A run that was triggered because enough records waited.
 
     Attributes:
         ends: What it will take: `topic/partition` -> end.

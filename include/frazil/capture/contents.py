@@ -130,7 +130,7 @@ def fingerprint(head: bytes, tail: bytes) -> str:
 
 
 def end_mark(file: FoundFile) -> FileMark | None:
-    """The mark behind the last whole line of a file; None of a packed one that can't be unpacked to its end.
+    """The mark after the last whole line of a file; None if a compressed file can't be decompressed to its end.
 
     Raises:
         Terminal, Retryable: It can't be read.
@@ -155,14 +155,14 @@ def end_mark(file: FoundFile) -> FileMark | None:
 
 
 def trailer_of(file: FoundFile, stream: BinaryIO) -> str:
-    """The last bytes of an open packed file, as they lie there; of others, nothing."""
+    """The last raw bytes of an open compressed file; empty for other files."""
     if not file.is_packed:
         return ""
     return os.pread(stream.fileno(), _TRAILER, max(0, file.size - _TRAILER)).hex()
 
 
 def is_captured(file: FoundFile, mark: FileMark) -> bool:
-    """Whether nothing is in a file behind its mark.
+    """Whether a file has no bytes after its mark.
 
     Raises:
         Terminal, Retryable: It can't be read.
@@ -218,7 +218,7 @@ class FileContents:
                 return b"", b""
 
     def _size(self, file: FoundFile) -> int | None:
-        """Bytes that a file holds; None of one that can't be unpacked to its end."""
+        """Uncompressed size of a file; None if it can't be decompressed to its end."""
         if not file.is_packed:
             return file.size
         if file not in self._sizes:

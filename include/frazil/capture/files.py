@@ -26,7 +26,7 @@ mounted, is not captured again; each is a part of every position that is written
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file as it lies there now.
+    """A file that exists now.
 
     Attributes:
         path: One of its names.
@@ -234,7 +234,7 @@ def _may_be(file: FoundFile, mark: FileMark) -> bool:
 
 
 def _may_follow(file: FoundFile, mark: FileMark) -> bool:
-    """Whether a file may be what became of a known one, if it begins like it.
+    """Whether a file may be the renamed or copied successor of a known one, if both begin alike.
 
     A few bytes, such as a header, are in many files: then its name must say so. One that was away has its path.
     """

@@ -1,4 +1,4 @@
-"""Lines of files as records, in batches of which each knows the marks behind it."""
+"""Lines of files as records, in batches that carry the files' marks after them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Records of one transaction, where each is from, and how far files are captured behind it."""
+    """Records of one transaction, the source of each, and the files' marks after it."""
 
     records: tuple[OutgoingRecord, ...]
     places: tuple[Place, ...]
@@ -142,7 +142,7 @@ class _Reading:
         return line[:-1] if is_whole else line
 
     def mark(self, *, is_ended: bool = False) -> FileMark:
-        """The mark behind the last line.
+        """The mark after the last line.
 
         Raises:
             Retryable: The file was truncated.
@@ -187,7 +187,7 @@ def _reading(file: FoundFile, mark: FileMark) -> Iterator[_Reading]:
 
 
 def _record_of(capture: FileCapture) -> Callable[[bytes, _Reading], OutgoingRecord]:
-    """What makes a record of a line."""
+    """A function that makes a record from a line."""
 
     def record(line: bytes, reading: _Reading) -> OutgoingRecord:
         name = os.fsencode(reading.began.name)

@@ -1,4 +1,4 @@
-"""How far a capture got: plain data, kept beside the records, and why a run may not go on from it."""
+"""The position of a capture as plain data, stored in Kafka, and the checks before a run continues from it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class CaptureOrder:
     reason: str = ""
 
     def to_json(self) -> str:
-        """As a job is given it."""
+        """JSON text for the job."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> CaptureOrder:
-        """What a job is given."""
+        """Read the JSON text given to the job."""
         return cls(**json.loads(text))
 
 

@@ -27,7 +27,7 @@ class Row:
 
 
 def initial_state(capture: JdbcCapture, last: Place | None) -> dict[str, Any]:
-    """The state from which a database is captured behind a place; None: from its beginning."""
+    """The state after which a database is captured; None: from its beginning."""
     return {"by": list(capture.order), "last": None if last is None else list(last)}
 
 
@@ -68,7 +68,7 @@ def row_condition(capture: JdbcCapture, state: Any, now: datetime) -> str | None
 
 
 def end_by_time(capture: JdbcCapture, now: datetime) -> Place:
-    """The place behind all rows that are older than the delay."""
+    """The place after all rows that are older than the delay."""
     end = (now - capture.held_back).isoformat()
     return (end,) if capture.incrementing_column is None else (end, None)
 

@@ -34,7 +34,7 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class CaptureResult:
-    """What a run did.
+    """The result of a run.
 
     Transactions of a position alone are counted; `n` is the number of the position behind the run.
     """
@@ -48,14 +48,14 @@ class CaptureResult:
     messages: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """As a job hands it back."""
+        """JSON text of the job's result."""
         body = asdict(self)
         body["said"] = body.pop("messages")
         return json.dumps(body)
 
     @classmethod
     def from_json(cls, text: str) -> CaptureResult:
-        """What a job handed back."""
+        """Read the JSON text of a job's result."""
         body = json.loads(text)
         messages = tuple(body.pop("said"))
         return cls(**body, messages=messages)
@@ -69,7 +69,7 @@ class CaptureResult:
 
 
 def ground_of(project: Project, capture: Capture) -> Ground:
-    """What a capture rests on.
+    """The fixed inputs of a capture run.
 
     Raises:
         Terminal: The settings have no such cluster, or don't let captures read what it reads.
@@ -116,7 +116,7 @@ def capture_files(
 
 @dataclass(frozen=True, slots=True)
 class FileLook:
-    """What a run would read of a file."""
+    """The part of a file that a run would read."""
 
     path: str
     offset: int

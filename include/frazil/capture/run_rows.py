@@ -70,7 +70,7 @@ def look_at_rows(project: Project, capture: JdbcCapture, clock: Clock = utc_now)
 
 @dataclass(frozen=True, slots=True)
 class RowsTask:
-    """What sends the rows of a run, wherever it runs.
+    """Sends the rows of a run, in the driver or in an executor.
 
     `planned` is the position for which the rows were asked.
     """
@@ -81,7 +81,7 @@ class RowsTask:
     planned: CapturePosition
 
     def send(self, rows: Iterator[Row]) -> tuple[int, CapturePosition]:
-        """Send rows in transactions, each with the position behind it.
+        """Send rows in transactions, each with the position after it.
 
         Returns:
             How many rows were sent, and the last position.
@@ -108,7 +108,7 @@ class RowsTask:
         return cuts.taken, position
 
     def _behind(self, position: CapturePosition, cuts: Cuts) -> CapturePosition:
-        """The position behind the rows that were taken."""
+        """The position after the captured rows."""
         if self.capture.mode == "bulk":
             return position.following(self.run, {**initial_state(self.capture, None), "done": self.run})
         return position.following(self.run, initial_state(self.capture, cuts.last))

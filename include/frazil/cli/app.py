@@ -1,4 +1,4 @@
-"""The command `frazil`: its sub-commands, and what becomes of errors.
+"""The command `frazil`: its sub-commands, and how errors are reported.
 
 An error of Frazil ends the command with its message, its next step and the exit code of its class, without a stack
 trace; `--debug` shows the trace as well.

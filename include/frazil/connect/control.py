@@ -1,4 +1,4 @@
-"""Events of the sink's control topic, what of them is in the tables, and where a stopped connector stopped reading."""
+"""Events of the sink's control topic: which are committed to tables, and the offsets at which a stopped connector stopped."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class OffsetBounds:
-    """What Kafka holds of a partition: from `first` to `end`, the offset of the next record."""
+    """Offsets that Kafka has of a partition: from `first` to `end`, the offset of the next record."""
 
     first: int
     end: int
@@ -149,7 +149,7 @@ class OffsetBounds:
 
 @dataclass(frozen=True, slots=True)
 class StartOffsets:
-    """Topic -> partition -> first offset to read; what to know about it; why it can't be had."""
+    """Start offsets by topic and partition, remarks about them, and reasons why they can't be determined."""
 
     offsets: dict[str, dict[int, int]]
     notes: tuple[str, ...] = ()

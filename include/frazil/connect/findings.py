@@ -1,4 +1,4 @@
-"""What became of the keys of a connector: every key that was given is in exactly one class."""
+"""Findings about the keys of a connector: every given key is in exactly one class."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUTCOMES: tuple[Outcome, ...] = ("refused", "not_supported", "unknown", "changed
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one key.
+    """The finding about one key.
 
     Attributes:
         key: The key as it was written, or one that should have been.

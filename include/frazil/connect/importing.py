@@ -70,7 +70,7 @@ class EntryNames:
 
 @dataclass(frozen=True, slots=True)
 class ImportedConnector:
-    """What one connector became.
+    """The result of importing one connector.
 
     Attributes:
         connector: Its name.

@@ -52,12 +52,12 @@ class RouteResult:
     creates: bool = False
 
     def name(self, table: str) -> str:
-        """How a table is called that a person names: the sink makes names small that records bring."""
+        """The name for a table in the configuration: lower case if records name tables, as the sink reads them."""
         return table.lower() if "field" in (self.route or {}) else table
 
 
 def translate_route(keys: ConnectorKeys, named: Sequence[str] = ()) -> RouteResult:
-    """Where records go.
+    """Translate the connector's routing of records to tables.
 
     `named` are tables that the user names for a connector whose records name them.
     """

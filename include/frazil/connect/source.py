@@ -70,7 +70,7 @@ def first_offset(keys: ConnectorKeys, worker: ConnectorKeys) -> str:
 
 
 def starts_anew(place: str) -> str:
-    """What a start without positions does to tables that the connector has been writing."""
+    """A remark on how a start without positions affects tables that the connector wrote."""
     if place == "earliest":
         return "start: earliest lands again what the connector landed. --positions connect starts where it stopped."
     return (
@@ -146,7 +146,7 @@ def _bootstrap(keys: ConnectorKeys, worker: ConnectorKeys, secrets: Secrets) -> 
 
 
 def framework(keys: ConnectorKeys) -> None:
-    """What only Kafka Connect's way of running needs."""
+    """Classify keys that only Kafka Connect's runtime needs."""
     obsolete: Mapping[str, str] = {
         "tasks.max": "no tasks: a batch is spread over the engine's executors by partitions and limits.records_per_task",
         "tasks.max.enforce": "no tasks",

@@ -90,7 +90,7 @@ def destinations(
 
 
 def template(keys: ConnectorKeys, tables: Sequence[str]) -> dict[str, Any]:
-    """What tables are like that records name and that are not there: `route.create`.
+    """The template of auto-created tables: `route.create`.
 
     Args:
         keys: The connector's keys.

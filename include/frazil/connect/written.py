@@ -39,7 +39,7 @@ def settings_text(settings: Mapping[str, Any], imported: Sequence[ImportedConnec
 
 
 def blanks(imported: ImportedConnector) -> list[str]:
-    """What has to be filled in before `frazil validate` takes the file."""
+    """The values that a person must add before `frazil validate` accepts the file."""
     lines = _yaml(imported.pipeline).splitlines()
     return list(dict.fromkeys(f"{line.strip()}  # {_HOLES[line]}" for line in lines if line in _HOLES))
 

@@ -62,7 +62,7 @@ _EVERY_SECONDS = 0.25
 
 
 def start(home: Home, processes: Processes, report: Callable[[str], None], *, dags_paused: bool = True) -> None:
-    """Start what does not run of Airflow, in order, and wait until every component is healthy.
+    """Start the stopped components of Airflow, in order, and wait until all are healthy.
 
     Components that start now take whether a DAG that is seen for the first time waits to be unpaused (`dags_paused`).
 
@@ -87,13 +87,13 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], *, da
 
 
 def stop(processes: Processes) -> None:
-    """Stop Airflow: what uses the API server first. Does nothing for components that do not run."""
+    """Stop Airflow's running components, the API server last."""
     processes.stop(*((name, GRACE_SECONDS) for name in (MIGRATE, *WORKERS)))
     processes.stop((API_SERVER, GRACE_SECONDS))
 
 
 def _refuse_moved_database(home: Home, processes: Processes, database: AirflowDatabase) -> None:
-    """Refuse to start half an Airflow on one database beside the other half on another."""
+    """Refuse to start components of one Airflow on different databases."""
     last_database = _database_note(home)
     before = last_database.read_text(encoding="utf-8") if last_database.is_file() else SQLITE
     if before != database.name and any(processes.running(name) is not None for name in NAMES):

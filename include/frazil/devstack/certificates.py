@@ -57,7 +57,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Who signs certificates.
+    """A certificate authority.
 
     Attributes:
         identity: Its own certificate, which those must know who are to trust the signed ones, and its key.

@@ -20,7 +20,7 @@ _AIRFLOW, _CATALOG, _REGISTRY = "airflow", "catalog", "registry"
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a part is started with.
+    """The inputs for starting a part.
 
     Attributes:
         dags_paused: Whether a DAG seen for the first time waits to be unpaused.

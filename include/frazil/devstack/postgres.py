@@ -85,7 +85,7 @@ def stop(processes: Processes) -> None:
 
 
 def address(home: Home) -> str:
-    """Where the server listens."""
+    """Address that the server listens on."""
     return f"{LOOPBACK}:{home.ports.postgres}"
 
 
@@ -183,7 +183,7 @@ def _make_data(
 
 
 def _someone_else() -> tuple[str, ...]:
-    """What runs a command as another user; nothing unless we are root."""
+    """The prefix that runs a command as another user; empty unless this process is root."""
     if os.geteuid() != 0:
         return ()
     group = pwd.getpwnam(_NOBODY).pw_gid

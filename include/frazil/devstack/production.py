@@ -56,7 +56,7 @@ def ensure_passwords(home: Home) -> Passwords:
 
 
 def settings_file(home: Home) -> Path:
-    """Where the profile's settings are."""
+    """Path of the profile's settings file."""
     return home.production / "settings.yaml"
 
 

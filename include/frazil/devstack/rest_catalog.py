@@ -26,7 +26,7 @@ _JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djav
 
 @dataclass(frozen=True, slots=True)
 class Backing:
-    """What the server keeps its tables in.
+    """The storage of the server's tables.
 
     Attributes:
         warehouse: Where it puts tables: a path, or an address in S3.

@@ -60,7 +60,7 @@ class Secured:
 
     @property
     def authority(self) -> Authority:
-        """Who signed the broker's certificate, and signs those of clients."""
+        """The authority that signs the certificates of broker and clients."""
         from frazil.devstack.certificates import Authority
 
         return Authority.load(self.folder, _AUTHORITY)
@@ -76,7 +76,7 @@ class Secured:
         return () if self.keys is None else (f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.keys.as_uri()}",)
 
     def server_properties(self, plaintext: int, controller: int) -> dict[str, str]:
-        """What the broker's configuration has in place of, and beside, that of an open one. Holds passwords."""
+        """Broker properties that replace or extend those of an unsecured broker. Contains passwords."""
         reached = f"PLAINTEXT://{LOOPBACK}:{plaintext},SASL_SSL://{LOOPBACK}:{self.sasl},SSL://{LOOPBACK}:{self.ssl}"
         return {
             "listener.security.protocol.map": _PROTOCOLS,

@@ -36,7 +36,7 @@ def worker(number: int) -> str:
 
 
 def url(port_of_master: int) -> str:
-    """What `master:` of an engine is set to."""
+    """The value for `master:` of an engine."""
     return f"spark://{LOOPBACK}:{port_of_master}"
 
 
@@ -49,7 +49,7 @@ def start(
     memory: str = "1g",
     secret: str | None = None,
 ) -> None:
-    """Start what does not run of the master and its workers, and wait until the workers are registered.
+    """Start the master and the workers unless they run, and wait until the workers are registered.
 
     The master's page and the workers listen on any free ports. `memory` is what executors on a worker may have together, such
     as ``1g``. Drivers must know the secret (`SECRET_VARIABLE`); without one whoever reaches the port may run code.
@@ -89,7 +89,7 @@ def start(
 
 
 def stop(processes: Processes, workers: int) -> None:
-    """Stop the cluster; does nothing with what does not run."""
+    """Stop the cluster's running processes."""
     processes.stop(*((worker(number), GRACE_SECONDS) for number in range(workers)), (MASTER, GRACE_SECONDS))
 
 

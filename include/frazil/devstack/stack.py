@@ -81,7 +81,7 @@ def up(
     *,
     dags_paused: bool = True,
 ) -> None:
-    """Start what does not run of the stack and wait until it answers; at once when all runs.
+    """Start the stopped parts of the stack and wait until they answer. Returns at once if all run.
 
     Calls on one home wait for each other. What was started before a failure keeps running; `down`
     ends it.
@@ -110,7 +110,7 @@ def up(
 
 
 def down(home: Home, report: Callable[[str], None] = lambda _: None, only: Collection[str] | None = None) -> None:
-    """Stop every process of the stack, last started first, also what a crashed `up` left.
+    """Stop every process of the stack in reverse start order, including those of a crashed `up`.
 
     Whatever the profile of the home was. `only` names parts, and `spark` for a managed spark connect server; None: all.
 

@@ -47,7 +47,7 @@ def examine(project: Project, pipelines: Sequence[Pipeline], *, is_all: bool, wi
 
 
 def run_checks(checks: Iterable[Check], at_once: int = _AT_ONCE) -> list[Finding]:
-    """What all checks find, in their order."""
+    """The findings of all checks, in order."""
     with ThreadPoolExecutor(at_once, "doctor") as pool:
         findings_of_all = [
             finding for findings in pool.map(lambda check: list(check()), checks) for finding in findings

@@ -1,4 +1,4 @@
-"""Maps what PyIceberg, its SQL and REST catalogs and its file system raise to Frazil's errors. Once, here."""
+"""Maps exceptions of PyIceberg, its catalogs and its file systems to Frazil's errors. No other module does."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ token that expired, is over by the time of another try."""
 
 
 def foreign_errors() -> tuple[type[Exception], ...]:
-    """What an operation on a table is known to raise, for an `except`."""
+    """Exception classes that an operation on a table may raise, for an `except`."""
     return (*_FOREIGN, *_loaded(("sqlalchemy.exc.SQLAlchemyError",)))
 
 
@@ -142,7 +142,7 @@ def as_frazil(error: BaseException, doing: str) -> FrazilError:
 
 @dataclass(frozen=True, slots=True)
 class _Meaning:
-    """What some foreign errors mean for the caller."""
+    """The meaning of some foreign errors for the caller."""
 
     kind: type[Retryable | Terminal]
     exceptions: tuple[type[Exception], ...]

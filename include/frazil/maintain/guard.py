@@ -23,7 +23,7 @@ _PAUSES: Final = (1.0, 2.0, 4.0)
 
 
 class UnsafeToRemove(Retryable):
-    """Nothing may be removed now: what a pipeline holds, or a batch that is not finished, might be lost by it."""
+    """Nothing may be removed now: a pipeline's state or an unfinished batch might be lost."""
 
 
 def table_guard(context: RunContext) -> TableGuard:
@@ -66,7 +66,7 @@ def _number(value: str) -> int:
 
 
 def _require_settled(context: RunContext) -> None:
-    """Require what each plan requires: followers hold their parts, and no batch is half done.
+    """Require the same as a plan: followers hold their parts, and no batch is unfinished.
 
     Raises:
         UnsafeToRemove: They don't, or one is.

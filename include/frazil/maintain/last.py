@@ -1,4 +1,4 @@
-"""What maintenance did last, table by table: noted in the table itself, so that it is read without an engine or Airflow."""
+"""The last maintenance result of each table, stored in a table property, so that reading it needs no engine or Airflow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Maintained:
     outcome: TableOutcome
 
     def to_json(self) -> str:
-        """As the property has it."""
+        """The property's value as JSON."""
         steps = tuple(replace(step, reason=step.reason[:_LONGEST]) for step in self.outcome.steps)
         body = asdict(replace(self.outcome, steps=steps))
         document = {"v": 1, "when": self.when.isoformat(timespec="seconds"), "pipeline": self.pipeline, "outcome": body}

@@ -1,4 +1,4 @@
-"""What a maintenance run did: per table and step the figures before and after, as text for machines and for people."""
+"""The result of a maintenance run: figures before and after, per table and step, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What became of a step: why, how long it took, and what the engine counted."""
+    """The result of a step: why it ran, its duration, and the engine's counts."""
 
     step: str
     status: Status
@@ -90,7 +90,7 @@ class TableOutcome:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceResult:
-    """What a maintenance run did, table by table."""
+    """The result of a maintenance run, table by table."""
 
     pipeline: str
     tables: tuple[TableOutcome, ...]

@@ -28,9 +28,7 @@ _PAGES: Final = 8
 
 
 def runs_of(pipelines: Iterable[str], home: Home) -> Mapping[str, Runs]:
-    """What Airflow knows of pipelines, the one that FRAZIL_AIRFLOW_URL names or else the embedded one; nothing if it does not
-    answer.
-    """
+    """Runs of pipelines in Airflow, at FRAZIL_AIRFLOW_URL or else the embedded one; empty if it does not answer."""
     try:
         with any_api(home) as airflow:
             return told_by(airflow, pipelines)
@@ -90,7 +88,7 @@ def _is_enough(runs: Sequence[DagRun]) -> bool:
 
 
 def summarize_runs(runs: Sequence[DagRun], *, is_paused: bool | None = None) -> Runs:
-    """What the last runs of a DAG amount to. The newest run comes first."""
+    """Summarize the last runs of a DAG, newest first."""
     finished = [run for run in runs if run.has_finished]
     last = finished[0] if finished else None
     begun = [run.start_date for run in runs if run.state == "running" and run.start_date is not None]

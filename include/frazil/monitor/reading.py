@@ -260,7 +260,7 @@ def _position(tables: TableStatus) -> Position | None:
 
 
 def _check(scope: RunContext, position: Position | None, facts: ClusterFacts) -> None:
-    """What a plan holds against position and topics.
+    """Why a plan would refuse the position or the topics.
 
     Raises:
         Terminal: It would refuse.

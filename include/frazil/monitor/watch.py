@@ -95,7 +95,7 @@ class Watch:
         self._thread: Thread | None = None
 
     def start(self) -> Self:
-        """Begin to look."""
+        """Start watching."""
         self._thread = Thread(target=self._run, name="frazil-watch", daemon=True)
         self._thread.start()
         return self
@@ -107,18 +107,18 @@ class Watch:
         self.close()
 
     def close(self) -> None:
-        """Look no more. A look that is under way is not waited for."""
+        """Stop watching, without waiting for a read in progress."""
         with self._lock:  # nothing is begun after it
             self._closed.set()
         self._asked.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def snapshot(self) -> Mapping[str, Condition | None]:
-        """The condition of every pipeline, by name; None of one that was not read yet. Never waits for a look."""
+        """The condition of every pipeline by name; None before its first reading. Never waits."""
         return {name: None if reading is None else reading.condition for name, reading in self.readings().items()}
 
     def readings(self) -> Mapping[str, Reading | None]:
-        """The same, with what landed and ages."""
+        """The last reading of every pipeline by name, with landed records and ages."""
         self._note_asked()
         with self._lock:
             return dict(sorted(self._seen.items()))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 else:
 
     class _Late:
-        """Stands for a module, and keeps what was asked of it."""
+        """A lazily imported module that caches its attributes."""
 
         def __init__(self, name: str) -> None:
             self._name = name

@@ -1,4 +1,4 @@
-"""Maps what the registry's client, its HTTP library and TLS raise to Frazil's errors. Once, here."""
+"""Maps exceptions of the registry's client, its HTTP library and TLS to Frazil's errors. No other module does."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def translated(registry: Registry, doing: str) -> Iterator[None]:
 
 
 def is_missing(error: SchemaRegistryError) -> bool:
-    """Return whether the server answered that there is no such thing, or no such page."""
+    """Return whether the server answered that the schema or the path does not exist."""
     return error.http_status_code == HTTPStatus.NOT_FOUND
 
 

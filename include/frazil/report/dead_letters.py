@@ -92,7 +92,7 @@ class LetterMark(NamedTuple):
 
     @property
     def order(self) -> tuple[bool, int, str, int, int, bool, str]:
-        """What lists are sorted by."""
+        """Sort key of lists."""
         batch, table = self.batch, self.destination
         return (batch is None, -(batch or 0), *self[1:4], table is None, table or "")
 
@@ -226,7 +226,7 @@ def _nowhere(_: DeadLetter) -> None:
 
 
 def _row_finder(project: Project, pipeline: Pipeline, letters_table: OpenTable) -> Callable[[DeadLetter], int | None]:
-    """Finds the batch that gave an open letter its row although the letter does not say so. Rarely looks into tables."""
+    """Finds the batch that landed the row of a letter which is still marked open. Rarely reads tables."""
     if not letters_table.past.brought_home or not letters_table.past.may_lack_marks:
         return _nowhere
     pipeline = project.with_auto_created(pipeline)
@@ -250,7 +250,7 @@ def _rows(
     limit: int | None = None,
     after: LetterMark | None = None,
 ) -> tuple[list[dict[str, Any]], bool]:
-    """The first letters in order behind a mark as rows, and whether there are more."""
+    """The first letters after a mark as rows, in order, and whether there are more."""
     question = letters_table.question if after is None else replace(letters_table.question, newest=after.batch)
     newest, has_more = _newest(
         letter_files(letters_table.table, pipeline.dead_letters_table, question, columns), limit, after
@@ -259,7 +259,7 @@ def _rows(
 
 
 def _newest(files: Iterable[LetterFile], limit: int | None, after: LetterMark | None = None) -> tuple[pa.Table, bool]:
-    """The first letters in order behind a mark, and whether there are more."""
+    """The first letters after a mark, in order, and whether there are more."""
     newest: pa.Table | None = None
     has_more = False
     for file in files:

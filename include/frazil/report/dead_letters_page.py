@@ -52,7 +52,7 @@ def html(report: LetterReport) -> str:
 
 
 def template_environment(package: str) -> Environment:
-    """Where the templates of a package become pages, in which all but plain text is escaped. A value that is missing is an error."""
+    """The environment that renders a package's templates, with escaping except in plain text. A missing value is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     return Environment(
@@ -144,7 +144,7 @@ def _new(count: int) -> str:
 
 
 def batch_range(after: int, through: int) -> str:
-    """`batch 7`, `batches 7 to 9`: behind one, and through another."""
+    """`batch 7`, `batches 7 to 9`: the batches after one, through another."""
     return f"batch {through}" if through == after + 1 else f"batches {after + 1} to {through}"
 
 

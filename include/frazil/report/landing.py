@@ -12,7 +12,7 @@ from frazil.report.history import BatchHistory, history
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """How far a pipeline is.
+    """A pipeline's progress.
 
     Attributes:
         produced: Records in the topics, from the pipeline's start position to the high watermarks.
@@ -29,7 +29,7 @@ class Landing:
 
 
 def landing(project: Project, pipeline: Pipeline) -> Landing:
-    """How much of the topics a pipeline has passed.
+    """Measure how far a pipeline has read its topics.
 
     Offsets are counted, so topics with transactions or compaction, whose offsets have gaps, count for more than their
     records.

@@ -68,7 +68,7 @@ class TableWritten:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """What a run reads and writes."""
+    """Datasets that a run reads and writes."""
 
     topics: tuple[TopicRead, ...]
     tables: tuple[TableWritten, ...]

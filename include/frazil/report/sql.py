@@ -1,4 +1,4 @@
-"""Small questions to Iceberg tables: DuckDB computes, PyIceberg reads what the question needs.
+"""Small SQL queries on Iceberg tables: PyIceberg reads the needed files and columns, DuckDB computes.
 
 The question is parsed before anything is read: only the tables it names are loaded, only the columns it mentions, and
 only as many rows as a plain LIMIT asks for. DuckDB itself reaches no file and no network.
@@ -107,7 +107,7 @@ def with_quoted_words(connection: DuckDBPyConnection, sql: str) -> str:
 
 
 def parse(connection: DuckDBPyConnection, sql: str) -> Question:
-    """Find out what a question reads.
+    """Parse which tables and columns a query reads.
 
     Raises:
         Terminal: It is not valid SQL, not a single statement, or would change something.
@@ -186,7 +186,7 @@ def _limit(root: Mapping[str, Any]) -> int | None:
 
 
 def _is_plain(root: Mapping[str, Any]) -> bool:
-    """Whether a question shows columns of one table, row by row and all of them alike."""
+    """Whether a query only selects columns of one table, without filter, grouping or sampling."""
     if root.get("type") != "SELECT_NODE" or root["from_table"]["type"] != "BASE_TABLE":
         return False
     source = root["from_table"]
@@ -237,7 +237,7 @@ def _table_at_ref(table: Table, name: str, suffix: str) -> Table:
 
 
 def _resolve(lake: Lake, path: Path) -> tuple[str, str | None]:
-    """Name of the table that is meant, and what behind it, if that is meant: a metadata table, a branch or a tag."""
+    """Resolve a name to a table and, if it names one, its metadata table, branch or tag."""
     names = lake.tables()
     by_folded_name = {table.casefold(): table for table in names}
     for start in (0, 1) if path[0].casefold() == lake.name.casefold() else (0,):

@@ -63,7 +63,7 @@ class Snapshots:
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """What happened to one column: added, removed, or something about it changed."""
+    """A change of one column: added, removed or altered."""
 
     kind: Literal["added", "removed", "changed"]
     path: str

@@ -1,4 +1,4 @@
-"""Looks what waits in Kafka for a pipeline.
+"""Measures the unread records of a pipeline in Kafka.
 
 Looking costs two round trips to Kafka. The tables are only read for the position when what was known of it says that
 enough waits, or is older than `POSITION_SECONDS`.

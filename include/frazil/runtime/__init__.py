@@ -1,1 +1,1 @@
-"""What every process of Frazil needs of its machine: home, files, processes, Java, jars, and Airflow as a client sees it."""
+"""Access to the machine for every process of Frazil: home, files, processes, Java, jars, and a client of Airflow's API."""

@@ -124,7 +124,7 @@ class AirflowApi:
         return [dag_run(row) for row in self._pages(path, "dag_runs", order_by="run_after", state=list(states))]
 
     def fail(self, dag_id: str, run_id: str) -> None:
-        """Mark a run failed, and with it its tasks: what works for them is ended, and they are not tried again."""
+        """Mark a run and its tasks failed: Airflow ends their processes, and does not retry them."""
         self._request("PATCH", _run_path(dag_id, run_id), json={"state": "failed"})
 
     def newest_runs(self, dag_ids: Iterable[str], count: int, start: int = 0) -> list[DagRun]:
@@ -223,7 +223,7 @@ class AirflowApi:
         return self._checked(self._try(method, path, content))
 
     def _try(self, method: str, path: str, content: Mapping[str, Any]) -> httpx.Response:
-        """Send; again while the database was busy, which undid the request."""
+        """Send a request, and repeat it while Airflow's busy database rolls it back."""
         retrying = Retrying(
             retry=retry_if_result(_was_undone),
             wait=wait_random_exponential(multiplier=0.2, max=3),

@@ -1,4 +1,4 @@
-"""What Airflow's REST API answers, as typed rows."""
+"""Answers of Airflow's REST API as typed rows."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class Home:
 
     @property
     def stack(self) -> Path:
-        """What the last `up` used, for commands in other shells."""
+        """File with the profile and ports of the last `up`, for commands in other shells."""
         return self.root / "stack.json"
 
     @property

@@ -259,7 +259,7 @@ def _is_same(record: Record, stat: Stat) -> bool:
 
 
 def _members(record: Record) -> list[Stat]:
-    """Return what lives of the component's session.
+    """Return the living processes of the component's session.
 
     While any of its processes lives, the kernel gives the session's id to no new process. So a
     process with that pid and another start time means the session has ended, and these are

@@ -1,4 +1,4 @@
-"""What Spark raises or answers: what an error means, as much of its words as may be repeated, and rows that arrived whole."""
+"""Errors and results of Spark: the meaning of an error, its text without quoted values, and complete result rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def silence_error_log() -> None:
 
 
 def not_started(error: BaseException) -> Retryable:
-    """What becomes of an error over which Spark did not start."""
+    """The error for a failed start of Spark."""
     detail = " ".join(str(error).split())
     if _GIVEN_UP in detail:
         return SPARK_UNAVAILABLE.retryable(
@@ -61,7 +61,7 @@ def not_started(error: BaseException) -> Retryable:
 
 
 def fetch_rows(query: DataFrame, what: str) -> pa.Table:
-    """Fetch all rows of a query. Not by collect: if the JVM dies while it answers, collect takes the cut for the end.
+    """Fetch all rows of a query. Not by collect: if the JVM dies while it answers, collect returns partial rows without an error.
 
     Raises:
         Retryable: The answer was cut off.

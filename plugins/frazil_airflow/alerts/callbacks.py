@@ -158,7 +158,7 @@ def _note(context: Mapping[str, Any], message: str, *, final: bool) -> None:
 
 
 def _chore(dag: str) -> ChoreKind | None:
-    """What a DAG beside ingestion fails at; None of ingestion itself."""
+    """The kind of failure of a DAG other than ingest; None for ingest itself."""
     chores: dict[str, ChoreKind] = {
         MAINTAIN: "failed_maintenance",
         REPORT: "failed_report",

@@ -1,4 +1,6 @@
-"""Telling people: a notice goes through every channel of the settings that its pipeline's file allows, as Airflow's own notifiers, and nothing secret of them reaches logs or errors."""
+"""Sends a notice by Airflow's notifiers through every channel that the pipeline file allows. Secrets never reach logs or
+errors.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ _SHORTEST_SECRET = 5
 
 
 class MailHook(SmtpHook):
-    """Airflow's SMTP hook, with the text beside the HTML: for readers, pagers and filters that take no HTML."""
+    """Airflow's SMTP hook, which sends plain text with the HTML, for mail programs, pagers and filters without HTML."""
 
     def __init__(self, connection: str, text: str) -> None:
         super().__init__(smtp_conn_id=connection)
@@ -89,7 +91,7 @@ class IncidentNotifier(PagerdutyNotifier):
 def notifier(
     channel: ChannelSettings, notice: Notice
 ) -> MailNotifier | SlackWebhookNotifier | IncidentNotifier | HttpNotifier:
-    """Return what sends the notice through the channel when its `notify` is called."""
+    """Return the notifier of a channel; its `notify` sends the notice."""
     connection = channel.connection
     match channel.type:
         case "smtp":

@@ -89,7 +89,9 @@ def whole_page(store: Variables, pipeline: str, late: str | None) -> Page:
 
 
 def delete_late_page(store: Variables, pipeline: str, late: str | None) -> None:
-    """Delete the page of late runs, unless another one wrote to it since its text was read: the next look takes that over."""
+    """Delete the page of late runs, unless another process changed it since it was read: then the monitor's next run merges
+    it.
+    """
     if late is not None and store.get(late_variable(pipeline)) == late:
         store.delete(late_variable(pipeline))
 

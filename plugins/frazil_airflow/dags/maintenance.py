@@ -1,4 +1,4 @@
-"""Pipelines become maintenance DAGs: look -> maintain -> report."""
+"""Builds maintenance DAGs of pipelines: look -> maintain -> report."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ _DONE = "{{ ti.xcom_pull(task_ids='maintain') }}"
 
 
 def maintenance_schedule(project: Project, pipeline: Pipeline) -> str | None:
-    """Return how often Airflow looks whether maintenance is due; None if there is no DAG that does: no schedule, or no engine."""
+    """Return how often Airflow checks whether maintenance is due; None without a schedule or an engine for it."""
     if pipeline.maintenance_engine not in (*project.settings.engines, AUTO_ENGINE):
         return None
     return pipeline.maintenance.schedule or None

@@ -196,7 +196,7 @@ def _read(project: Project, pipeline: Pipeline, runs: Runs) -> Condition:
 
 
 def _as_answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Condition]]:
-    """Each as it comes, until the time is up: a server that does not answer keeps back its own pipelines only."""
+    """Yield the results as they arrive, until a time limit: a server that does not answer delays only its own pipelines."""
     waiting = set(looks)
     try:
         for look_future in as_completed(tuple(waiting), READ_TIMEOUT.total_seconds()):
@@ -273,7 +273,7 @@ def _case(project: Project, pipeline: Pipeline, condition: Condition, store: Var
 
 
 def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:
-    """Where to look in Airflow's UI; None where its address is not configured."""
+    """Link to Airflow's UI; None if its address is not configured."""
     from frazil_airflow.compat import conf
 
     base = conf.get("api", "base_url", fallback=None)

@@ -1,4 +1,4 @@
-"""Which tasks of pipelines get a free slot first, of the executor and of pools."""
+"""The order in which tasks of pipelines get free slots of the executor and of pools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BY_THE_CLOCK = ("scheduled__", "backfill__")
 
 
 class FairOrder(PriorityWeightStrategy):
-    """What has begun is finished first; of what begins, a run that was called for: by the lag, or by a person.
+    """Priority of tasks: started runs first; then runs triggered by lag or by a person; then scheduled ones.
 
     Airflow's own rule gives the first task of a run the most weight. With more pipelines than slots, those that have nothing to
     land would plan again and again before any other lands what it planned. Tasks of the same weight go in the order in which

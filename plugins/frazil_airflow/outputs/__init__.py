@@ -1,1 +1,1 @@
-"""What tasks leave in Airflow: assets, lineage, links, metrics, notes and pages."""
+"""Output of tasks in Airflow: assets, lineage, links, metrics, notes and pages."""

@@ -1,4 +1,4 @@
-"""What a run did, as Airflow shows it: the extra of the asset event, and the note of the run, written through Airflow's REST API."""
+"""The result of a run in Airflow: the extra of the asset event, and the run's note, written through Airflow's REST API."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _dead(letters: int, codes: Mapping[str, int]) -> str:
 
 
 def look_sentence(look: DryRun) -> str:
-    """Return what a dry run found as one line for people."""
+    """Return the result of a dry run as one line for people."""
     counts = look.counts
     summary = (
         f"dry run, nothing was landed; looked at {look.looked_at:,} of {look.offsets:,} offsets ({look.bytes:,} bytes):"
@@ -114,7 +114,7 @@ def sample_lines(look: DryRun) -> Iterator[str]:
 
 
 def with_facts(note: str | None, paragraph: str) -> str:
-    """Return the note of a run, Markdown, with our paragraph at its end, in place of one we wrote before."""
+    """Return the note of a run as Markdown, with Frazil's paragraph at its end, replacing an earlier one."""
     note_of_others = "\n".join(line for line in (note or "").splitlines() if not line.startswith(_NOTE_MARK)).strip()
     return f"{note_of_others}\n\n{_NOTE_MARK}{paragraph}".strip()
 

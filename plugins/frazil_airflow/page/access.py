@@ -54,13 +54,13 @@ class AirflowAccess:
         return frozenset(get_auth_manager().get_authorized_dag_ids(user=self.user, method="GET"))
 
     def startable(self, dag_ids: Iterable[str]) -> frozenset[str]:
-        """Those of these DAGs that he may start a run of."""
+        """Those of these DAGs that the user may trigger."""
         from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 
         return frozenset(dag_id for dag_id in dag_ids if self._may("POST", DagAccessEntity.RUN, dag_id))
 
     def may_read_logs(self, dag_id: str) -> bool:
-        """Whether he may read the task logs of a DAG, and so what its tasks saw of records."""
+        """Whether the user may read the task logs of a DAG, and so the record values in them."""
         from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 
         return self._may("GET", DagAccessEntity.TASK_LOGS, dag_id)

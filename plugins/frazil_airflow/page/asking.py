@@ -56,12 +56,12 @@ class PipelineView:
 
 
 def source() -> ProjectSource:
-    """Where to read; one for the whole process."""
+    """The source of conditions; one for the whole process."""
     return shared_source()
 
 
 def access(user: GetUserDep) -> AirflowAccess:
-    """What the person may do."""
+    """The user's permissions."""
     return AirflowAccess(user)
 
 
@@ -134,14 +134,14 @@ def _as_of(read: Condition, runs: Runs, now: datetime) -> Condition:
 
 
 def _with_age(state: State, why: str, read_at: datetime | None, now: datetime) -> str:
-    """The reason, and when it was read if that was not just now. Until then Airflow alone knows what is said."""
+    """The reason, with the time of the reading if it is old. Before the first reading, only Airflow's run states are used."""
     if read_at is None:
         return "not read yet" if state == "Idle" else f"not read yet; {why}"
     return f"read {ago(read_at, now)}; {why}" if now - read_at > OLD else why
 
 
 def page_request(source: SourceDep, access: AccessDep, session: SessionDep) -> PageRequest:
-    """What a route needs."""
+    """The input of a route."""
     return PageRequest(source, access, session)
 
 

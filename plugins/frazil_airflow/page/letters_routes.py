@@ -44,7 +44,7 @@ _VISIBLE = range(32, 127)
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """Bytes made readable.
+    """Bytes as readable text.
 
     Attributes:
         kind: What they are taken for.
@@ -278,7 +278,7 @@ def _advice(code: str) -> dict[str, str]:
 
 
 def _mark(text: str) -> LetterMark | None:
-    """Where the last page ended. Sent back by browsers, so it may be anything."""
+    """Parse the mark where the last page ended. It comes from the browser, so it may be anything."""
     if not text:
         return None
     try:

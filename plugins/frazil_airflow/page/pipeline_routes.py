@@ -172,7 +172,7 @@ def common_context(asking: PageRequest, pipeline: Pipeline, tab: str) -> dict[st
 
 
 def _starts(asking: PageRequest, pipeline: Pipeline) -> list[dict[str, str]]:
-    """What this person may start."""
+    """The runs that this user may trigger."""
     name = pipeline.name
     offers = (
         (f"{INGEST}{name}", "Ingest", "{}"),

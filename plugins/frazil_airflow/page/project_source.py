@@ -1,4 +1,4 @@
-"""Where the page gets what it shows, of the project that this Airflow runs: its files, tables, topics, and conditions that were read beside it."""
+"""The page's source of data: files, tables and topics of this Airflow's project, and conditions read in the background."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ class ProjectSource:
         self.watch = Watch(self._with_connections, forsaken_seconds=FORSAKEN_SECONDS)
 
     def ask_connections(self) -> None:
-        """Take up what the settings refer to of Airflow's connections. May wait for a secrets backend: no request does but the first."""
+        """Load the Airflow connections that the settings refer to. May wait for a secrets backend, so only the first request
+        does it.
+        """
         self._asked_at = time.monotonic()
         with suppress(FrazilError):  # half-written settings: what is known stays
             self._files.take({**self._env, **connection_environment()})
@@ -111,7 +113,7 @@ class ProjectSource:
     def letters(
         self, name: str, choice: LetterChoice, state: LetterState, after: LetterMark | None, limit: int
     ) -> Listing | None:
-        """Dead letters behind a mark; None if the pipeline has no table for them yet."""
+        """Dead letters after a mark; None if the pipeline has no dead-letter table yet."""
         with self._seated(name) as (project, pipeline):
             rows = self._letter_rows(project, pipeline)
             return dead_letters.list_letters(project, pipeline, choice, state, limit, after, rows)
@@ -157,7 +159,7 @@ class ProjectSource:
 
 
 def shared_source() -> ProjectSource:
-    """The one of this process, made when somebody first looks at the page."""
+    """The source of this process, created at the first request to the page."""
     with _MAKING:  # two first requests would each make one, and each a watch
         return _make_source()
 

@@ -37,7 +37,7 @@ def static_file(request: Request, name: str) -> Response:
 
 @cache
 def digest(name: str) -> str:
-    """What changes when the file does."""
+    """A digest of the file's content."""
     return hashlib.sha256(_files()[name]).hexdigest()[:16]
 
 

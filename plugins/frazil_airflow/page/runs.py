@@ -1,4 +1,4 @@
-"""What Airflow's metadata says of the runs of many DAGs, in a handful of queries."""
+"""Reads the runs of many DAGs from Airflow's metadata database, in a few queries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORKING, _SUCCESS, _FAILED = "running", "success", "failed"
 
 @dataclass
 class RecentRuns:
-    """What was asked within the last seconds, by DAG, for all who look. What there is to see differs by person, runs don't.
+    """A cache of runs by DAG, a few seconds old at most and shared by all users: permissions differ by user, runs do not.
 
     Attributes:
         max_age: Seconds for which an answer is told again.
@@ -45,7 +45,7 @@ class RecentRuns:
 
 
 def runs_of(session: Session, dag_ids: Sequence[str]) -> Mapping[str, Runs]:
-    """What is known of the runs of these DAGs; those that Airflow does not know are left out.
+    """The runs of these DAGs, without DAGs that Airflow does not know.
 
     Reads one index entry per run and the rows of the newest run per state, however long the past is.
     """

@@ -78,7 +78,7 @@ def ago(moment: datetime | None, now: datetime) -> str:
 
 
 def plain(text: str) -> str:
-    """A text of a record without characters that turn the direction of reading, or that nobody can see."""
+    """A text from a record without characters that are invisible or change the direction of reading."""
     return "".join(
         character if character.isprintable() or character in "\n\t" else character.encode("unicode_escape").decode()
         for character in text
@@ -86,7 +86,7 @@ def plain(text: str) -> str:
 
 
 def code(text: str) -> Markup:
-    """Text of ours with what stands between backticks as code."""
+    """Frazil's own text as HTML, with text between backticks as code."""
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
         for number, part in enumerate(text.split("`"))

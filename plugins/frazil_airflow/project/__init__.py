@@ -1,1 +1,1 @@
-"""The project as Airflow sees it: settings, secrets, usable pipelines, what a run asks for, and errors as task outcomes."""
+"""The project in Airflow: settings, secrets, valid pipelines, requests of runs, and errors as task outcomes."""

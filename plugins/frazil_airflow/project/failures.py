@@ -1,4 +1,4 @@
-"""Errors of Frazil as task outcomes: what a person must mend is not retried, everything else is."""
+"""Frazil's errors as task outcomes: errors that need a person are not retried, all others are."""
 
 from __future__ import annotations
 

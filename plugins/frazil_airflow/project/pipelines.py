@@ -1,4 +1,4 @@
-"""Which pipelines a DAG can be made of, and what is wrong with the others."""
+"""Pipelines that become DAGs, and the problems of the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ grants rights per DAG."""
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A pipeline that no DAG is made of.
+    """A pipeline whose file is too broken for a DAG.
 
     Attributes:
         owner: Whose it is; None if nobody can tell.
@@ -35,7 +35,7 @@ def sound_pipelines(project: Project) -> list[Pipeline]:
 
 
 def wanted_pipelines(project: Project, prefix: str, only: str | None) -> list[Pipeline]:
-    """Return the pipelines that a DAG can be made of; if `only` is the id of a single DAG, its pipeline: then no other file is read."""
+    """Return the valid pipelines. If `only` is the id of a single DAG, return its pipeline and read no other file."""
     if only is None:
         return sound_pipelines(project)
     pipeline = project.pipelines.find(only.removeprefix(prefix)) if only.startswith(prefix) else None
@@ -43,7 +43,7 @@ def wanted_pipelines(project: Project, prefix: str, only: str | None) -> list[Pi
 
 
 def refuse_broken(project: Project) -> None:
-    """Complain about every pipeline and capture that no DAG is made of.
+    """Raise an error that lists every pipeline and capture without a DAG.
 
     Raises:
         Terminal: There is one; the message has all of them, each with its key paths.

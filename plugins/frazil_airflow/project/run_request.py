@@ -1,4 +1,4 @@
-"""What a DAG run asks for: from its type, its interval, and what a person may choose when starting it by hand."""
+"""Builds the request of a DAG run from its type, its interval and its params."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ _REQUESTED_BY_PEOPLE = (BACKFILL, "manual")
 
 
 class AirflowRun(Protocol):
-    """What is read of Airflow's run, as a task's context has it."""
+    """The part of Airflow's DagRun, from a task's context, that Frazil reads."""
 
     run_id: str
     run_type: Any
@@ -111,7 +111,7 @@ class AirflowRun(Protocol):
 
 
 def request_of(run: AirflowRun, params: Mapping[str, Any]) -> RunRequest:
-    """Return what the run asks for.
+    """Return the request of a run.
 
     Raises:
         Terminal: What was filled in does not fit together, or names no place in a topic.
@@ -133,7 +133,7 @@ def request_of(run: AirflowRun, params: Mapping[str, Any]) -> RunRequest:
 
 
 def is_session(pipeline: Pipeline, run: AirflowRun) -> bool:
-    """Whether a run stays: those of the schedule do. What a person asks for, or a backfill, is done when it is done."""
+    """Whether a run is a session: scheduled runs are, manual runs and backfills are not."""
     return pipeline.session is not None and run.run_type == SCHEDULED
 
 
@@ -152,7 +152,7 @@ def _place(text: str | None, field: str) -> Target | None:
 
 
 def _interval(run: AirflowRun, mode: Mode, *, named: bool) -> tuple[Target | None, Target]:
-    """A backfill catches up through its interval, or replays it, or looks at it."""
+    """The request of a backfill: catch up through its interval, replay it, or preview it."""
     if named:
         raise BAD_ARGUMENT.terminal(
             f"a backfill has its intervals: {FROM!r} and {TO!r} can't be given as well",
@@ -176,6 +176,6 @@ def _check_replay(start: Target | None, max_records: int | None) -> None:
 
 
 def _run_id(run: AirflowRun, mode: Mode) -> str:
-    """A replay that is in the ledger under its id is done. Cleared, or taken up by another backfill, it is a new one."""
+    """The id of a replay's run, under which the ledger shows it as done. A cleared or repeated backfill gets a new id."""
     clear_number = run.clear_number if mode == "replay" else None
     return f"{run.run_id}#{clear_number}" if clear_number else run.run_id

@@ -82,7 +82,7 @@ class SparkConnectIngestOperator(IngestLineage, SparkConnectJobOperator):
 
 
 class SparkConnectMaintainOperator(SparkConnectJobOperator):
-    """Do the maintenance that is due on a spark connect server. Its return value is what was done, as JSON."""
+    """Run due maintenance on a Spark Connect server. The return value is the result as JSON."""
 
     def carry_out(self, run_id: str) -> str | None:
         """Do it."""

@@ -48,8 +48,8 @@ _log = logging.getLogger(__name__)
 
 
 def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any) -> str | None:
-    """Fix what the run reads, after finishing what a crash left; a dry run finishes nothing. With nothing new, an event tells
-    how far the pipeline is complete.
+    """Plan the run, after finishing an unfinished batch (except in a dry run). Without new records, emit an event with the
+    instant through which the pipeline is complete.
 
     Returns:
         The plan JSON, or None when there is nothing to read: then Airflow skips the rest and the run succeeds.
@@ -208,8 +208,8 @@ def _engine_of_jobs(session: Session) -> str:
 
 
 def record(pipeline: str, plan_json: str, outcome: str, *, dag_run: Any, outlet_events: Any) -> dict[str, Any]:
-    """Report what the run did: the extra of the table's asset event, the run's note, the log, and the return value. The
-    outcome, as JSON, is what a dry run found, or what a session told when it ended.
+    """Report the run's result in the extra of the asset event, the run's note, the log and the return value. `outcome`: JSON
+    of a dry run's or a session's result.
 
     Raises:
         AirflowSkipException: There is nothing to announce: a dry run, or another run landed these records meanwhile.
@@ -281,7 +281,7 @@ class CatchUpOperator(TriggerDagRunOperator):
         self.pipeline, self.records = pipeline, records
 
     def execute(self, context: Context) -> None:
-        """Look what waits, and trigger.
+        """Measure the unread records, and trigger a run.
 
         Raises:
             AirflowSkipException: The next run waits for its interval; the message says why.
@@ -317,5 +317,5 @@ class CatchUpOperator(TriggerDagRunOperator):
 
 
 def reads_less(run_type: Any, params: Mapping[str, Any]) -> bool:
-    """Whether a run was asked to do less than land all there is."""
+    """Whether the run's request is for less than landing everything new."""
     return run_type == BACKFILL or params[MODE] != "ingest" or any(params[limit] for limit in (FROM, TO, MAX_RECORDS))

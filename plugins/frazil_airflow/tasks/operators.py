@@ -97,7 +97,7 @@ class SparkJobOperator(SparkSubmitOperator):
         return submission(project, project.pipeline(self.pipeline), RunPlan.from_json(self.plan_json))
 
     def take(self, job: Submission) -> None:
-        """Fill in what the provider's operator submits.
+        """Set the provider operator's attributes from a submission.
 
         Raises:
             Terminal: A provider is missing.
@@ -128,7 +128,9 @@ class SparkJobOperator(SparkSubmitOperator):
         super().on_kill()
 
     def _require_connection(self) -> None:
-        """The provider would take a missing connection for a YARN cluster; and a driver that the cluster starts, nobody hears."""
+        """Require the Spark connection, in client mode: the provider treats a missing one as YARN, and can't watch a driver
+        in the cluster.
+        """
         try:
             connection = Connection.get(self._conn_id)
         except AirflowNotFoundException as error:
@@ -144,7 +146,7 @@ class SparkJobOperator(SparkSubmitOperator):
 
 
 def _require_kubernetes() -> None:
-    """What the provider of Spark says without that of Kubernetes is `name 'kube_client' is not defined`."""
+    """Require the Kubernetes provider: without it, the Spark provider only says `name 'kube_client' is not defined`."""
     from airflow.providers.apache.spark.hooks import spark_submit
 
     if not hasattr(spark_submit, "kube_client"):
@@ -230,7 +232,7 @@ class InlineIngestOperator(IngestLineage, BaseOperator):
 
 
 class SparkMaintainOperator(SparkJobOperator):
-    """Submit the maintenance job of a pipeline: the same way, with what is asked for in place of a plan.
+    """Submit the maintenance job of a pipeline, with its order in place of a plan.
 
     Its return value is what was done, as JSON.
     """

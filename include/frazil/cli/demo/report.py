@@ -38,7 +38,7 @@ _WHOLE = 20
 
 
 def print_report(project: Project, pipeline: Pipeline) -> bool:
-    """Print what came out of the pipeline.
+    """Print the results of the pipeline.
 
     Returns:
         Whether every produced record is accounted for.

@@ -1,4 +1,4 @@
-"""What a demo does with a running stack: produce, trigger the DAG, follow it, let the schedule pick up the rest, tidy up."""
+"""The steps of a demo on a running stack: produce, trigger the DAG, follow it, let the schedule read the rest, clean up."""
 
 import time
 from collections.abc import Callable, Mapping

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def files_of(places: Places, revision: str) -> Iterator[tuple[Path, Path]]:
-    """Copy pipelines, schemas and settings of a revision into a folder of their own, which goes at the end.
+    """Copy pipelines, schemas and settings of a revision into a temporary folder.
 
     Yields:
         The folder of pipeline files, and the settings file, which may not be there.
@@ -90,7 +90,7 @@ _MARKS: Mapping[Weight, str] = {"info": "", "warning": "**warning:** ", "refused
 
 @dataclass(frozen=True, slots=True)
 class ChangedPipeline:
-    """One pipeline that differs, and what that does."""
+    """One changed pipeline, and the effects of the change."""
 
     change: PipelineChange
     effects: tuple[Impact, ...]
@@ -98,7 +98,7 @@ class ChangedPipeline:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What the files in force change against a revision.
+    """The changes of the present files against a revision.
 
     Of settings it has the keys alone; remarks are about files of the revision that can't be read.
     """

@@ -228,7 +228,7 @@ class ImportFiles:
 
     @staticmethod
     def holes(imported: ImportedConnector) -> list[str]:
-        """What has to be filled in."""
+        """Values that a person must add."""
         return blanks(imported) if imported.pipeline else []
 
     def as_json(self) -> dict[str, Any]:

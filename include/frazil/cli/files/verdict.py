@@ -81,7 +81,7 @@ def _capture(file: Path, references: References, settings: Settings | None) -> V
 
 
 def _folder(folder: Path, broken: Iterable[ConfigError], judged: Callable[[Path], Verdict]) -> list[Verdict]:
-    """Every file on its own, then what only shows beside the others: a name that is taken."""
+    """Check every file alone, then names that two files share."""
     shared = {str(error.file): tuple(error.problems) for error in broken}
     files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
     verdicts = [judged(file) for file in files]

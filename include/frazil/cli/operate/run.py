@@ -87,7 +87,7 @@ def _partitions(dry_run: DryRun) -> Table:
 
 
 def order_of(pipeline: str, request: RunRequest, length: str) -> RunPlan:
-    """What a session is started with.
+    """The order for a session.
 
     Raises:
         Terminal: That is no duration.
@@ -281,7 +281,7 @@ def _nothing_new(pipeline: str, planned: PlannedRun) -> str:
 
 
 def empty_result(pipeline: str, run_id: str, planned: PlannedRun) -> RunResult:
-    """What a run did that had nothing to read."""
+    """The result of a run without records to read."""
     from frazil.run.batches.result import RunResult
 
     position = {topic: list(offsets.next) for topic, offsets in planned.position.topics.items()}
@@ -313,7 +313,7 @@ def _planned_json(pipeline: str, planned: PlannedRun) -> dict[str, object]:
 
 
 def show_plan(plan: RunPlan) -> None:
-    """Print what a run reads, by partition."""
+    """Print the ranges that a run reads, by partition."""
     table = console.new_table("topic", numbers=("partition", "from", "to", "offsets"))
     for part in plan.ranges:
         offsets = (f"{offset:,}" for offset in (part.start, part.end, part.span))

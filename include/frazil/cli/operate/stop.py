@@ -195,7 +195,7 @@ def _unfinished(api: "AirflowApi", pipeline: str) -> "Iterator[DagRun]":
 
 
 def _name(run: "DagRun") -> str:
-    """What a run is called by the process that carries it out: ids are unique in their DAG only."""
+    """The name under which a process registers a run: run ids are unique only within their DAG."""
     return f"{run.dag_id}:{run.run_id}" if run.dag_id.startswith(_REPLAYS) else run.run_id
 
 

@@ -1,4 +1,4 @@
-"""PyIceberg's REST catalog, made to answer or fail in bounded time, and to read the past of a table once.
+"""PyIceberg's REST catalog, with time limits on requests, and a cache of table history.
 
 Rests on private names of PyIceberg 0.12; the tests pin them.
 """

@@ -32,7 +32,9 @@ class SharedSqlCatalog(CachingSqlCatalog):
     """A SQL catalog whose tables and namespaces may be made by several processes at the same moment."""
 
     def create_tables(self) -> None:
-        """Create the missing tables. Each table that a rival creates at the same time ends one try, so there is one try more than tables."""
+        """Create the missing tables. Each table that another process creates at the same time fails one attempt, so there is
+        one attempt more than tables.
+        """
         for _ in SqlCatalogBaseTable.metadata.tables:
             try:
                 return super().create_tables()

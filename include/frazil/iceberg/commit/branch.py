@@ -52,7 +52,7 @@ def branches_in_vain(metadata: TableMetadata, pipeline: str, n: int) -> tuple[st
 
 
 def retry_branch_name(name: str) -> str:
-    """A name for another attempt at what a branch prepares."""
+    """A branch name for a further attempt."""
     branch = BranchName.parse(name)
     if branch is None:
         raise ValueError(f"{name} is not a name by branch_name()")
@@ -113,7 +113,7 @@ def carries_change(metadata: TableMetadata, change: Change, branch: str) -> bool
 
 
 def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: int | None, tip: int) -> None:
-    """What becomes main must descend from what main is, and carry this very change.
+    """Check that a branch's head descends from main's head and carries this very change.
 
     Raises:
         RowsAddedTwice: It has rows twice.

@@ -1,4 +1,4 @@
-"""The positioned commit: one change that lands only if the table still holds what the batch was planned on.
+"""The positioned commit: one change that lands only if the table still is in the state that the batch was planned on.
 
 PyIceberg's transaction asserts the branch head it was built on; on a conflict it refreshes, asks every producer to
 validate itself and rebuilds. That is used as a compare-and-set on what the table holds. The check runs on the loaded
@@ -65,7 +65,7 @@ _log = logging.getLogger(__name__)
 
 
 class Refused(FrazilError):
-    """The table does not hold what the batch was planned on. The batch never happened; plan again.
+    """The table is not in the state that the batch was planned on. Nothing was committed; plan again.
 
     Not an error of the program: caught where batches are driven.
     """
@@ -162,7 +162,7 @@ def without_expiry(change: Change, table: Table, failure: BaseException) -> Chan
 
 
 def pause(number: int, failure: BaseException | None) -> None:
-    """Leave a catalog that is overloaded, or just fell over, some time before attempt `number`; none after a rival."""
+    """Wait before attempt `number` if the catalog failed or is overloaded; do not wait after a concurrent commit."""
     if failure is not None and not isinstance(failure, CommitFailedException):
         time.sleep(random.uniform(0.5, 1) * FIRST_PAUSE_SECONDS * 2 ** (number - 1))  # noqa: S311  # no secret
 

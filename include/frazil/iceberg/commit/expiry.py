@@ -85,7 +85,7 @@ class Retention:
         return self.age or timedelta(milliseconds=min(_number(properties, _AGE, _DEFAULT_AGE_MS), _LONGEST_MS))
 
     def keep_in(self, properties: Mapping[str, str]) -> int:
-        """How many stay, else the table's number, else 1."""
+        """The number of snapshots to keep: this retention's, else the table's, else 1."""
         return self.keep if self.keep is not None else _number(properties, _KEEP, 1)
 
 
@@ -258,7 +258,7 @@ def _by_age(
 
 
 def _hours(history: History, old: frozenset[int], before: int, age_ms: int) -> Iterator[tuple[int, tuple[str, Tag]]]:
-    """Of the snapshots of main that are to go, those that were its head at a full hour which the age reaches.
+    """Tags of the hourly history: snapshots old enough to expire that were main's head at a full hour.
 
     The tag of a snapshot that was the head for long stays as long after it as that of any other.
     """
@@ -296,7 +296,7 @@ def _ms(age: timedelta) -> int:
 def expiry_updates(
     metadata: TableMetadata, table: str, retention: Retention, now_ms: int, most: int | None = MOST_REMOVED
 ) -> tuple[TableUpdate, ...]:
-    """The part of a commit that takes old snapshots out; none of a table of which something would be lost by it.
+    """Table updates that expire old snapshots; none if a pipeline's state would be lost by it.
 
     The metadata have all branches. Not more than `most` snapshots go at once.
     """

@@ -62,7 +62,7 @@ class PipelineCatalog(Lake):
         self._earlier_names = tuple(before)
 
     def decided(self, places: Mapping[str, tuple[str | None, str | None]]) -> PipelineCatalog:
-        """The same, with destinations where a decided batch has them: the file may name another place by now, or none.
+        """A copy with destinations at the places of a decided batch's manifest: the file may name others by now, or none.
 
         Without a catalog a table is where the file says.
         """

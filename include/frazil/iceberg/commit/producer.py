@@ -119,7 +119,7 @@ class _Checked(Producer):
         """Delete nothing: a late answer to an earlier attempt must not find its manifests gone."""
 
     def _clean_all_uncommitted(self) -> None:
-        """Delete nothing: after an error the commit may have landed all the same. Orphan removal takes leftovers."""
+        """Delete nothing: after an error the commit may still have landed. Orphan removal deletes leftovers."""
 
 
 class _CheckedAppend(_Checked, _MergeAppendFiles):

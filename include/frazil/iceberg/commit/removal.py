@@ -1,4 +1,4 @@
-"""Takes rows out of a table by their Kafka coordinates: data files that hold such rows are replaced by their survivors.
+"""Removes rows from a table by Kafka coordinates: data files with such rows are rewritten without them.
 
 Reading uses private names of PyIceberg 0.12's Arrow scan, because its public way holds a whole file decoded in memory;
 a contract test pins them.
@@ -158,7 +158,7 @@ def matches(rows: pa.RecordBatch, removal: Removal) -> pa.BooleanArray:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What a removal makes of one data file: rows that go, and files of those that stay."""
+    """The result of a removal for one data file: removed rows, and new files with the remaining rows."""
 
     rows: int
     survivors: tuple[StagedFile, ...]
@@ -178,7 +178,7 @@ class Rewriter:
         self._outcomes: dict[tuple[str, frozenset[str]], _Outcome] = {}
 
     def rewrite(self, table: Table, snapshot_id: int | None) -> Rewrite:
-        """What must change in a snapshot. Survivors are written under the table's current partition spec.
+        """Rewrite the affected files of a snapshot. Remaining rows get the table's current partition spec.
 
         Foreign exceptions pass through: the caller reads the table again, because a file that is gone may only mean
         that the snapshot is.
@@ -247,7 +247,7 @@ def scan_rows(
 
 
 def count_rows(table: Table, name: str, removal: Removal) -> int:
-    """How many rows a removal would take out."""
+    """How many rows a removal would delete."""
     if table.current_snapshot() is None:
         return 0
     with translated(f"counting rows of table {name}"):

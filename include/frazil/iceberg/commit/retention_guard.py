@@ -36,7 +36,7 @@ _BRANCH: Final = BRANCH_KEY.format("")
 
 @dataclass(frozen=True)
 class RetainedState:
-    """What a table holds of all pipelines that ever wrote to it.
+    """The state in a table of all pipelines that ever wrote to it.
 
     Attributes:
         hold_ms: Snapshots made at this time or later must stay, as they alone carry a value; None if properties carry all.
@@ -49,7 +49,7 @@ class RetainedState:
 
 
 def retained_state(metadata: TableMetadata, table: str) -> RetainedState:
-    """What a table holds of pipelines, main and branches alike."""
+    """Read the state of pipelines in a table, on main and on branches."""
     values: dict[str, str] = {}
     held_since: list[int] = []
     for kind, pipeline in sorted(set(_keys(metadata))):

@@ -1,4 +1,4 @@
-"""What a table holds of a pipeline: a mark in the snapshot summaries of main, mirrored in a table property.
+"""A pipeline's state in a table: a mark in the snapshot summaries of main, repeated in a table property.
 
 The ancestry of main decides, and the property must agree with it: both move in one commit. The property decides only
 where expiry took our snapshot: it is gone from the metadata, or has a tag alone, and the oldest snapshot that can be
@@ -159,7 +159,7 @@ def _tagged(metadata: TableMetadata, name: str) -> Snapshot | None:
 
 
 def _commit_order(snapshot: Snapshot) -> tuple[int, int]:
-    """What orders snapshots by when they came."""
+    """Sort key that orders snapshots by commit."""
     return snapshot.sequence_number or 0, snapshot.timestamp_ms
 
 
@@ -255,7 +255,7 @@ def _manifest(table: Table, path: str, mark: BatchMark) -> Manifest:
 
 
 def manifest_path(table: Table, pipeline: str, mark: BatchMark) -> str:
-    """Where the manifest of a batch lies: beside the metadata of its closing table."""
+    """Path of a batch's manifest: in the metadata folder of its closing table."""
     return metadata_path(table, f"frazil-{pipeline}-{mark.n}-{mark.batch}.json")
 
 

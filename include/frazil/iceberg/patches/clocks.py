@@ -1,4 +1,4 @@
-"""The clocks of several hosts that commit to one table: its history never goes back.
+"""Keeps timestamps in a table's history ascending, although clocks of the committing hosts differ.
 
 Java's TableMetadata refuses metadata whose log, or whose last change, goes back by more than a minute. PyIceberg dates each
 commit by the host's clock alone, so a host whose clock is fast would leave a table that Java can't read.
@@ -29,7 +29,7 @@ _MAX_SKEW_MS: Final = 60_000
 
 
 def next_timestamp(metadata: TableMetadata) -> int:
-    """Time of the next snapshot of a table, in milliseconds since 1970: behind all that the table has."""
+    """Timestamp of a table's next snapshot, in milliseconds since 1970: later than all earlier ones."""
     return max(_now_ms(), _newest(metadata) + 1)
 
 

@@ -1,4 +1,4 @@
-"""Keeps what PyIceberg 0.12 loses of lists and maps when it writes and reads them.
+"""Preserves nulls in lists and maps, which PyIceberg 0.12 loses when it writes and reads them.
 
 Its projection rebuilds some arrays from offsets and values alone: a null list of structs became an empty one. Others it
 casts from what they were before: a field within lists of lists, whose name is another one in the file (`order-id`),

@@ -227,7 +227,7 @@ _LAST = -1
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:
-    """What a table is to become.
+    """The changes to make to a table.
 
     Attributes:
         destination: What the pipeline file says of it: partition fields and sort order are set with their columns.

@@ -263,13 +263,13 @@ def columns_with_times(schema: Schema) -> Iterator[str]:
 
 
 def _engine_problems(table: Table) -> Iterator[str]:
-    """What keeps Spark from writing an existing table."""
+    """Reasons why Spark can't write an existing table."""
     for name in columns_with_times(table.schema()):
         yield f"column {name}: it has the type time, and Spark, which writes the table, can't read it"
 
 
 def _writer_problems(table: Table, filled: Collection[str]) -> Iterator[str]:
-    """What keeps PyIceberg from writing files for an existing table."""
+    """Reasons why PyIceberg can't write files for an existing table."""
     if table.format_version > _WRITABLE_FORMAT_VERSION:
         yield f"format version {table.format_version}: files can be written up to version {_WRITABLE_FORMAT_VERSION}"
     file_format = table.properties.get("write.format.default", "parquet").lower()

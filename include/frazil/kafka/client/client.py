@@ -137,7 +137,7 @@ _Answer = TypeVar("_Answer")
 
 
 class ErrorLog:
-    """What a client reported on the side: why connections failed, the reason behind a time-out."""
+    """Errors that a client reported by callback: why connections failed, the reason for a time-out."""
 
     def __init__(self) -> None:
         self._latest: dict[tuple[int, bool], KafkaError] = {}

@@ -1,4 +1,4 @@
-"""What a Kafka error means for the caller: here errors of librdkafka become errors of Frazil."""
+"""Translates errors of librdkafka into Frazil's errors."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def _by_code(cause: KafkaError, cluster: Cluster, where: str, detail: str) -> Fr
 
 
 def _permission(error: KafkaError, topic: str | None) -> str:
-    """What to have granted; docs/security.md has the whole list."""
+    """The permission to request; docs/security.md has the whole list."""
     code, resource = error.code(), "the topic" if topic is None else f"topic {topic}"
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return f"have Read on {resource} granted to ingest it (Read includes Describe), Write to send to it, Create to make it"
@@ -284,7 +284,7 @@ def unreachable(cluster: Cluster, complaints: Iterable[KafkaError] = ()) -> Retr
 
 
 def reasons(cluster: Cluster, complaints: Iterable[KafkaError]) -> str:
-    """What connections failed with, to be put behind a message; empty if nothing was reported."""
+    """The reported connection errors, to append to a message; empty without any."""
     messages = sorted(c.str() for c in complaints if c.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE})
     return f": {cluster.redact('; '.join(messages))}" if messages else ""
 

@@ -116,7 +116,7 @@ def _waves(ranges: Iterable[Range]) -> Iterator[dict[Place, Range]]:
 
 @dataclass(slots=True)
 class _Fetched:
-    """How far a consumer has fetched: over aborted records, too, which it never hands out."""
+    """How far a consumer has fetched, including aborted records, which it never returns."""
 
     statistics: str = ""
     _offsets: list[int] = field(default_factory=list)
@@ -186,7 +186,7 @@ class _Reading:
             self.unreadable.clear()
 
     def _next(self, most: int) -> list[Message]:
-        """What Kafka hands out next: at least one message, at most `most`."""
+        """Poll the next messages: at least one, at most `most`."""
         deadline, worked = time.monotonic() + STALL_SECONDS, time.process_time()
         fetched: list[int] | None = None  # looked up in a silence only
         while (first := self.client.poll(_POLL_SECONDS)) is None:
@@ -274,7 +274,7 @@ class _Reading:
         raise translate(error, self.cluster, self.complaints, topic=place[0], partition=place[1])
 
     def _pass_over(self, place: Place, base: int, error: KafkaError) -> None:
-        """Go on behind a batch of records, the first of which has the offset `base`, that the client can't unpack."""
+        """Skip a batch of records that the client can't unpack; its first record has the offset `base`."""
         if base <= self.passed.get(place, -1):
             return  # the client told it again before it was moved on
         open_range = self.open_ranges[place]

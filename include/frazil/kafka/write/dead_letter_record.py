@@ -94,5 +94,5 @@ def _failure_headers(row: Mapping[str, Any], pipeline: str, batch: BatchMark) ->
 
 
 def _milliseconds(microseconds: int | None) -> int | None:
-    """As Kafka has it; None where the record has no time that can be sent."""
+    """The timestamp in milliseconds; None if the record has none that can be sent."""
     return microseconds // _MICROSECONDS if microseconds is not None and microseconds >= _MICROSECONDS else None

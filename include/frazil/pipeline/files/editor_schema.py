@@ -19,7 +19,7 @@ _WORDS = {"oneOf": "anyOf"}
 
 
 def editor_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The schema of a file: as the model's, with what a file may also say where the model sees something else."""
+    """The schema of a file: the model's, extended by forms that only files may use."""
     schema = model.model_json_schema()
     for name, kind in KINDS.items():
         if name in schema["$defs"]:

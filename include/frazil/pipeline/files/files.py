@@ -157,7 +157,7 @@ def _parsed(text: str, loader: type[Any]) -> object:
 
 @dataclass(slots=True)
 class _Size:
-    """What a value holds, itself included, and how many levels it has."""
+    """Number of values in a value, itself included, and its depth."""
 
     values: int = 1
     levels: int = 1

@@ -58,12 +58,12 @@ class Pipelines:
         return self._references
 
     def again(self) -> Pipelines:
-        """The same folder, read anew."""
+        """Reread the folder."""
         return Pipelines(self._folder, self._references)
 
     @property
     def usable(self) -> Mapping[str, Pipeline]:
-        """Those that can be used, by name."""
+        """The valid ones by name."""
         return self._all[0]
 
     @property
@@ -140,7 +140,7 @@ def load_pipelines(folder: Path, references: References) -> Pipelines:
 def load_folder(
     folder: Path, load: Callable[[Path], N], code: ErrorCode
 ) -> tuple[dict[str, N], tuple[ConfigError, ...]]:
-    """Read every ``*.yaml`` and ``*.yml`` of a folder with `load`: what can be used, by name, and the complaints."""
+    """Read every ``*.yaml`` and ``*.yml`` of a folder with `load`: the valid ones by name, and the problems of the others."""
     files_by_name: dict[str, list[tuple[Path, N]]] = {}
     broken: list[ConfigError] = []
     for path in _files(folder):

@@ -103,7 +103,7 @@ def load_pipeline(path: Path, references: References) -> Pipeline:
 
 
 def _without_source(pipeline: Pipeline) -> Iterator[str]:
-    """Columns of keys that nothing decodes, and a value that no column takes."""
+    """Problems: columns from keys without a key format, and a value format that no column uses."""
     has_keys = pipeline.key is not None or any(step.name == "ValueToKey" for step in pipeline.transforms)
     for key, destination in pipeline.declared.items():
         of_key = [name for name, column in destination.columns.items() if column.part == "key"]

@@ -1,4 +1,4 @@
-"""The parts of a pipeline file that decide outcomes, as a text that is kept beside the ledger: each batch names it by its hash."""
+"""The parts of a pipeline file that decide outcomes, as a text stored with the ledger: each batch names it by its hash."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _quoted(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A place of a file, seen through the model: key path, keys known there, whether it may hold secrets, what it is for."""
+    """A place in a file by its model: key path, valid keys, whether it may hold secrets, and its description."""
 
     path: tuple[str, ...]
     keys: tuple[str, ...]

@@ -124,7 +124,7 @@ def referenced_files(node: object) -> Iterator[Path]:
 
 
 def ambiguous_connections(node: object) -> Iterator[str]:
-    """Fields of connections whose names differ but whose variable is one: which of them it held would be chance."""
+    """Fields of different connections that map to the same environment variable, so that its value would be ambiguous."""
     first: dict[str, tuple[str, str]] = {}
     for connection_field in connection_fields(node):
         first_field = first.setdefault(variable := connection_variable(*connection_field), connection_field)

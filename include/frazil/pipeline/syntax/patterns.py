@@ -24,7 +24,7 @@ _REMEMBERED: Final = 10_000
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """An expression as Python has it, for its groups. Java's named groups, `(?<name>…)`, are taken for Python's.
+    """An expression compiled by Python, for its groups. Java's named groups, `(?<name>…)`, become Python's.
 
     Raises:
         ValueError: It is none.
@@ -56,7 +56,7 @@ Expression = Annotated[str, readable(compiled)]
 
 
 def refuse_unknown_groups(pattern: str, name: str) -> None:
-    """Refuse a name that takes up groups that an expression does not have.
+    """Refuse a name that refers to groups which the expression does not have.
 
     Raises:
         ValueError: It does, or has a backslash that is no group.
@@ -93,7 +93,7 @@ def matches(pattern: str, text: str) -> bool:
 
 @lru_cache(maxsize=_REMEMBERED)
 def taken_up(pattern: str, text: str, name: str) -> str | None:
-    """A name with the groups that it takes up, of an expression that matches a whole text; None if it does not."""
+    """A name with group references replaced, if the expression matches the whole text; else None."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

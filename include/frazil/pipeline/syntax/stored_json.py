@@ -1,4 +1,4 @@
-"""What Frazil keeps as JSON and reads again: it may be damaged, of another version, or hold any text that a Python string can."""
+"""Reads and writes Frazil's stored JSON, which may be damaged, of another version, or hold any Python string."""
 
 from __future__ import annotations
 

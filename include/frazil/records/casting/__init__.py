@@ -1,1 +1,1 @@
-"""Typed columns, whatever made them, to the declared columns of a destination."""
+"""Casts typed columns of any format to the declared columns of a destination."""

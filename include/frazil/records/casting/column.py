@@ -177,7 +177,7 @@ def _replace_rows(array: pa.Array, rows: list[int], replacements: pa.Array) -> p
 
 
 def _place(spec: ColumnSpec, path: str) -> str:
-    """Where in a value a problem is, if the column's name does not say it."""
+    """Path of a problem within a value, if it is more than the column's name."""
     place = f"{'.'.join(spec.steps)}{path}".removeprefix("." if not spec.steps else "")
     return "" if place in ("", spec.name) else f" in the field {place!r}"
 

@@ -1,4 +1,4 @@
-"""Single values of one Arrow type to another, exactly: the value that comes out equals the one that went in, or none does.
+"""Casts single values from one Arrow type to another, exactly: the result equals the input, or the value is rejected.
 
 A fraction crosses between binary and decimal by the shortest text that names the binary one, in both directions: a double
 0.1 is the decimal 0.1. Whole numbers cross by their exact value.
@@ -39,7 +39,7 @@ Exact = Callable[[Any], object]
 
 @dataclass(frozen=True, slots=True)
 class FitRules:
-    """What a value may become besides what is free of doubt.
+    """Rules that allow further conversions of a value besides the exact ones.
 
     Attributes:
         text_casts: Text becomes numbers, bools and (as base64) bytes, and these become text.
@@ -63,7 +63,7 @@ class FitRules:
 
 
 class Pair(NamedTuple):
-    """Two plain types that are not nested, and what is allowed between them."""
+    """A source and a target type, both not nested, and the rules for conversions between them."""
 
     source: pa.DataType
     target: pa.DataType

@@ -91,7 +91,7 @@ def kind_of(data_type: pa.DataType) -> Kind:
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
-    """Return what a type holds behind its encoding: dictionaries, run ends, extensions other than uuid."""
+    """Return a type without its encoding: dictionaries, run ends, extensions other than uuid."""
     if types.is_dictionary(data_type) or types.is_run_end_encoded(data_type):
         return plain_type(data_type.value_type)
     if isinstance(data_type, pa.BaseExtensionType) and data_type != pa.uuid():

@@ -49,7 +49,7 @@ class OpColumn(SingleChangeFormat):
 
     @property
     def ops(self) -> Mapping[str, str | None]:  # type: ignore[override]
-        """What the words mean."""
+        """The operation of each word."""
         return self.words
 
     @property

@@ -175,7 +175,7 @@ def _fill_unavailable(
 
 
 def _order(value: pa.RecordBatch) -> pa.StringArray:
-    """Where in the source's log a change is, as text that sorts as the log does."""
+    """Position of a change in the source's log, as text that sorts in log order."""
     orders = []
     for paths in _ORDERS:
         first, *more = (find(value, path) for path in paths)

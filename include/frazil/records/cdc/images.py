@@ -1,4 +1,4 @@
-"""What formats of changes share: row images in Arrow values and in parsed JSON, ops, and when and where in a log changes happened."""
+"""Shared parts of change formats: row images in Arrow values and parsed JSON, ops, and times and log positions of changes."""
 
 from __future__ import annotations
 

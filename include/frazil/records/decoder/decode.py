@@ -50,7 +50,7 @@ _INCOMPATIBLE_CODES: Final = pa.array([DeadCode.WRONG_TYPE, DeadCode.OUT_OF_RANG
 
 @dataclass
 class _Batch:
-    """What became of the records of a batch as a whole, by their positions."""
+    """Outcomes of a batch's records before any table, by position."""
 
     records: pa.RecordBatch
     dead: Dead
@@ -67,7 +67,7 @@ class _Batch:
 
 
 class Decoder:
-    """Decodes the batches of a pipeline into its tables. Keeps nothing from batch to batch but what is costly to build.
+    """Decodes the batches of a pipeline into its tables. Between batches it keeps only caches.
 
     Args:
         specs: Table -> how records become its rows. Format, transforms and policies are the same for all tables.
@@ -360,7 +360,7 @@ def _union(parts: list[Rows]) -> Rows:
 
 
 def _share(fitted: Fitted, dead_rows: pa.Int64Array, rows: pa.Int64Array, table_rows: pa.Int64Array) -> Fitted:
-    """Return what became of the rows of one table, numbered as they are there, among rows that were fitted for several.
+    """Return the outcome of one table's rows, by its own row numbers, from rows that were fitted for several tables.
 
     There may be thousands of tables, each with dead letters of its own: only those are visited one by one.
     """

@@ -1,4 +1,4 @@
-"""What a dead letter keeps of its record where payloads are secrets: sizes and hashes, or nothing."""
+"""Redacts dead letters where payloads are secret: they keep sizes and hashes of their records, or nothing."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class FieldRoute:
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """The topic names the table, as transforms left it.
+    """The topic names the table, after transforms changed it.
 
     Attributes:
         rename: Expression that matches a whole topic -> name of the table, which may take up groups; the first that
@@ -124,7 +124,7 @@ class Route:
 
     @property
     def path(self) -> str:
-        """What routes, as the path of a reason."""
+        """Path of the routing field, for reasons of dead letters."""
         if isinstance(self.rule, TopicRoute):
             return "topic"
         return ".".join(self.rule.field if self.header is None else ("header", *self.rule.field))

@@ -1,4 +1,4 @@
-"""What a batch of records becomes in one table: rows, rows to delete, and the reasons of records that do not fit it."""
+"""The outcome of a batch in one table: rows, rows to delete, and the reasons of records that do not fit."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def nanos_of_day(value: int) -> int:
 
 
 def time_unit(convert: Convert | None) -> TimeUnit:
-    """Return what the numbers count that one of these functions takes; None leaves microseconds as they are."""
+    """Return the time unit of the numbers that such a function takes; None: microseconds."""
     if convert in {millis, millis_of_day}:
         return "ms"
     return "ns" if convert in {nanos, nanos_of_day} else "us"

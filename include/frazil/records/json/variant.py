@@ -1,4 +1,4 @@
-"""Which JSON texts a `variant` column takes without loss: the rule, once, for Spark's own `parse_json` on the table's side.
+"""The rule which JSON texts a `variant` column takes without loss, when Spark's `parse_json` reads them.
 
 `parse_json` of Spark 4.1 keeps a number as a 64-bit integer, else as a decimal of up to 38 digits if it is written without
 an exponent, else as a double, whatever that loses: 1e400 becomes Infinity, a 39-digit integer loses its last digits. Half a

@@ -1,1 +1,1 @@
-"""The words of this room as plain data: records as Arrow, columns, formats, changes, dead letters, and what a pipeline asks for."""
+"""Plain data of this package: records as Arrow, columns, formats, changes, dead letters, and a pipeline's decoding rules."""

@@ -133,7 +133,7 @@ class StepSize:
 
 
 def too_many_rows(rows: int) -> Reason:
-    """Return why a record whose lists become so many rows is dead."""
+    """Return the reason of a record whose lists become too many rows."""
     return Reason(
         DeadCode.TOO_WIDE,
         f"expected rows that take at most {STEP_BYTES:,} bytes together, found {rows:,} rows that take more",

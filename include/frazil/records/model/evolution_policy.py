@@ -1,4 +1,4 @@
-"""Which changes records may ask for: plain data, since it travels to executors."""
+"""The schema changes that records may cause: plain data, since it is sent to executors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records on their way from decoding to rows: what transforms take and give."""
+"""Decoded records before they become rows: the input and output of transforms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a batch of records became: each record is written, dead or filtered, and never two."""
+"""Outcomes of a batch of records: each record is exactly one of written, dead or filtered."""
 
 from __future__ import annotations
 

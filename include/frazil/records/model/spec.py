@@ -211,7 +211,7 @@ class RecordSpec:
 
     @property
     def fold(self) -> Literal["last", "dead_letter"] | None:
-        """What fields mean that differ in case only; None if they are different fields."""
+        """How to treat fields whose names differ only in case; None: as different fields."""
         return self.duplicate_keys if self.field_names == "case_insensitive" else None
 
     @property

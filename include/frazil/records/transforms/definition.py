@@ -1,4 +1,4 @@
-"""What a transform is defined with, once: its options with their sentences, its docstring, its code.
+"""The single definition of a transform: its options with their descriptions, its docstring, its code.
 
 Of a definition come the keys of pipeline files with their checks (`frazil.pipeline.transforms`), docs/transforms.md and the JSON
 Schema, which say its first paragraph and the sentences of its options, and what `frazil import` makes of the class of Kafka
@@ -99,7 +99,7 @@ def pairs(written: object) -> object:
 
 
 def target_option(meaning: str = "Fields of the value or of the key.") -> Any:
-    """Declare which half of the records a transform works on; then `Cast$Key` is one on keys, too."""
+    """Declare that a transform works on values or keys; then `Cast$Key` is the one on keys."""
     return option(meaning, "value")
 
 
@@ -125,7 +125,7 @@ class Definition:
 
 
 class TransformDefinition(Definition):
-    """A transform; `frazil.records.model.frame` says what `apply` and `lacks` owe."""
+    """A transform; `frazil.records.model.frame` specifies `apply` and `lacks`."""
 
     __slots__ = ()
 

@@ -1,1 +1,1 @@
-"""What commands and tasks call: plan, ingest, session, dry run, and the result of a run."""
+"""Entry points for commands and tasks: plan, ingest, session, dry run, and the result of a run."""

@@ -1,4 +1,4 @@
-"""What a changed pipeline file would do: to the DAGs, to the tables, to the position. Nothing is changed, nothing is read from Kafka."""
+"""Effects of a changed pipeline file on DAGs, tables and position. Changes nothing, and reads nothing from Kafka."""
 
 from __future__ import annotations
 

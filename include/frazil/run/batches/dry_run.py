@@ -147,7 +147,7 @@ class PartitionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a dry run found.
+    """The result of a dry run.
 
     Attributes:
         looked_at: Offsets of them that were read: no more than one batch may have.
@@ -273,7 +273,7 @@ def dry_run(
     report: Report = no_report,
     clock: Clock = utc_now,
 ) -> DryRun:
-    """Read and decode what a dry run looks at, and count. Of a large range only what one batch would have.
+    """Read, decode and count the records of a dry run. Of a large range, only as many as one batch would have.
 
     Raises:
         Terminal: What would stop a run, too: the table does not fit, records are gone, a topic was recreated.

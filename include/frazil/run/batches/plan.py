@@ -42,7 +42,7 @@ from frazil.run.state.source import (
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """What planning found.
+    """The result of planning.
 
     Attributes:
         plan: What the run will read, or None if there is nothing new, and nothing that waits for the engine.

@@ -1,4 +1,4 @@
-"""What a run did, from the ledger: the same answer for the command line, for Airflow and for a later reader."""
+"""The result of a run, from the ledger: the same for the command line, for Airflow and for later readers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class RunResult:
 
 
 def run_result(project: Project, pipeline: Pipeline, run_id: str, planned_at: str | None = None) -> RunResult:
-    """What a run did so far, from the ledger's rows that carry its id.
+    """The result of a run so far, from the ledger's rows with its id.
 
     With `planned_at`, an instant of a plan, only batches planned then or later count: a run that is cleared in Airflow
     plans again.

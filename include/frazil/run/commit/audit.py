@@ -63,7 +63,7 @@ class Ingestion:
 
 @dataclass(frozen=True)
 class StagedBatch:
-    """What staging brought.
+    """The result of staging.
 
     The tables are those that the records were staged for, made or changed for them.
     """

@@ -70,7 +70,7 @@ def _commit_or_failure(context: RunContext, manifest: Manifest, part: TablePart,
 
 
 def _combined_failure(failures: Sequence[FrazilError]) -> FrazilError:
-    """One error with all messages. Its type is the gravest one: a `Terminal` goes before what another try may mend."""
+    """One error with all messages. Its type is the gravest one: `Terminal` before `Retryable`."""
     first, *rest = sorted(
         failures, key=lambda failure: (not isinstance(failure, Terminal), isinstance(failure, EngineNeeded))
     )

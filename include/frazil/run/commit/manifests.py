@@ -194,7 +194,7 @@ def _build_manifest(context: RunContext, tables: Tables, state: PipelineState, b
 
 
 def _closing_part(context: RunContext, tables: Tables, state: PipelineState, batch: Batch) -> TablePart:
-    """What the closing table gets; the ledger gets no rows with its deciding commit."""
+    """The closing table's part; a ledger that closes gets no rows with the deciding commit."""
     name, fit = tables.closing_name, fit_of(tables.closing.metadata)
     if name not in tables.destinations:
         return TablePart(name, "ledger", fit, state.mark, ())

@@ -1,4 +1,4 @@
-"""A pipeline at rest: nothing half done. Every command begins here."""
+"""Recovers a pipeline, so that no batch is unfinished. Every command begins here."""
 
 from __future__ import annotations
 

@@ -328,7 +328,7 @@ def _result_of(outcomes: LetterOutcomes, batches: tuple[int, ...]) -> ReplayResu
 
 
 def _check(context: RunContext, work: LetterReplay, staged: Staged, result: ReplayResult, letters_read: int) -> None:
-    """Refuse what does not add up, counted on either side of decoding.
+    """Refuse a result whose counts before and after decoding differ.
 
     Letters that were read include the untried ones between them.
     """

@@ -78,7 +78,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class PlannedRepair:
-    """A repair that can be looked at before it is done.
+    """A planned repair, which can be shown before it is done.
 
     Attributes:
         loss: What the table lost; None if it holds what it was given.
@@ -115,7 +115,7 @@ class PlannedRepair:
 
 
 def plan_repair(context: RunContext, table: str) -> PlannedRepair:
-    """Look at what a repair would do. Makes a missing table, and finishes what can be finished without a repair.
+    """Plan a repair. Creates a missing table, and finishes batches that need no repair.
 
     Raises:
         Terminal: The table is no follower of the pipeline, or another one must be mended first.
@@ -218,7 +218,7 @@ def _refuse_other_table(pipeline: Pipeline, table: str, closing: str) -> None:
 
 
 def _refuse_other_loss(context: RunContext, state: PipelineState, table: str) -> None:
-    """What a table lost is known from the closing table and the ledger: they go first."""
+    """Refuse to repair a table while the closing table or the ledger lost data: the extent of its loss follows from them."""
     lost = state.closing_lost or state.rollback
     if lost is not None:
         raise lost

@@ -177,7 +177,7 @@ def _stage_parts(
 
 
 def _refuse_moved(context: RunContext, tables: Tables, state: PipelineState) -> None:
-    """Whatever was decided meanwhile, the rest of a large range would be staged in vain."""
+    """Refuse to continue if another batch was decided meanwhile: the rest of a large range would be staged in vain."""
     key, table = BATCH_KEY.format(context.pipeline.name), tables.closing_name
     last = read_summary(context.lake.load_table(table).metadata, key, table)
     if not isinstance(last, SummaryValue) or mark_of(last) != state.mark:

@@ -43,7 +43,7 @@ from frazil.run.state.tables import Tables
 
 
 def preview_reset(context: RunContext, order: ResetOrder) -> PlannedReset:
-    """Look at what a reset would do. Commits nothing, makes nothing, finishes nothing.
+    """Preview a reset. Commits, creates and finishes nothing.
 
     Raises:
         Terminal: The pipeline never ran, the target does not fit the topics, or another table must be mended first.
@@ -222,7 +222,7 @@ def _target_offsets(
 
 
 def reset(context: RunContext, planned: PlannedReset, request: RunRequest) -> Position:
-    """Do a planned reset: one deciding commit, then what follows from it, and the consumer group.
+    """Do a planned reset: one deciding commit, then the followers, the ledger and the consumer group.
 
     It takes what `plan_reset` returned; what `preview_reset` did can't be done.
 

@@ -26,7 +26,7 @@ from frazil.run.state.tables import Tables, find_tables, load_tables, tables_of
 
 @dataclass(frozen=True)
 class ResetOrder:
-    """Where a pipeline is to go on.
+    """The request for a reset: the new position of a pipeline.
 
     Attributes:
         target: The new position; None for the one that the closing table holds.
@@ -42,7 +42,7 @@ class ResetOrder:
 
 @dataclass(frozen=True)
 class PlannedReset:
-    """A reset that can be looked at before it is done.
+    """A planned reset, which can be shown before it is done.
 
     Attributes:
         tables: Of the pipeline; one that is not there is empty.
@@ -85,13 +85,13 @@ class PlannedReset:
         return replace(self.order, target=Target("offsets", offsets=shown))
 
     def has_same_effect(self, shown: PlannedReset) -> bool:
-        """Whether this moves and takes out the same as the reset that was shown."""
+        """Whether this moves and removes the same as the reset that was shown."""
         return (self.moves, self.removed) == (shown.moves, shown.removed)
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalCounts:
-    """What a reset takes out.
+    """Counts of the rows and dead letters that a reset removes.
 
     Destinations that lose none are left out.
     """

@@ -59,7 +59,7 @@ class _History:
 
 
 def preview_rewind(context: RunContext, order: ResetOrder) -> PlannedReset:
-    """Look at what a rewind would do. Commits nothing, makes nothing, finishes nothing.
+    """Preview a rewind. Commits, creates and finishes nothing.
 
     Raises:
         Terminal: The closing table was lost, or rows would have to go from a table that does not say where they came from.
@@ -69,7 +69,7 @@ def preview_rewind(context: RunContext, order: ResetOrder) -> PlannedReset:
 
 
 def _read(context: RunContext) -> tuple[RunContext, Tables, list[str], PipelineState]:
-    """The tables, those included that records made, the names of those that are not there, and where the pipeline stands."""
+    """Read the tables, including auto-created ones, the names of missing ones, and the pipeline's state."""
     tables, missing, state = read_tables(context)
     current_context = context.with_ledger_tables(tables.ledger)
     return (

@@ -46,7 +46,7 @@ class Refusals:
 
 @dataclass(frozen=True)
 class TableCreation:
-    """What creating tables led to: the pipeline and its tables, the new ones among them, and why others were not created."""
+    """The result of creating tables: the pipeline and all its tables, the new ones, and why others were not created."""
 
     context: RunContext
     tables: Tables

@@ -1,4 +1,4 @@
-"""Checks of a pipeline file without records: what can't work, and what its author may not have meant."""
+"""Checks of a pipeline file without records: errors, and likely mistakes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _UnusedRegistry:
 
 
 def record_problems(pipeline: Pipeline) -> tuple[str, ...]:
-    """What of a pipeline file can't work, as far as it shows without records: one line each, with the key path."""
+    """Errors of a pipeline file that show without records, one line each, with the key path."""
     patterns = tuple(
         f"{key}: {why}" for key, pattern in _patterns(pipeline) if (why := refused_because(pattern)) is not None
     )
@@ -162,7 +162,7 @@ def _missing_field_problems(
 
 
 def remarks(pipeline: Pipeline) -> tuple[str, ...]:
-    """What a person may not have meant by a pipeline file, though it can be used: one line each."""
+    """Likely mistakes in a valid pipeline file, one line each."""
     tables = [table for table in pipeline.tables if table not in pipeline.histories]
     if pipeline.route is None and len(tables) > 1:
         return (f"route: without it every record goes to each of {len(tables)} destinations",)
@@ -259,7 +259,7 @@ def _undecided_reason(path: str, fields: pa.Schema, *, any_case: bool) -> str | 
 
 
 def suggest(name: str, known_names: Sequence[str]) -> str:
-    """What may have been meant by a name that is not known."""
+    """A suggestion for an unknown name."""
     if matches := get_close_matches(name, known_names, 1):
         return f"did you mean {matches[0]!r}?"
     more = f" and {len(known_names) - _NAMED} more" if len(known_names) > _NAMED else ""

@@ -50,7 +50,7 @@ def record_specs(
 def template_spec(
     pipeline: Pipeline, columns: Mapping[str, pa.Schema], schemas: Schemas | None = None
 ) -> RecordSpec | None:
-    """How values become rows of a table that is not made yet; None if none are made.
+    """How values become rows of an auto-created table; None if the pipeline creates none.
 
     Raises:
         Terminal: As `record_specs`, whose arguments it takes.
@@ -84,7 +84,7 @@ def _with_template(
 
 
 def _refuse_paths(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> None:
-    """Columns that say where their field is need the fields declared, if several tables share what is decoded."""
+    """Refuse columns with a path if several tables share the decoded values and the fields are not declared."""
     is_shared = len(specs) > 1 or pipeline.route is not None
     if is_shared and not isinstance(pipeline.value.fields, dict):
         path_columns = [
@@ -180,7 +180,7 @@ def format_of(half: Decoding, schemas: Schemas) -> FormatSpec:
 
 
 def _fields(half: Decoding, columns: pa.Schema) -> pa.Schema:
-    """What a JSON object holds before transforms: all of it optional, since the columns decide what must be there."""
+    """Fields of a JSON object before transforms: all optional, since the columns decide what is required."""
     if not isinstance(half.fields, dict):
         return pa.schema(
             [column.with_type(decoded_type(column.type)).with_nullable(nullable=True) for column in columns]

@@ -1,4 +1,4 @@
-"""What every step of a run needs, gathered once; and the apply port, by which an engine writes what PyIceberg can't."""
+"""The context that every step of a run needs, and the apply interface, by which an engine writes what PyIceberg can't."""
 
 from __future__ import annotations
 
@@ -100,11 +100,11 @@ class RunContext:
         return cls(project, with_merge_keys(lake, pipeline), lake, cluster, report, clock, apply)
 
     def with_ledger_tables(self, ledger: Table) -> RunContext:
-        """The same, with the tables that this ledger lists as created by the pipeline."""
+        """A copy with the tables that this ledger lists as auto-created."""
         return self.with_created_tables(made_tables(ledger.metadata, self.pipeline.name, self.pipeline.ledger_table))
 
     def with_created_tables(self, table_names: Iterable[str]) -> RunContext:
-        """The same, with these tables added: the pipeline created them because records name them."""
+        """A copy with these auto-created tables added."""
         pipeline = self.pipeline.with_made(table_names)
         if pipeline.auto_created == self.pipeline.auto_created:
             return self

@@ -115,7 +115,7 @@ def tolerance_of(pipeline: Pipeline) -> Tolerance:
 
 
 def start_target(pipeline: Pipeline) -> Target:
-    """Where the very first run of a pipeline begins."""
+    """The start of a pipeline's very first run."""
     start = pipeline.start
     if not isinstance(start, StartAt):
         return EARLIEST if start == "earliest" else LATEST

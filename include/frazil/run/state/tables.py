@@ -1,4 +1,6 @@
-"""The tables of a pipeline: loaded, made where pipeline or destination is new, which one closes, and which are shared with others."""
+"""The tables of a pipeline: loads them, creates those of a new pipeline or destination, and finds the closing table and
+shared ones.
+"""
 
 from __future__ import annotations
 
@@ -353,7 +355,7 @@ def _recovery_step(pipeline: Pipeline, missing: str, closing: str, loaded_tables
 
 
 def to_table_command(pipeline: str) -> str:
-    """The command that takes the position back to what the closing table holds."""
+    """The command that rewinds the position to the closing table's."""
     return f'frazil reset {pipeline} --to-table --reason "table was rolled back"'
 
 
@@ -430,7 +432,7 @@ class Rival:
 
     @property
     def description(self) -> str:
-        """What the other pipeline landed here, for an error."""
+        """The other pipeline's data in this table, for an error."""
         return f"pipeline {self.pipeline} landed topic {', '.join(self.topics)} in table {self.table}"
 
     def exclusion_step(self, pipeline: str) -> str:

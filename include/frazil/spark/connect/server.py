@@ -32,7 +32,7 @@ _SETTABLE: Final = "CANNOT_MODIFY"
 
 
 def session_settings(engine: EngineSettings) -> Mapping[str, str]:
-    """What a session is given. A managed server has the engine's own since its start."""
+    """Settings of a new session. A managed server has the engine's own settings since its start."""
     if engine.managed:
         return {key: value for key, value in _SESSION.items() if key not in engine.conf}
     return _SESSION | engine.conf

@@ -167,7 +167,7 @@ def connected_session(project: Project, engine_name: str, *, writes: bool) -> It
 
 
 def _prepare(spark: SparkSession, server: Server, engine: EngineSettings) -> None:
-    """Configure a session that is new to the server, after a look at who serves it."""
+    """Configure a new session, after checking the server."""
     server.require_version(spark.version)
     if spark.conf.get(_READY, None) is not None:
         spark.interruptAll()  # what its last user may have left, if it was killed
@@ -277,7 +277,7 @@ def _with_time_limit(seconds: float, ask: Callable[[], T], server: Server) -> T:
 
 
 def _session_key(server: Server, project: Project, engine: EngineSettings) -> str:
-    """Names what sessions must have in common to take each other's place: a changed catalog must not find the old one."""
+    """A digest of the settings that interchangeable sessions share: after a change of a catalog, no old session is reused."""
     parts = [server.address, pyspark.__version__, digest(), engine.conf]
     parts += [{name: catalog.model_dump() for name, catalog in project.settings.catalogs.items()}]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

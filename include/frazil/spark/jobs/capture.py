@@ -1,4 +1,4 @@
-"""The job of one capture run: new rows of files or of a query become records of a topic, their numbers drawn up by Spark."""
+"""The job of one capture run: sends new rows of a table or query to a topic."""
 
 from __future__ import annotations
 

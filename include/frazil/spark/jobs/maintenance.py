@@ -1,4 +1,4 @@
-"""The job of one maintenance run: the lake and the procedures, bound together. Iceberg's procedures, called by Spark."""
+"""The job of one maintenance run, which calls Iceberg's procedures through Spark."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class SparkStage:
 
 
 def cancel_of(spark: SparkSession) -> Callable[[], object]:
-    """What ends the jobs of a session that are at work now."""
+    """A function that cancels the running jobs of a session."""
     if hasattr(spark, "cloneSession"):  # spark connect
         return spark.interruptAll
     # The context is this process's own, so all of its jobs are. (interruptAll finds them by the tag of their session, which

@@ -52,7 +52,7 @@ def started_session() -> SparkSession:
 
 
 def wake_workers(spark: SparkSession, count: int) -> None:
-    """Let Python workers get ready, while the job still looks at its tables.
+    """Start Python workers in advance, while the job still loads its tables.
 
     It only saves time: what is wrong the first batch tells.
     """

@@ -79,7 +79,7 @@ _DEFAULTS: Final = "spark-defaults.conf"
 
 
 def properties_text(conf: Mapping[str, str]) -> str:
-    """The text of a file for `--properties-file`. It takes the place of Spark's file of defaults, so it begins with that one's."""
+    """The text of a file for `--properties-file`. It replaces Spark's file of defaults, so it begins with that file's text."""
     return _defaults() + java_properties.write(conf)
 
 
@@ -115,7 +115,7 @@ OBJECT_STORES: Final = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasb
 
 
 def storage_properties(warehouse: str | None, properties: Mapping[str, str]) -> dict[str, str]:
-    """What a catalog's Spark side needs beside the properties of the settings, which go before these."""
+    """Spark properties of a catalog's storage. Properties in the settings take precedence over them."""
     properties_of_java = {java: properties[name] for name, java in _ALIKE.items() if name in properties}
     if scheme_of(warehouse) in OBJECT_STORES:
         properties_of_java[_IO] = _RESOLVING

@@ -1,4 +1,4 @@
-"""Files by which a job gets its plan and Spark its private configuration, and by which a result comes back."""
+"""Files that pass the plan to a job, private configuration to Spark, and the result back."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Handover:
 
     @classmethod
     def from_arguments(cls, prog: str, argv: list[str]) -> Handover:
-        """Parse what a job was started with: the reverse of `arguments`."""
+        """Parse a job's command line: the reverse of `arguments`."""
         parser = argparse.ArgumentParser(prog=prog)
         parser.add_argument("--pipeline", required=True, help="name of the pipeline or capture")
         parser.add_argument("--plan", required=True, help="@FILE that holds what is asked for, as JSON")
@@ -50,7 +50,7 @@ class Handover:
 
     @property
     def arguments(self) -> list[str]:
-        """What the job is started with."""
+        """Command-line arguments of the job."""
         return ["--result", str(self.result), "--pipeline", self.pipeline, "--plan", f"@{self.plan}"]
 
     def read_plan(self) -> str:

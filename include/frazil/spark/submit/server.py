@@ -1,4 +1,4 @@
-"""What the managed spark connect server is started with, and how any server is reached. No pyspark here."""
+"""Starts the managed Spark Connect server, and connects to any server. Imports no pyspark."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _CLIENT_GONE: Final = {
 
 
 def address(project: Project, engine: EngineSettings) -> str:
-    """Where the server of an engine of type connect answers."""
+    """Address of an engine's Spark Connect server."""
     return engine.url or spark_server.url(project.home)
 
 

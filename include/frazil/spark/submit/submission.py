@@ -45,7 +45,7 @@ KEPT_LOGS = 50
 
 
 def log_of(home: Home, pipeline: str, run_id: str) -> Path:
-    """Where a job's log goes. Of a pipeline's older ones the last few stay: a run every few minutes leaves hundreds a day."""
+    """Path of a job's log. Only the last few logs of a pipeline are kept, since frequent runs write hundreds a day."""
     folder = private_folder(home.logs)
     logs = sorted(folder.glob(f"spark-{pipeline}-*.log"), key=_written_at, reverse=True)
     for old in logs[KEPT_LOGS - 1 :]:
@@ -126,7 +126,7 @@ def _connected(project: Project, engine_name: str, application: str, name: str) 
 
 
 def _sources(project: Project) -> str:
-    """Where Python finds Frazil, in drivers and in workers."""
+    """Python path to Frazil, for drivers and workers."""
     return os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
@@ -277,7 +277,7 @@ def run_capture(
 
 
 def handed_back(text: str | None) -> CaptureResult:
-    """What a job handed back.
+    """The result of a job.
 
     Raises:
         Retryable: Nothing, although it ended well.

@@ -1,4 +1,4 @@
-"""What a job that runs elsewhere writes while it runs, and the names in it that may be repeated. No pyspark here."""
+"""Watches a job in another process: its output, without values that must not be repeated. Imports no pyspark."""
 
 from __future__ import annotations
 

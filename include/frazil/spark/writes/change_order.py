@@ -46,7 +46,7 @@ class Target:
 
     @property
     def row(self) -> str:
-        """How conditions of a merge name a row of the branch."""
+        """Alias of a branch row in merge conditions."""
         return quote_name(self.path[-1])
 
     def literal(self, name: str, value: str | None) -> Column:

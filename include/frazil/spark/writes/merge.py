@@ -174,7 +174,7 @@ def _deleted_row(target: Target, merge: Merge, values: Mapping[str, Column]) -> 
 
 
 def _add(target: Target, merge: Merge, changes: DataFrame, staged: Sequence[str]) -> None:
-    """What the merge would insert where it finds no row of any key."""
+    """Append the rows that a merge would insert if the branch had no row with any of the keys."""
     if merge.deleted is None:
         rows, values = changes.where(row_column(_CHANGE, OP) == UPSERT), _hard_values(target, merge, staged)
     else:

@@ -1,4 +1,4 @@
-"""A session beside the job's own, in which statements are stamped: SQL has no other way to write a snapshot's summary."""
+"""A second session that adds summary properties to the snapshots of its statements, which SQL alone can't do."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _facts(target: Target, merge: Merge, end: Truncate) -> dict[str, Column]:
 
 
 def _empty(spark: SparkSession, target: Target, merge: Merge, end: Truncate) -> None:
-    """Take the rows before a truncate out of the branch, or mark them as deleted: a merge of one row that names none."""
+    """Delete the branch's rows before a truncate, or mark them as deleted, by a merge whose single row matches no key."""
     writer = spark.range(1).mergeInto(target.branch, _is_before(target, merge, target.row, end))
     if merge.deleted is None:
         writer.whenMatched().delete().merge()

@@ -1,4 +1,4 @@
-"""The ledger as plain data: what each batch read, the position after it, and the ledger from the view of one destination."""
+"""The ledger as plain data: the ranges of each batch, the position after it, and the entries for one destination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a verification found, as plain data."""
+"""The result of a verification as plain data."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Difference:
 
 
 def ledger_difference(n: int, expected: str, actual: str) -> Difference:
-    """What the ledger has wrong of a batch."""
+    """A difference between the ledger and a batch's data."""
     return Difference("ledger", expected, actual, batch=n)
 
 
@@ -110,7 +110,7 @@ def add_counts(partition: PartitionResult, counts: Mapping[str, int]) -> Partiti
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a verification found.
+    """The result of a verification.
 
     Attributes:
         n: Last finished batch; None if the ledger has none.

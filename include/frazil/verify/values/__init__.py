@@ -1,1 +1,1 @@
-"""What a record must have become: own readings of values, by the promises of the documents."""
+"""Derives the expected row of a record independently, from what the documentation promises."""

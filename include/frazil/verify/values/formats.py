@@ -62,7 +62,7 @@ def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema]) -> Deco
 
 
 def _maker(name: str) -> Callable[[Schema, str | None], Callable[[bytes], Fields]]:
-    """What makes the reader of a schema. The library of a format is loaded only where values have it."""
+    """A function that makes the reader of a schema. A format's library is imported only if values have that format."""
     if name == "json-schema":
         return _json_schema
     require(name, f"format {name}")

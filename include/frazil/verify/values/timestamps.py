@@ -64,7 +64,7 @@ def clock_micros(text: str) -> int:
 
 
 def wall_micros(text: str) -> int:
-    """Microseconds from 1970-01-01T00:00 to what the clock on the wall shows; a zone is dropped.
+    """Microseconds from 1970-01-01T00:00 to the local time in a text, ignoring its zone.
 
     Raises:
         ValueError: The text is no timestamp of that form, or finer than microseconds.

@@ -1,1 +1,1 @@
-"""Avro values, many at once; what is suspect is read one by one."""
+"""Avro values, read in blocks; suspect values are read one by one."""

@@ -1,4 +1,4 @@
-"""Many values of one Avro schema, read column by column; suspect values are read again one by one."""
+"""Reads many values of one Avro schema column by column; suspect values are read again one by one."""
 
 from __future__ import annotations
 

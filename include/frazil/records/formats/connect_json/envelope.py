@@ -95,7 +95,7 @@ class _Shape:
 
     @cached_property
     def blocks(self) -> BlockDecoder | None:
-        """What decodes many values `{"payload": …}` at once; None if nothing does."""
+        """The decoder of blocks of values `{"payload": …}`; None if there is none."""
         payload = pa.schema([pa.field("payload", self.slot.type, nullable=False)])
         find = None if self.find_unknown_fields is None else partial(_find_in_payload, self.find_unknown_fields)
         return block_decoder(payload, [self.slot.carrier], find, closed=True)
@@ -244,7 +244,7 @@ class EnvelopeFormat:
         return results
 
     def _learn(self, raw: bytes) -> bytes | None:
-        """Return what a record begins with whose schema is met for the first time, or None."""
+        """Parse a record with an unknown schema, and return its bytes before the payload; None if they can't be told."""
         try:
             self._parse_envelope(raw)
         except Rejection:

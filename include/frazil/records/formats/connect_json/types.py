@@ -81,7 +81,7 @@ class Compiler:
     defaults: bool = True
 
     def slot(self, schema: JsonValue) -> Slot:
-        """Return what a schema describes.
+        """Return the slot that a schema describes.
 
         Raises:
             Rejection: UNUSABLE_SCHEMA, with the path within the schema.

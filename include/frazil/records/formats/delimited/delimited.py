@@ -90,7 +90,7 @@ class DelimitedFormat:
         )
 
     def _block(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, pa.Int64Array]:
-        """Return what may be parsed as a block: rows and their positions."""
+        """Return the rows that may be parsed as a block, and their positions."""
         escape = None if self.escape == self.quote else self.escape
         signs = self.delimiter + (self.quote or "") + (escape or "")
         if self.blocks and signs.isascii() and "\0" not in signs and not self.header:
@@ -197,7 +197,7 @@ def _between(mark: str, skip: str, pair: str) -> re.Pattern[str]:
 
 
 def _pairs(first: list[str]) -> re.Pattern[str]:
-    """Return a pattern of two characters of which the first one only says that the second is plain."""
+    """Return a pattern of two characters, the first of which escapes the second."""
     return re.compile(f"[{re.escape(''.join(first))}](.)" if first else _NEVER, re.DOTALL)
 
 

@@ -178,7 +178,7 @@ class MessageCodec:
         return remap_positions(self.rows.decode(payloads.take(positions)), positions)
 
     def _as_columns(self, payloads: pa.BinaryArray, rows: Rows, columns: list[Shaped]) -> Decoded:
-        """Append a group of values, and return what becomes of the others."""
+        """Append a group of values, and return the outcomes of the others."""
         messages: list[Any] = []
         positions: list[int] = []
         dead: dict[int, Reason] = {}

@@ -1,4 +1,4 @@
-"""Functions of DuckDB that make much of little: what a record names must not take memory without end.
+"""Limits on DuckDB functions with large results from small input: a record must not exhaust memory.
 
 DuckDB's own bound holds for sorting and grouping, not for what a function returns: `repeat('x', n)` of one record took gigabytes.
 So the file says how much at most, before any record is read.

@@ -1,4 +1,4 @@
-"""SQL expressions parsed by DuckDB, and held against what one record can answer."""
+"""Parses SQL expressions with DuckDB, and refuses those that a single record can't answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans for DuckDB: SQL expressions are checked, made one statement, and described by their columns."""
+"""Plans for DuckDB: checks SQL expressions, combines them into one statement, and describes its columns."""
 
 from __future__ import annotations
 
