@@ -194,17 +194,17 @@ def _urge(arrived: int, asking: Container[int], report: Callable[[str], None], g
 
 
 def _end_soon(numbers: FileIO, report: Callable[[str], None], grace_seconds: float) -> None:
-    _aside(report, f"{_stop.requester}: stopping; a batch that is decided is finished first")
+    _in_own_thread(report, f"{_stop.requester}: stopping; a batch that is decided is finished first")
     end = time.monotonic() + grace_seconds
     canceller: threading.Thread | None = None
     while True:
         if _stop.cancel is not None and (canceller is None or not canceller.is_alive()):
-            canceller = _aside(_stop.cancel)
+            canceller = _in_own_thread(_stop.cancel)
         if _has_ended(numbers):
             return
         if time.monotonic() >= end:
             message = f"not ended within {grace_seconds:.0f} s, so it ends here; the next run finishes what is decided"
-            _aside(report, message).join(_URGED_EVERY_SECONDS)
+            _in_own_thread(report, message).join(_URGED_EVERY_SECONDS)
             os._exit(Stopped.exit_code)
 
 
@@ -214,7 +214,7 @@ def _has_ended(numbers: FileIO) -> bool:
     return bool(is_readable) and not numbers.read(1)
 
 
-def _aside(work: Callable[..., object], *arguments: object) -> threading.Thread:
+def _in_own_thread(work: Callable[..., object], *arguments: object) -> threading.Thread:
     """Run something that may hang or fail in a separate thread, such as writing to a closed pipe: the process must end anyway."""
     thread = threading.Thread(target=work, args=arguments, daemon=True, name="stopping-aside")
     thread.start()

@@ -36,7 +36,7 @@ class CompleteThrough(BaseSensorOperator):
         Raises:
             AirflowFailException: The instant is none, or names no offset from UTC.
         """
-        instant = self._wanted()
+        instant = self._parsed_instant()
         last = context["inlet_events"][completeness_asset(self.pipeline)].ascending(ascending=False).limit(1)
         through = (last[0].extra or {}).get(THROUGH) if last else None
         reached = datetime.fromisoformat(str(through)) if through else None
@@ -45,7 +45,7 @@ class CompleteThrough(BaseSensorOperator):
             return PokeReturnValue(is_done=False)
         return PokeReturnValue(is_done=True, xcom_value=reached.isoformat())
 
-    def _wanted(self) -> datetime:
+    def _parsed_instant(self) -> datetime:
         try:
             instant = datetime.fromisoformat(str(self.instant))
         except ValueError:

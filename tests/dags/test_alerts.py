@@ -151,7 +151,7 @@ def test_late_run_with_lost_notification_fails_its_callback(
     hook.status = 500
 
     with pytest.raises(RuntimeError, match="channel web was not told of stale/orders: "):
-        callbacks.tell_of_late_run("orders")
+        callbacks.notify_of_late_run("orders")
 
 
 def test_growing_lag_is_seen_where_pipeline_runs_oftener_than_monitor(project: Callable[..., Project], hook: Posts):

@@ -44,8 +44,8 @@ def test_missed_deadline_is_resolved_under_same_key(
     """The monitor takes over what late runs told: not anew while it lasts, and under the same key when it is over."""
     known = project(PROMISE)
 
-    callbacks.tell_of_late_run("orders")
-    callbacks.tell_of_late_run("orders")  # the next run is late, too
+    callbacks.notify_of_late_run("orders")
+    callbacks.notify_of_late_run("orders")  # the next run is late, too
     assert notifications(hook) == [("stale/orders", "firing")]
 
     if lasts:
@@ -64,7 +64,7 @@ def test_channel_missed_by_late_run_gets_its_resolution(
     known = project(PROMISE)
     hook.status = 503
     with pytest.raises(RuntimeError, match="stale/orders"):
-        callbacks.tell_of_late_run("orders")
+        callbacks.notify_of_late_run("orders")
     hook.status, hook.got = 200, []
 
     assert send_notices(known, WELL, variables) == []
@@ -133,7 +133,7 @@ def test_resolution_of_late_run_is_sent_once_while_channel_is_away(
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"alerts": {"channels": channels}}))
     monkeypatch.setenv("AIRFLOW_CONN_AWAY", json.dumps({"conn_type": "http", "host": "http://127.0.0.1:1"}))
     with pytest.raises(RuntimeError, match="channel away was not told of stale/orders"):
-        callbacks.tell_of_late_run("orders")
+        callbacks.notify_of_late_run("orders")
     (known.pipelines_folder / "orders.yaml").unlink()
 
     found = [closing(variables, minutes) for minutes in range(0, 10, 2)]
@@ -167,7 +167,7 @@ def test_late_run_during_monitor_check_is_kept(
     known = project(PROMISE)
 
     def judge(case: Case) -> Judged:
-        callbacks.tell_of_late_run("orders")
+        callbacks.notify_of_late_run("orders")
         return judged(case)
 
     from frazil.alerts.rules import judge as judged

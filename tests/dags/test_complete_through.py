@@ -25,7 +25,7 @@ with DAG("teller", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), p
     @task(outlets=[completeness_alias("pizzas")])
     def say(params=None, outlet_events=None):
         if params["through"] is not None:
-            tell_complete(outlet_events, {"pipeline": "pizzas", "complete_through": params["through"]})
+            emit_completeness(outlet_events, {"pipeline": "pizzas", "complete_through": params["through"]})
 
     say()
 """
@@ -62,7 +62,7 @@ def test_dag_starts_once_its_hour_is_complete(tmp_path: Path) -> None:
     """The example of the page waits while nothing or an earlier instant was told, and goes on when its own is reached."""
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "dags").mkdir()
-    names = "from frazil_airflow.outputs.assets import completeness_alias, tell_complete\n"
+    names = "from frazil_airflow.outputs.assets import completeness_alias, emit_completeness\n"
     (tmp_path / "dags" / "example.py").write_text(example + names + TELLER, encoding="utf-8")
     env = {
         "AIRFLOW_HOME": str(tmp_path),

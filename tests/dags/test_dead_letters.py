@@ -129,7 +129,7 @@ def test_retry_after_failed_channel_notifies_only_that_channel(write_pipeline: W
     found = report()
 
     assert [only for _, only in shelf.sent] == [["chat", "mail"], ["mail"]]
-    assert (shelf.kept[0].is_owed, found["told"]) == (False, ("chat", "mail"))
+    assert (shelf.kept[0].is_unsent, found["told"]) == (False, ("chat", "mail"))
     with pytest.raises(AirflowSkipException, match=r"the last report, 20261121T120000000Z, told those up to batch 7"):
         report()
     assert len(shelf.sent) == 2
@@ -164,7 +164,7 @@ def test_report_of_dead_run_is_sent_by_next_run(write_pipeline: Write, shelf: Si
         "orders: 5 dead letters new in batches 4 to 7",
         "orders: 5 dead letters new in batch 8",
     ]
-    assert not [of for of in shelf.kept if of.is_owed]
+    assert not [of for of in shelf.kept if of.is_unsent]
     assert shelf.keys == ["dead_letters/orders/20261121T120000000Z", "dead_letters/orders/20261122T120000000Z"]
 
 
@@ -178,4 +178,4 @@ def test_unavailable_channel_does_not_keep_reports_from_others(write_pipeline: W
         report()
 
     assert [of.told_channels for of in shelf.kept] == [("chat",), ("chat",)]
-    assert all(of.is_owed for of in shelf.kept)
+    assert all(of.is_unsent for of in shelf.kept)

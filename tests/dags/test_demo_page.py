@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.cli.demo.report import read_at, seen_in
+from frazil.cli.demo.report import parse_page, read_at
 from frazil.monitor.state import STATES
 from tests.dags.page.source import NOW, Allowed, MadeUp, condition, pipeline
 
@@ -29,7 +29,7 @@ def test_demo_reads_page_as_it_is():
     app.dependency_overrides |= {asking.source: lambda: source, asking.access: lambda: allowed, get_user: lambda: None}
     html = TestClient(app).get("/pipelines/payments").text
 
-    seen = seen_in(html)
+    seen = parse_page(html)
 
     assert read_at(html) == NOW
     assert seen.state in STATES

@@ -116,7 +116,7 @@ def test_restarting_broker_does_not_end_trigger(monkeypatch: pytest.MonkeyPatch)
         return object()
 
     monkeypatch.setattr("frazil_airflow.project.secrets.connection_environment", connections)
-    monkeypatch.setattr(lag_trigger, "_shared", shared)
+    monkeypatch.setattr(lag_trigger, "_shared_project_files", shared)
 
     assert calls(monkeypatch, Store(), [*failures, seen(0, 60), seen(0, 60)], []) == [60]
     assert read == ["connections", "project"] * (1 + len(failures))
@@ -133,7 +133,7 @@ def test_rotated_secret_reaches_trigger(
     monkeypatch.setenv("FRAZIL_SETTINGS", str(settings))
     monkeypatch.setattr("frazil.monitor.project_files.LOOK_SECONDS", 0)
     monkeypatch.setattr(LagTrigger, "_at_work", lambda _: 0)
-    lag_trigger._shared.cache_clear()
+    lag_trigger._shared_project_files.cache_clear()
 
     class Watch:
         """Asks a broker that takes the new password only."""
@@ -187,7 +187,7 @@ def test_triggers_of_one_process_share_one_catalog(
     """All triggers of a process look with one project, so with one catalog's connections; a changed file gives them a new one."""
     monkeypatch.setattr("frazil.monitor.project_files.LOOK_SECONDS", 0)
     write_pipeline("orders")
-    lag_trigger._shared.cache_clear()
+    lag_trigger._shared_project_files.cache_clear()
     projects: list[Project] = []
 
     class Watch:
@@ -205,8 +205,8 @@ def test_triggers_of_one_process_share_one_catalog(
     triggers = [LagTrigger("orders", "ingest__orders", 50, None, 0.0) for _ in range(3)]
 
     for trigger in (*triggers, *triggers):
-        assert trigger._enough(lag_trigger._shared(frozenset())) is None
+        assert trigger._enough(lag_trigger._shared_project_files(frozenset())) is None
     write_pipeline("pizzas")
-    triggers[0]._enough(lag_trigger._shared(frozenset()))
+    triggers[0]._enough(lag_trigger._shared_project_files(frozenset()))
 
     assert [of is projects[0] for of in projects] == [True, True, True, False]

@@ -71,13 +71,13 @@ class Failure:
 
 def failure(dag: str, run: str, instant: datetime, message: str, *, final: bool) -> Failure:
     """The stored failure of an ingest run. `final`: retrying can't help, a person must act."""
-    cause, next_step = _parted(message)
+    cause, next_step = _split_cause(message)
     kind: FailureKind = next((kind for mark, kind in _MARKS if mark in cause), "failed_run")
     severity: Severity = "critical" if final else "warning"
     return Failure(dag, run, instant, kind, severity, cause.strip()[:MAX_CAUSE], next_step.strip()[:MAX_CAUSE] or None)
 
 
-def _parted(message: str) -> tuple[str, str]:
+def _split_cause(message: str) -> tuple[str, str]:
     """Split an error's text into cause and next step. A Spark job reports both on one line: see `frazil.spark.jobs.driver`."""
     cause, mark, next_step = message.partition(_NEXT)
     if not mark and "\n" not in message:

@@ -62,12 +62,12 @@ def audit(
             next_step="this is a fault of Frazil or of its reader, not of the data: please report these numbers",
         )
     too_many = exceeded(staged.total, staged.dead_codes, tolerance)
-    if too_many and tolerance.fails and not _waits_for_tables(staged, tolerance):
+    if too_many and tolerance.fails and not _is_due_to_table_limit(staged, tolerance):
         raise _too_many(f"{too_many}{_first_of(staged)}")
     return too_many
 
 
-def _waits_for_tables(staged: Staged, tolerance: Tolerance) -> bool:
+def _is_due_to_table_limit(staged: Staged, tolerance: Tolerance) -> bool:
     """Whether there are too many dead letters only because a run creates a limited number of tables: letters of the remaining
     tables can be replayed.
     """

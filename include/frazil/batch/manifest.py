@@ -202,11 +202,11 @@ class Manifest:
         """
         return self.kind == "rewind" or table in (self.repairs, self.closing.table)
 
-    def taken_out(self, part: TablePart) -> tuple[RemovedRange, ...]:
+    def removed_for_good(self, part: TablePart) -> tuple[RemovedRange, ...]:
         """The ranges that a part removes for good, without those that its files only rewrite."""
         return part.removal.ranges if part.removal is not None and not self._rewrites(part) else ()
 
-    def rows_brought(self, part: TablePart) -> int:
+    def rows_added(self, part: TablePart) -> int:
         """The number of rows that a part adds, without those that its files only rewrite."""
         return 0 if self._rewrites(part) else part.rows
 

@@ -151,7 +151,7 @@ class Position:
             self, n=n, topics={name: replace(topic, start=topic.next) for name, topic in self.topics.items()}
         )
 
-    def with_lost(self, ends: Mapping[tuple[str, int], int | None]) -> Position:
+    def with_lost_tails(self, ends: Mapping[tuple[str, int], int | None]) -> Position:
         """The position of a batch that continues after logs were truncated.
 
         Args:

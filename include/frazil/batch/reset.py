@@ -53,7 +53,7 @@ def reset_position(
         Terminal: A recreated topic has a partition without an offset, or a topic in another cluster has none at all.
     """
     moved = before.cluster != facts.cluster_id
-    topics = _left_behind(before, facts, offsets, n) if moved else dict(before.topics)
+    topics = _topics_of_other_cluster(before, facts, offsets, n) if moved else dict(before.topics)
     for name in sorted({topic for topic, _ in offsets}):
         topic_facts, former = facts.topics[name], before.topics.get(name)
         recreated = former is not None and (moved or is_recreated(former, topic_facts))
@@ -71,7 +71,7 @@ def reset_position(
     return Position(n, epoch, facts.cluster_id, topics)
 
 
-def _left_behind(
+def _topics_of_other_cluster(
     before: Position, facts: ClusterFacts, offsets: Mapping[TopicPartition, int], n: int
 ) -> dict[str, TopicPosition]:
     """The topics as another cluster knows them: not at all. What it has must be given offsets."""

@@ -65,7 +65,7 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iter
             )
             files.setdefault(file.id, file)
     present = [mark for mark in marks if not mark.missing_since]
-    if present and not any(file.is_asked for file in files.values()) and all(map(_is_away, present)):
+    if present and not any(file.is_asked for file in files.values()) and all(map(_is_folder_missing, present)):
         raise CAPTURE_UNREADABLE.retryable(
             f"none of {len(present):,} known files is there, nor is what their folders were, as {Path(present[0].path).parent}",
             next_step="is the volume mounted, and is this the machine that has the files? Nothing was captured or forgotten",
@@ -80,8 +80,10 @@ def _outside(path: str) -> Terminal:
     )
 
 
-def _is_away(mark: FileMark) -> bool:
-    """Whether the folder of a file went with it, or is on another device, as the place of a volume is that is not mounted."""
+def _is_folder_missing(mark: FileMark) -> bool:
+    """Whether the folder of a missing file is missing too, or on another device, such as the mount point of an unmounted
+    volume.
+    """
     folder = Path(mark.path).parent
     with translated(str(folder)):
         try:

@@ -147,14 +147,14 @@ class FileDecisions:
     Attributes:
         reads: Files to read on, oldest first, each from its mark.
         losses: Files of which bytes may be missing.
-        gone_marks: Files that are gone, captured as far as they were seen.
+        captured_marks: Files that are gone, captured as far as they were seen.
         waiting: Files that are left alone now, and why.
         kept_marks: Marks of files that are gone, now or before, should they come back.
     """
 
     reads: tuple[tuple[FoundFile, FileMark], ...]
     losses: tuple[Loss, ...]
-    gone_marks: tuple[FileMark, ...]
+    captured_marks: tuple[FileMark, ...]
     waiting: tuple[tuple[FoundFile, str], ...]
     kept_marks: tuple[FileMark, ...] = ()
 
@@ -179,9 +179,9 @@ def decide_files(
         (file, FileMark.initial(file)) for file in new
     ]
     reads.sort(key=lambda read: (read[0].changed, read[0].path))
-    gone_marks = tuple(mark for mark in missing if mark not in lost_marks)
+    captured_marks = tuple(mark for mark in missing if mark not in lost_marks)
     kept_marks = _missing_marks([mark for mark in marks if mark not in matches], files, instant)
-    return FileDecisions(tuple(reads), tuple(losses), gone_marks, tuple(waiting), kept_marks)
+    return FileDecisions(tuple(reads), tuple(losses), captured_marks, tuple(waiting), kept_marks)
 
 
 def _match_marks(

@@ -165,7 +165,7 @@ def _plan_reads(capture: FileCapture, state: Any, folders: Sequence[str]) -> tup
         )
     remarks = [f"{loss.mark.path} {loss.why}; what is missing is skipped" for loss in decided.losses]
     remarks += [
-        f"{mark.path} is gone; all {mark.offset:,} bytes that were seen are captured" for mark in decided.gone_marks
+        f"{mark.path} is gone; all {mark.offset:,} bytes that were seen are captured" for mark in decided.captured_marks
     ]
     remarks += [f"{file.path} is left alone: it {why}" for file, why in decided.waiting]
     if not (decided.reads or decided.waiting):

@@ -79,12 +79,12 @@ def concerned_tables(standing: ConnectorProgress, events: Iterable[FilesWritten]
     return tuple(dict.fromkeys([*named, *(event.table for event in events if event.group == standing.group)]))
 
 
-def reasons_against(standing: ConnectorProgress, facts: ControlFacts) -> list[str]:
+def takeover_obstacles(standing: ConnectorProgress, facts: ControlFacts) -> list[str]:
     """Reasons not to take over the source offsets; empty if every announced file is in its table."""
-    return [*_made_anew(standing, facts), *_pending(standing, facts), *_unread(standing, facts)]
+    return [*_recreated(standing, facts), *_pending(standing, facts), *_unread(standing, facts)]
 
 
-def _made_anew(standing: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
+def _recreated(standing: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
     """Partitions of the control topic that end below an offset already read: the topic was recreated, so old offsets mean
     nothing.
     """

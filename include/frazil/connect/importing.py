@@ -153,7 +153,7 @@ def _imported(
             f"{reference}, which a config provider fills in, is refused in a pipeline file unless the settings list it under"
             " references.allow: write the value, or list it there."
         )
-    keys.note(source.starts_anew(pipeline["start"]))
+    keys.note(source.restart_remark(pipeline["start"]))
     catalog.hadoop(keys)
     source.framework(keys)
     used = [

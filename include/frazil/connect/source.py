@@ -69,7 +69,7 @@ def first_offset(keys: ConnectorKeys, worker: ConnectorKeys) -> str:
     return place
 
 
-def starts_anew(place: str) -> str:
+def restart_remark(place: str) -> str:
     """A remark on how a start without positions affects tables that the connector wrote."""
     if place == "earliest":
         return "start: earliest lands again what the connector landed. --positions connect starts where it stopped."

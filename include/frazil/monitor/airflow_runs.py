@@ -31,12 +31,12 @@ def runs_of(pipelines: Iterable[str], home: Home) -> Mapping[str, Runs]:
     """Runs of pipelines in Airflow, at FRAZIL_AIRFLOW_URL or else the embedded one; empty if it does not answer."""
     try:
         with any_api(home) as airflow:
-            return told_by(airflow, pipelines)
+            return fetch_runs(airflow, pipelines)
     except FrazilError:  # there is no Airflow here: that is no trouble of the pipelines
         return {}
 
 
-def told_by(airflow: AirflowApi, pipelines: Iterable[str]) -> Mapping[str, Runs]:
+def fetch_runs(airflow: AirflowApi, pipelines: Iterable[str]) -> Mapping[str, Runs]:
     """Airflow's runs of pipelines by name, in a few requests. Pipelines without a DAG are left out, and those beyond the
     limit of requests.
 
@@ -72,19 +72,19 @@ def _newest(airflow: AirflowApi, dag_ids: Iterable[str]) -> Mapping[str, Sequenc
             return runs
         fewer = {dag_id for dag_id in remaining if not _is_enough(runs[dag_id])}
         if fewer == remaining:  # first those of which nothing can be told yet
-            fewer = {dag_id for dag_id in remaining if not _is_told(runs[dag_id])} or remaining
+            fewer = {dag_id for dag_id in remaining if not _has_finished_run(runs[dag_id])} or remaining
         if not fewer:
             return runs
         remaining, start = fewer, start + count if fewer == remaining else 0
-    return {dag_id: newest for dag_id, newest in runs.items() if dag_id not in remaining or _is_told(newest)}
+    return {dag_id: newest for dag_id, newest in runs.items() if dag_id not in remaining or _has_finished_run(newest)}
 
 
-def _is_told(runs: Sequence[DagRun]) -> bool:
+def _has_finished_run(runs: Sequence[DagRun]) -> bool:
     return any(run.has_finished for run in runs)
 
 
 def _is_enough(runs: Sequence[DagRun]) -> bool:
-    return (len(runs) >= _LAST and _is_told(runs)) or any(run.state == "success" for run in runs)
+    return (len(runs) >= _LAST and _has_finished_run(runs)) or any(run.state == "success" for run in runs)
 
 
 def summarize_runs(runs: Sequence[DagRun], *, is_paused: bool | None = None) -> Runs:

@@ -163,7 +163,7 @@ def with_steps(table: pa.Table, since: datetime, until: datetime, size: int) -> 
 
 def points_of(batches: pa.Table, waits: pa.Table, size: int) -> Iterator[Point]:
     """Sums per step of rows of `Figures.batches` and `Figures.waits` that have one."""
-    fresh, codes = _fresh(waits), _codes(batches)
+    fresh, codes = _freshness_by_step(waits), _codes_by_step(batches)
     for row in sum_by_key(batches, ["step"], COUNTED):
         step = row["step"]
         yield Point(
@@ -178,7 +178,7 @@ def points_of(batches: pa.Table, waits: pa.Table, size: int) -> Iterator[Point]:
         )
 
 
-def _fresh(waits: pa.Table) -> dict[int, Freshness]:
+def _freshness_by_step(waits: pa.Table) -> dict[int, Freshness]:
     counted: dict[int, Counter[int]] = {}
     for row in sum_by_key(waits, ["step", "wait"], ("records",)):
         counted.setdefault(row["step"], Counter())[row["wait"]] = row["records"]
@@ -186,7 +186,7 @@ def _fresh(waits: pa.Table) -> dict[int, Freshness]:
     return {step: Freshness(*waits) for step, waits in waits_by_step.items() if waits is not None}
 
 
-def _codes(batches: pa.Table) -> dict[int, dict[str, int]]:
+def _codes_by_step(batches: pa.Table) -> dict[int, dict[str, int]]:
     counts: dict[int, Counter[str]] = {}
     dying = batches.filter(pc.greater(batches["records_dead"], 0)).select(["step", "dead_codes"])
     for row in dying.to_pylist():

@@ -13,7 +13,7 @@ from frazil.batch.position import Position
 from frazil.batch.refusal import check_position, check_vanished
 from frazil.errors import FrazilError, Terminal
 from frazil.iceberg.commit.summary_state import BATCH_KEY, SummaryValue, lookup_position, read_summary, remaining_value
-from frazil.iceberg.ledger.dead_letter_scan import letters_open
+from frazil.iceberg.ledger.dead_letter_scan import count_open_letters
 from frazil.iceberg.ledger.ledger import read_rewinds
 from frazil.iceberg.schema.schema import check_destination
 from frazil.kafka.admin.observe import observe
@@ -165,7 +165,7 @@ def _open(project: Project, pipeline: Pipeline) -> int:
     def undone() -> frozenset[int]:
         return letter_history(read_rewinds(lake, pipeline.ledger_table, pipeline.name)).taken_back
 
-    return letters_open(table, name, undone)
+    return count_open_letters(table, name, undone)
 
 
 T = TypeVar("T")

@@ -260,7 +260,7 @@ class _Asking:
         """Request the versions before a schema, in the subjects that have it. Without permission to see them, there are none."""
         versions: dict[WriterSchema, None] = {}
         complete = self.complete
-        places = self._listed(lambda: _places(self._client, schema_id))
+        places = self._listed(lambda: _subject_versions(self._client, schema_id))
         for subject, version in [place for place in places if place[1] > 1][:EARLIER_SUBJECTS]:
             numbers = self._listed(lambda s=subject: self._client.get_versions(s, deleted=True))  # type: ignore[misc]
             before = sorted((number for number in numbers if number < version), reverse=True)
@@ -350,7 +350,7 @@ class _Asking:
         return self._seconds == _EARLIER_SECONDS and is_in_time and is_busy
 
 
-def _places(client: SchemaRegistryClient, schema_id: int) -> list[tuple[str, int]]:
+def _subject_versions(client: SchemaRegistryClient, schema_id: int) -> list[tuple[str, int]]:
     """Return the subjects that have a schema, each with the schema's version there, highest version first."""
     versions = client.get_schema_versions(schema_id, deleted=True)
     places = (

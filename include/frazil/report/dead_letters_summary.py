@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.dead_letters import LetterChoice
-from frazil.iceberg.ledger.dead_letter_scan import letter_files, letters_held
+from frazil.iceberg.ledger.dead_letter_scan import count_letters, letter_files
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.records.decoder.redaction import Payload
@@ -153,7 +153,7 @@ def summarize(project: Project, pipeline: Pipeline, since: datetime, until: date
         for batch in file.batches:
             tally.add(batch)
     return LetterReport(
-        pipeline.name, pipeline.owner, name, since, until, tuple(tally.groups()), letters_held(opened.table, name)
+        pipeline.name, pipeline.owner, name, since, until, tuple(tally.groups()), count_letters(opened.table, name)
     )
 
 

@@ -134,7 +134,7 @@ def lag(project: Project, pipeline: Pipeline, clock: Callable[[], datetime] = la
     cluster = project.cluster(pipeline.source.cluster)
     asked_at = clock()
     facts = observe(cluster, topics_of(cluster, pipeline, position), absent_ok=True)
-    group_offsets, problem = _mirrored(cluster, pipeline.consumer_group, facts)
+    group_offsets, problem = _consumer_group_offsets(cluster, pipeline.consumer_group, facts)
     return replace(lag_in(pipeline, holder, facts, asked_at, group_offsets), group_problem=problem)
 
 
@@ -204,7 +204,7 @@ def topics_of(cluster: Cluster, pipeline: Pipeline, position: Position | None) -
     return tuple(sorted({*current, *before}))
 
 
-def _mirrored(
+def _consumer_group_offsets(
     cluster: Cluster, group: str | None, facts: ClusterFacts
 ) -> tuple[Mapping[TopicPartition, int], str | None]:
     """Offsets of the consumer group, or why they can't be read. Other tools use the group; the report works without it."""

@@ -71,7 +71,7 @@ class KeptReport:
         return dict(_KEPT.dump_python(self, by_alias=True, exclude={"groups": {"__all__": {"samples"}}}))
 
     @property
-    def is_owed(self) -> bool:
+    def is_unsent(self) -> bool:
         """Whether the report still has to be sent."""
         return self.is_due and self.sent_at is None
 

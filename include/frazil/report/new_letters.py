@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.error_codes import TABLE_LOST
-from frazil.iceberg.ledger.dead_letter_scan import LetterQuestion, letter_files, letters_held
+from frazil.iceberg.ledger.dead_letter_scan import LetterQuestion, count_letters, letter_files
 from frazil.iceberg.ledger.ledger import read_ledger
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
@@ -59,7 +59,7 @@ def new_letters(
     """
     lake = project.lake_of(pipeline)
     rows = read_ledger(lake, pipeline.ledger_table, pipeline.name)  # before the letters: theirs are in by then
-    last = _still_true(reports[0], rows) if reports else None
+    last = _if_still_valid(reports[0], rows) if reports else None
     after = 0 if last is None else last.through
     if not rows or rows[-1]["n"] <= after:
         return None
@@ -69,7 +69,7 @@ def new_letters(
     return _counted_report(project, pipeline, report, rows)
 
 
-def _still_true(last: KeptReport, rows: Sequence[Row]) -> KeptReport | None:
+def _if_still_valid(last: KeptReport, rows: Sequence[Row]) -> KeptReport | None:
     """The last report, unless the pipeline was recreated since: then its batch numbers belong to other batches."""
     if not rows or rows[-1]["n"] < last.through:
         return None
@@ -106,7 +106,7 @@ def _counted_report(
     for file in letter_files(table, name, question, LISTED):
         for batch in file.batches:
             tally.add(batch)
-    return replace(report, groups=tuple(tally.groups()), table_total=letters_held(table, name))
+    return replace(report, groups=tuple(tally.groups()), table_total=count_letters(table, name))
 
 
 def _batch_before(report: LetterReport, rows: Sequence[Row]) -> int:

@@ -225,7 +225,7 @@ class AirflowApi:
     def _try(self, method: str, path: str, content: Mapping[str, Any]) -> httpx.Response:
         """Send a request, and repeat it while Airflow's busy database rolls it back."""
         retrying = Retrying(
-            retry=retry_if_result(_was_undone),
+            retry=retry_if_result(_was_rolled_back),
             wait=wait_random_exponential(multiplier=0.2, max=3),
             stop=stop_after_delay(_BUSY_SECONDS),
             retry_error_callback=lambda last: last.outcome.result() if last.outcome else None,
@@ -253,7 +253,7 @@ class AirflowApi:
         raise AIRFLOW_FAILED.terminal(message)
 
 
-def _was_undone(answer: httpx.Response) -> bool:
+def _was_rolled_back(answer: httpx.Response) -> bool:
     """Whether Airflow rolled the request back. It reports every database error with the words "Database error"."""
     return answer.is_server_error and "Database error" in _detail(answer)
 

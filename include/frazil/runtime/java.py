@@ -53,7 +53,7 @@ def ensure_java(report: Callable[[str], None] = lambda _: None) -> Java:
     if java is not None:
         return java
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise PROGRAM_MISSING.terminal(f"no Java {OLDEST} to {NEWEST} found{_unfit_found()}", next_step=INSTALL_HINT)
+        raise PROGRAM_MISSING.terminal(f"no Java {OLDEST} to {NEWEST} found{_unfit_versions()}", next_step=INSTALL_HINT)
     report("java: installing with apt-get")
     _install()
     java = find_java()
@@ -64,7 +64,7 @@ def ensure_java(report: Callable[[str], None] = lambda _: None) -> Java:
 
 def find_java(environ: Mapping[str, str] | None = None, installed: Path = Path("/usr/lib/jvm")) -> Java | None:
     """Return the first fitting Java of JAVA_HOME, PATH and the system's folder, or None."""
-    return next((java for java in _found(environ, installed) if OLDEST <= java.major <= NEWEST), None)
+    return next((java for java in _installed_javas(environ, installed) if OLDEST <= java.major <= NEWEST), None)
 
 
 def parse_major(text: str) -> int | None:
@@ -79,7 +79,7 @@ def parse_major(text: str) -> int | None:
     return int(second) if first == "1" and second else int(first)
 
 
-def _found(environ: Mapping[str, str] | None, installed: Path) -> Iterator[Java]:
+def _installed_javas(environ: Mapping[str, str] | None, installed: Path) -> Iterator[Java]:
     env = inherited_environment() if environ is None else environ
     named = [Path(env["JAVA_HOME"])] if env.get("JAVA_HOME") else []
     on_path = shutil.which("java", path=env.get("PATH", ""))
@@ -107,20 +107,20 @@ def _major(home: Path) -> int | None:
     return parse_major(done.stderr + done.stdout)
 
 
-def _unfit_found() -> str:
-    unfit = [f"{java.major} in {java.home}" for java in _found(None, Path("/usr/lib/jvm"))]
+def _unfit_versions() -> str:
+    unfit = [f"{java.major} in {java.home}" for java in _installed_javas(None, Path("/usr/lib/jvm"))]
     return f" (only {', '.join(unfit)})" if unfit else ""
 
 
 def _install() -> None:
     _apt("update")
-    available = [name for name in PACKAGES if _is_offered(name)]
+    available = [name for name in PACKAGES if _is_in_apt(name)]
     if not available:
         raise PROGRAM_MISSING.terminal(f"apt offers none of {', '.join(PACKAGES)}", next_step=INSTALL_HINT)
     _apt("install", "-y", "--no-install-recommends", available[0])
 
 
-def _is_offered(package: str) -> bool:
+def _is_in_apt(package: str) -> bool:
     command = ["apt-cache", "show", "--no-all-versions", package]
     return subprocess.run(command, capture_output=True, check=False, timeout=_APT_SECONDS).returncode == 0
 

@@ -171,13 +171,13 @@ def read_once(
     ):
         active = {name: each for name, each in comparisons.items() if each.begin(window.start, window.end)}
         messages = reader.read(max(window.start, low), min(window.end, high))
-        count += _hand_out(active, messages, window, router)
+        count += _distribute(active, messages, window, router)
         for comparison in active.values():
             comparison.end()
     return count
 
 
-def _hand_out(
+def _distribute(
     comparisons: Mapping[str, Comparison], messages: Iterable[Message], window: Window, router: RecordRouter | None
 ) -> int:
     holders: dict[int, list[str]] = {}

@@ -75,7 +75,7 @@ def note_failed_run(context: Mapping[str, Any]) -> None:
 
 def forget_failure(context: Mapping[str, Any]) -> None:
     """Delete the stored failure of a DAG, because a run succeeded; not if the run did only a part of the work."""
-    params, variable = _run_form(context), note_of(context["dag"].dag_id)
+    params, variable = _run_conf(context), note_of(context["dag"].dag_id)
     if not any(params.get(name) for name in ("dry_run", "table", "steps")) and Variables().get(variable) is not None:
         Variables().delete(variable)
 
@@ -97,7 +97,7 @@ def note_of(place: str) -> str:
     return f"frazil_failure__{place}"
 
 
-def _run_form(context: Mapping[str, Any]) -> Mapping[str, Any]:
+def _run_conf(context: Mapping[str, Any]) -> Mapping[str, Any]:
     """The run's `conf`. Airflow passes no run if it ended before any task was created."""
     run = context.get("dag_run")
     return (run.conf if run is not None else None) or {}
@@ -108,10 +108,10 @@ async def missed_deadline(pipeline: str) -> None:
 
     Runs in the triggerer: what Airflow 3.3 runs in an executor instead may read neither connections nor variables.
     """
-    await sync_to_async(tell_of_late_run)(pipeline)  # asgiref's own thread: another one can't reach Airflow's API
+    await sync_to_async(notify_of_late_run)(pipeline)  # asgiref's own thread: another one can't reach Airflow's API
 
 
-def tell_of_late_run(pipeline: str) -> None:
+def notify_of_late_run(pipeline: str) -> None:
     """Notify people that a pipeline's run is late, unless the monitor ran lately. The notice is stored in an Airflow
     Variable, which the monitor reads on its next run: so people get one notice for many late runs, and one when it is over.
 
@@ -151,7 +151,7 @@ def _patience(settings: AlertSettings) -> timedelta:
 def _note(context: Mapping[str, Any], message: str, *, final: bool) -> None:
     dag, run = context["dag"].dag_id, str(context["run_id"])
     left_failure, chore = failure(dag, run, datetime.now(UTC), message, final=final), _chore(dag)
-    if chore == "failed_replay" and _run_form(context).get("dry_run"):  # who asked for a look is looking
+    if chore == "failed_replay" and _run_conf(context).get("dry_run"):  # who asked for a look is looking
         return
     left_failure = left_failure if chore is None else of_chore(left_failure, chore)
     Variables().set(note_of(dag), left_failure.to_json(), "Frazil: what the last failed run left; for the monitor")

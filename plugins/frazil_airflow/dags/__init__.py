@@ -27,7 +27,7 @@ def load(*kinds: Kind) -> None:
     from frazil_airflow.dags.factory import ingest_dag
     from frazil_airflow.dags.maintenance import maintain_dag
     from frazil_airflow.dags.monitor import monitor_dags
-    from frazil_airflow.project.pipelines import INGEST, MAINTAIN, REPLAY, REPORT, refuse_broken, wanted_pipelines
+    from frazil_airflow.project.pipelines import INGEST, MAINTAIN, REPLAY, REPORT, refuse_broken, selected_pipelines
 
     project, only = Project.load(), get_parsing_context().dag_id
     makers = {
@@ -43,7 +43,7 @@ def load(*kinds: Kind) -> None:
             monitor_dags(project, only)
         else:
             prefix, make = makers[kind]
-            for pipeline in wanted_pipelines(project, prefix, only):
+            for pipeline in selected_pipelines(project, prefix, only):
                 make(project, pipeline)
     if not kinds and only is None:
         try:

@@ -192,16 +192,16 @@ def replay(name: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_
     write_note(dag_run, summary)
     if not replayed_letters.tried and not result.batches:
         raise AirflowSkipException(summary)
-    _tell_landed(outlet_events, pipeline, result, request.reason)
+    _emit_table_events(outlet_events, pipeline, result, request.reason)
     return {"pipeline": pipeline.name, "done": not params[DRY_RUN]} | asdict(replayed_letters)
 
 
-def _tell_landed(events: OutletEventAccessors, pipeline: Pipeline, result: RunResult, reason: str | None) -> None:
+def _emit_table_events(events: OutletEventAccessors, pipeline: Pipeline, result: RunResult, reason: str | None) -> None:
     """An event of each table that got rows: those of tables mean data."""
-    from frazil_airflow.outputs.run_summary import event_facts, told_of_tables
+    from frazil_airflow.outputs.run_summary import event_extras, event_facts
 
     facts = event_facts(result, "dead_letters", reason)
-    for asset, extra in told_of_tables(pipeline, result, facts):
+    for asset, extra in event_extras(pipeline, result, facts):
         if extra["table_rows"]:
             events[landings_alias(pipeline.name)].add(asset, extra=extra)
 

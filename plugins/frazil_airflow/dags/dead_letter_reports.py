@@ -59,7 +59,7 @@ class LetterReportOperator(BaseOperator):
             pipeline = project.pipeline(self.pipeline)
             new_report = report_new_letters(project, pipeline, run.run_id, datetime.now(UTC))
             reports = list_reports(project, pipeline)
-            unsent = [report for report in reversed(reports) if report.is_owed]
+            unsent = [report for report in reversed(reports) if report.is_unsent]
             if new_report is None and not unsent:
                 _say(run, _nothing_new(reports))
                 raise AirflowSkipException(_nothing_new(reports))

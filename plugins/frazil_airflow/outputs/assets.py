@@ -55,7 +55,7 @@ def landings_alias(pipeline: str) -> AssetAlias:
     return AssetAlias(name=f"{pipeline}/landed", group=PER_PIPELINE)
 
 
-def tell_complete(events: OutletEventAccessors, extra: Mapping[str, Any]) -> None:
+def emit_completeness(events: OutletEventAccessors, extra: Mapping[str, Any]) -> None:
     """Add the event to those of a task with that outlet. The extra has ``pipeline`` and ``complete_through`` in it."""
     pipeline = extra["pipeline"]
     events[completeness_alias(pipeline)].add(completeness_asset(pipeline), extra=dict(extra))

@@ -62,9 +62,7 @@ def event_facts(
     }
 
 
-def told_of_tables(
-    pipeline: Pipeline, result: RunResult, facts: Mapping[str, Any]
-) -> list[tuple[Asset, dict[str, Any]]]:
+def event_extras(pipeline: Pipeline, result: RunResult, facts: Mapping[str, Any]) -> list[tuple[Asset, dict[str, Any]]]:
     """Return the tables that a pipeline announces, and the extra of the event of each."""
     rows = {**result.rows, pipeline.ledger_table: sum(result.rows.values())}  # which stands for all of its tables
     return [
@@ -153,11 +151,11 @@ def address(login: Connection) -> str:
 
 def runs_of(pipelines: Sequence[Pipeline]) -> Mapping[str, Runs]:
     """Return Airflow's run states of pipelines; empty without its API, then the tables decide."""
-    from frazil.monitor.airflow_runs import told_by
+    from frazil.monitor.airflow_runs import fetch_runs
 
     try:
         with _api(Connection.get(CONNECTION)) as api:
-            return told_by(api, [pipeline.name for pipeline in pipelines])
+            return fetch_runs(api, [pipeline.name for pipeline in pipelines])
     except AirflowNotFoundException:
         _log.info("there is no Airflow connection %r: the tables tell how runs went", CONNECTION)
     except FrazilError as error:

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 @lru_cache(maxsize=1)
-def _shared(connections: frozenset[tuple[str, str]]) -> ProjectFiles:
+def _shared_project_files(connections: frozenset[tuple[str, str]]) -> ProjectFiles:
     """The project that all triggers of this process share, so that hundreds of them use the same catalog connections.
     `connections` holds the environment variables that stand for Airflow's connections.
     """
@@ -81,7 +81,7 @@ class LagTrigger(BaseEventTrigger):
             from frazil_airflow.project.secrets import connection_environment
 
             # In asgiref's own thread: connections are read in no other.
-            self._files = _shared(frozenset((await sync_to_async(connection_environment)()).items()))
+            self._files = _shared_project_files(frozenset((await sync_to_async(connection_environment)()).items()))
         waiting = await asyncio.to_thread(self._enough, self._files)
         if waiting is None or waiting.epoch is None:
             return None

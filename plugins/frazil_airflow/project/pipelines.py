@@ -34,7 +34,7 @@ def sound_pipelines(project: Project) -> list[Pipeline]:
     return [pipeline for _, pipeline in sorted(project.pipelines.usable.items()) if not problems(project, pipeline)]
 
 
-def wanted_pipelines(project: Project, prefix: str, only: str | None) -> list[Pipeline]:
+def selected_pipelines(project: Project, prefix: str, only: str | None) -> list[Pipeline]:
     """Return the valid pipelines. If `only` is the id of a single DAG, return its pipeline and read no other file."""
     if only is None:
         return sound_pipelines(project)

@@ -23,7 +23,7 @@ from frazil.pipeline.models.engines import AUTO_ENGINE
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil_airflow.compat import AirflowSkipException
-from frazil_airflow.outputs.assets import THROUGH, tell_complete
+from frazil_airflow.outputs.assets import THROUGH, emit_completeness
 from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.project.run_request import (
     BACKFILL,
@@ -67,7 +67,7 @@ def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outle
         planned, complete_through = _planned(project, chosen_pipeline, request)
     if planned is None:
         if complete_through is not None:
-            _tell_complete(outlet_events, pipeline, dag_run.run_id, complete_through)
+            _emit_completeness(outlet_events, pipeline, dag_run.run_id, complete_through)
         return None
     chosen = limit_records(planned, params[MAX_RECORDS])
     _log.info("%s offsets of %s partitions to read", f"{chosen.records:,}", len(chosen.ranges))
@@ -98,8 +98,8 @@ def _planned(project: Project, pipeline: Pipeline, request: RunRequest) -> tuple
     return planned.plan, planned.complete_through
 
 
-def _tell_complete(outlet_events: Any, pipeline: str, run_id: str, through: str) -> None:
-    tell_complete(outlet_events, {"pipeline": pipeline, "run": run_id, THROUGH: through})
+def _emit_completeness(outlet_events: Any, pipeline: str, run_id: str, through: str) -> None:
+    emit_completeness(outlet_events, {"pipeline": pipeline, "run": run_id, THROUGH: through})
 
 
 def _nothing(request: RunRequest, planned: PlannedRun) -> str:
@@ -198,7 +198,7 @@ def stay(pipeline: str, order: str, outlet_events: Any, submit: Submit | None = 
         run_session_with_jobs(session, inline_lander(_log.info), submitted)
         end = session.end
     if end.complete_through is not None:
-        _tell_complete(outlet_events, pipeline, plan.run, end.complete_through)
+        _emit_completeness(outlet_events, pipeline, plan.run, end.complete_through)
     return end.to_json()
 
 
@@ -218,7 +218,7 @@ def record(pipeline: str, plan_json: str, outcome: str, *, dag_run: Any, outlet_
     from frazil.monitor.samples import run_samples
     from frazil.run.batches.result import run_result
     from frazil_airflow.outputs.metrics import emit
-    from frazil_airflow.outputs.run_summary import facts_of, sentence, told_of_tables, write_note
+    from frazil_airflow.outputs.run_summary import event_extras, facts_of, sentence, write_note
 
     with terminal_is_final():
         project = load_project()
@@ -233,10 +233,10 @@ def record(pipeline: str, plan_json: str, outcome: str, *, dag_run: Any, outlet_
     facts = facts_of(result, planned)
     if is_session:
         facts[THROUGH] = SessionEnd.from_json(outcome).complete_through
-    for asset, extra in told_of_tables(chosen_pipeline, result, facts):
+    for asset, extra in event_extras(chosen_pipeline, result, facts):
         outlet_events[asset].extra = extra
     if facts[THROUGH] is not None and not is_session:  # which told it when it ended
-        _tell_complete(outlet_events, pipeline, planned.run, facts[THROUGH])
+        _emit_completeness(outlet_events, pipeline, planned.run, facts[THROUGH])
     _log.info("%s", sentence(facts))
     write_note(dag_run, sentence(facts))
     with terminal_is_final():

@@ -35,13 +35,16 @@ def test_reset_moves_number_and_epoch() -> None:
 
 def test_position_notes_where_logs_were_cut() -> None:
     """A deeper cut has the rows of those before it; a recreated topic has none of them."""
-    cut = reset(position_at(9, 9), TWO, p0=4).with_lost({("orders", 0): 4, ("orders", 1): None})
+    cut = reset(position_at(9, 9), TWO, p0=4).with_lost_tails({("orders", 0): 4, ("orders", 1): None})
     assert cut.topics["orders"].lost_tails == (LostTail(0, 4, 5), LostTail(1, 9, 5))
 
     again = reset_position(cut, TWO, {("orders", 0): 8}, 6, 2)
     assert again.topics["orders"].lost_tails == cut.topics["orders"].lost_tails
-    assert again.with_lost({("orders", 0): 8}).topics["orders"].lost_tails[:2] == (LostTail(0, 4, 5), LostTail(0, 8, 6))
-    assert again.with_lost({("orders", 0): 3}).topics["orders"].lost_tails[0] == LostTail(0, 3, 6)
+    assert again.with_lost_tails({("orders", 0): 8}).topics["orders"].lost_tails[:2] == (
+        LostTail(0, 4, 5),
+        LostTail(0, 8, 6),
+    )
+    assert again.with_lost_tails({("orders", 0): 3}).topics["orders"].lost_tails[0] == LostTail(0, 3, 6)
     recreated = replace(cut, topics={"orders": replace(cut.topics["orders"], id="old")})
     assert reset(recreated, TWO, p0=0, p1=0).topics["orders"].lost_tails == ()
 
@@ -49,7 +52,7 @@ def test_position_notes_where_logs_were_cut() -> None:
 def test_cut_at_an_unknown_offset_spares_rows_before_the_new_position() -> None:
     """Their records may still be in the log: a replay of older ones must not overwrite them. From there on records come again."""
     for offset in (21, 15):
-        cut = reset(position_at(9, 100), TWO, p1=offset).with_lost({("orders", 1): None})
+        cut = reset(position_at(9, 100), TWO, p1=offset).with_lost_tails({("orders", 1): None})
         assert cut.topics["orders"].lost_tails == (LostTail(1, offset, 5),)
 
 

@@ -132,14 +132,14 @@ def test_rewind_over_a_compacted_topic_keeps_the_epoch_of_the_agreed_batch() -> 
 def test_rewind_keeps_truncations_noted_after_the_agreed_batch() -> None:
     """The reset that noted it is abandoned; rows of a merged table that the lost records left are not."""
     before, after = LostTail(0, 40, 2), LostTail(0, 50, 4)
-    agreed = with_lost(at(3, (10, 9), (60, 9)), before)
-    cut = Abandoned(with_lost(at(4, (50, 9), (50, 9)), before, after), ())
-    recreated = Abandoned(with_lost(at(5, (0, 0), (0, 0), since=5), LostTail(1, 0, 6)), ())
+    agreed = with_lost_tails(at(3, (10, 9), (60, 9)), before)
+    cut = Abandoned(with_lost_tails(at(4, (50, 9), (50, 9)), before, after), ())
+    recreated = Abandoned(with_lost_tails(at(5, (0, 0), (0, 0), since=5), LostTail(1, 0, 6)), ())
 
     assert rewind(cut, recreated, holds=agreed).lost_tails == (before, after)
 
 
-def with_lost(position: Position, *lost: LostTail) -> Position:
+def with_lost_tails(position: Position, *lost: LostTail) -> Position:
     return replace(position, topics={"orders": replace(position.topics["orders"], lost_tails=lost)})
 
 

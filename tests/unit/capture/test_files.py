@@ -192,7 +192,7 @@ def test_removed_captured_file_is_no_loss(log: Path) -> None:
     log.unlink()
 
     decided = captured.look()
-    assert (decided.losses, decided.gone_marks) == ((), (mark,))
+    assert (decided.losses, decided.captured_marks) == ((), (mark,))
     append(Path(f"{log}.new"), b"2\n")
     (file,) = find_files(captured.capture.paths, (), ["/"])
     decided = decide_files(

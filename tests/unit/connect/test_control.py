@@ -15,9 +15,9 @@ from frazil.connect.control import (
     ControlFacts,
     FilesWritten,
     OffsetBounds,
-    reasons_against,
     recorded_offsets,
     start_offsets,
+    takeover_obstacles,
 )
 from frazil.kafka.read.control_topic import UnreadableEvent, decode_event
 from tests.sink_events import COORDINATOR, SUMMARY, sink_events
@@ -99,13 +99,13 @@ def test_a_table_with_all_its_files_takes_the_positions_over() -> None:
     recorded = recorded_offsets([SUMMARY], "control-iceberg", GROUP)
 
     assert recorded == {0: 4}
-    assert not reasons_against(STANDING, facts("committed", recorded))
+    assert not takeover_obstacles(STANDING, facts("committed", recorded))
 
 
 @pytest.mark.parametrize("recorded", [{}, {0: 2}, {0: 4}])
 def test_announced_files_without_a_snapshot_refuse_the_takeover(recorded: dict[int, int]) -> None:
     """The group is ahead of the table: starting there would lose the records of these files."""
-    (reason,) = reasons_against(STANDING, facts("pending", recorded))
+    (reason,) = takeover_obstacles(STANDING, facts("pending", recorded))
 
     assert "shop.orders" in reason
     assert "never committed" in reason
@@ -113,13 +113,13 @@ def test_announced_files_without_a_snapshot_refuse_the_takeover(recorded: dict[i
 
 def test_an_event_at_the_recorded_offset_is_still_outstanding() -> None:
     """The recorded offset is that of the next event."""
-    assert reasons_against(STANDING, facts("committed", {0: 2}))
-    assert not reasons_against(STANDING, facts("committed", {0: 3}))
+    assert takeover_obstacles(STANDING, facts("committed", {0: 2}))
+    assert not takeover_obstacles(STANDING, facts("committed", {0: 3}))
 
 
 def test_files_for_a_dropped_table_refuse_the_takeover() -> None:
     """The sink leaves such files out with a warning."""
-    (reason,) = reasons_against(STANDING, facts("committed", None))
+    (reason,) = takeover_obstacles(STANDING, facts("committed", None))
 
     assert "is not there" in reason
 
@@ -129,21 +129,21 @@ def test_files_for_a_table_outside_the_configuration_count_too() -> None:
     other_event = replace(events("committed")[0], table="shop.other")
     facts = ControlFacts({0: (0, 100)}, (other_event,), {"shop.orders": {0: 4}, "shop.other": {}}, {0: COORDINATOR})
 
-    assert "shop.other" in reasons_against(STANDING, facts)[0]
+    assert "shop.other" in takeover_obstacles(STANDING, facts)[0]
 
 
 def test_files_of_another_connector_are_ignored() -> None:
     """Connectors may share a control topic."""
     other_event = replace(events("pending")[0], group="connect-other")
 
-    assert not reasons_against(STANDING, ControlFacts({0: (0, 100)}, (other_event,), {"shop.orders": {}}, {}))
+    assert not takeover_obstacles(STANDING, ControlFacts({0: (0, 100)}, (other_event,), {"shop.orders": {}}, {}))
 
 
 def test_announcement_without_files_is_complete() -> None:
     """The sink makes no snapshot for it, so no offset is ever recorded."""
     empty = replace(events("pending")[0], files=0)
 
-    assert not reasons_against(STANDING, ControlFacts({0: (0, 100)}, (empty,), {"shop.orders": {}}, {}))
+    assert not takeover_obstacles(STANDING, ControlFacts({0: (0, 100)}, (empty,), {"shop.orders": {}}, {}))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_deleted_control_events_are_covered_or_refused(recorded: int, handled: i
     """Retention may have taken an announcement that nobody committed."""
     facts = ControlFacts({0: (10, 100)}, (), {"shop.orders": {0: recorded}}, {0: handled})
 
-    assert bool(reasons_against(STANDING, facts)) == refused
+    assert bool(takeover_obstacles(STANDING, facts)) == refused
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ def test_offsets_of_a_lost_control_topic_cover_no_events(
     """A topic made anew counts from zero: what tables and coordinator say of the old one covers none of its events."""
     waiting = replace(events("pending")[0], offset=5)
     if recorded == {0: 7}:
-        assert not reasons_against(STANDING, ControlFacts({0: (0, 7)}, (waiting,), {"shop.orders": {0: 7}}, handled))
-    reasons = reasons_against(STANDING, ControlFacts({0: (0, 7)}, (), {"shop.orders": recorded}, handled))
+        assert not takeover_obstacles(STANDING, ControlFacts({0: (0, 7)}, (waiting,), {"shop.orders": {0: 7}}, handled))
+    reasons = takeover_obstacles(STANDING, ControlFacts({0: (0, 7)}, (), {"shop.orders": recorded}, handled))
 
     assert any("made anew" in reason for reason in reasons) == refused
 

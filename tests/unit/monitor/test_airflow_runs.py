@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from frazil.monitor import airflow_runs
-from frazil.monitor.airflow_runs import runs_of, summarize_runs, told_by
+from frazil.monitor.airflow_runs import fetch_runs, runs_of, summarize_runs
 from frazil.monitor.condition import Runs
 from frazil.runtime.airflow_api import AirflowApi
 from frazil.runtime.airflow_rows import DagRun
@@ -58,7 +58,7 @@ def test_airflow_of_the_environment_is_asked(tmp_path: Path, monkeypatch: pytest
         requests.append(airflow._url)
         return {"orders": Runs(is_paused=True)}
 
-    monkeypatch.setattr(airflow_runs, "told_by", told)
+    monkeypatch.setattr(airflow_runs, "fetch_runs", told)
     monkeypatch.setenv("FRAZIL_AIRFLOW_URL", "http://airflow:8080")
     monkeypatch.setenv("FRAZIL_AIRFLOW_PASSWORD", "unused")
 
@@ -93,7 +93,7 @@ def test_many_pipelines_take_few_requests() -> None:
     with Told(
         {dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in (often | rare).items()}
     ) as airflow:
-        runs_by_name = told_by(airflow, [*names, "unknown"])
+        runs_by_name = fetch_runs(airflow, [*names, "unknown"])
 
     assert list(runs_by_name) == names
     assert {runs_by_name[name].last_run for name in names[:200]} == {"run-129"}
@@ -109,7 +109,7 @@ def test_search_over_pipelines_that_only_fail_ends() -> None:
     """None of their pages ends the search; it ends all the same, and of each of them something is known."""
     history = {f"ingest__p{n:03}": [run(hour, "failed") for hour in range(100)] for n in range(200)}
     with Told({dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in history.items()}) as airflow:
-        runs_by_name = told_by(airflow, [dag_id.removeprefix("ingest__") for dag_id in history])
+        runs_by_name = fetch_runs(airflow, [dag_id.removeprefix("ingest__") for dag_id in history])
 
     assert airflow.asked <= 8
     assert {(runs.last_state, runs.failures) for runs in runs_by_name.values()} == {("failed", 20)}
@@ -120,7 +120,7 @@ def test_frequent_failures_do_not_hide_an_earlier_one() -> None:
     often = {f"ingest__p{n:02}": [run(100 + hour, "failed") for hour in range(100)] for n in range(30)}
     history = often | {"ingest__daily": [run(0, "success"), run(24, "failed")]}
     with Told({dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in history.items()}) as airflow:
-        runs_by_name = told_by(airflow, [dag_id.removeprefix("ingest__") for dag_id in history])
+        runs_by_name = fetch_runs(airflow, [dag_id.removeprefix("ingest__") for dag_id in history])
 
     assert (runs_by_name["daily"].last_state, runs_by_name["daily"].failures) == ("failed", 1)
     assert {runs.last_state for runs in runs_by_name.values()} == {"failed"}
@@ -134,7 +134,7 @@ def test_pipeline_beyond_the_request_limit_is_left_out() -> None:
         "ingest__new": [],
     }
     with Told({dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in history.items()}) as airflow:
-        runs_by_name = told_by(airflow, ["orders", "new"])
+        runs_by_name = fetch_runs(airflow, ["orders", "new"])
 
     assert runs_by_name == {}
     assert airflow.asked <= 8

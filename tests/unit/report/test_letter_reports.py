@@ -96,19 +96,19 @@ def test_each_channel_is_notified_once_of_a_report(project: Project, append: App
     pipeline = project.pipeline("orders")
     due = made(project)
     assert due is not None
-    assert due.is_owed
+    assert due.is_unsent
 
     half = note_told(project, pipeline, due, ["chat"], None)
-    assert (list_reports(project, pipeline, 1)[0], half.is_owed) == (half, True)
+    assert (list_reports(project, pipeline, 1)[0], half.is_unsent) == (half, True)
     whole = note_told(project, pipeline, half, ["mail"], NOW)
-    assert (list_reports(project, pipeline, 1)[0], whole.is_owed) == (whole, False)
+    assert (list_reports(project, pipeline, 1)[0], whole.is_unsent) == (whole, False)
     assert whole.told_channels == ("chat", "mail")
 
     finish(batch(2))
     append(letter(2, _frazil_batch=2))
     small = made(project, NOW + DAY)
     assert small is not None
-    assert (small.is_due, small.is_owed) == (False, False)
+    assert (small.is_due, small.is_unsent) == (False, False)
 
 
 def test_notice_contains_figures_and_next_command(project: Project, append: Append, finish: Finish) -> None:

@@ -173,7 +173,7 @@ def read_page(api: AirflowApi, pipeline: str, table: str) -> PageReading:
 
     def read() -> bool:
         html = api.page(_path(pipeline))
-        instant, page_state = read_at(html), seen_in(html)
+        instant, page_state = read_at(html), parse_page(html)
         if instant is not None and instant >= called and table in page_state.health:
             readings.append(page_state)
         return bool(readings)
@@ -189,7 +189,7 @@ def read_at(html: str) -> datetime | None:
     return None if match is None else datetime.fromisoformat(match[1])
 
 
-def seen_in(html: str) -> PageReading:
+def parse_page(html: str) -> PageReading:
     """Return what a pipeline's page says."""
     state, figures = _STATE.search(html), dict(_FIGURE.findall(html))
     return PageReading(

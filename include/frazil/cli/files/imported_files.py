@@ -18,8 +18,8 @@ from frazil.connect.control import (
     ControlFacts,
     OffsetBounds,
     concerned_tables,
-    reasons_against,
     start_offsets,
+    takeover_obstacles,
 )
 from frazil.connect.findings import Finding
 from frazil.connect.importing import ImportContext, ImportedConnector, Settings, import_all, with_values
@@ -131,7 +131,7 @@ def with_start_offsets(targets: ImportTargets, imported: ImportedConnector) -> I
     lake = targets.lake(imported.pipeline["catalog"])
     if reasons := _running(cluster, standing):
         return as_refused(imported, reasons, "stop it: PUT /connectors/<name>/stop; then run this again")
-    if reasons := reasons_against(standing, _control_facts(cluster, lake, standing)):
+    if reasons := takeover_obstacles(standing, _control_facts(cluster, lake, standing)):
         step = "start the connector until it has committed everything, stop it, and run this again"
         return as_refused(imported, reasons, step)
     return _with_offsets(cluster, standing, imported)

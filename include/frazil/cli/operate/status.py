@@ -61,13 +61,15 @@ def lines(conditions: Conditions, promises: Promises, width: int, height: int | 
     judged = {name: _judged(condition, promises.get(name)) for name, condition in conditions.items()}
     names = sorted(judged, key=lambda name: (_urgency(judged[name][0]), name))
     shown = names if height is None else names[: max(1, height - _AROUND)]
-    table = _table(width, has_why=_has_why(width, height))
+    table = _table(width, has_why=_shows_reasons(width, height))
     for name in shown:
         state, why = judged[name]
         cells = _cells(name, conditions[name], state, width)
         table.add_row(*cells, *([why] if len(table.columns) > len(cells) else []))
     reasons = (
-        [] if _has_why(width, height) else [_reason(name, *judged[name]) for name in shown if _matters(judged[name][0])]
+        []
+        if _shows_reasons(width, height)
+        else [_reason(name, *judged[name]) for name in shown if _matters(judged[name][0])]
     )
     below = [*reasons, _sum(Counter(word for word, _ in judged.values()))]
     if len(shown) < len(names):
@@ -95,7 +97,7 @@ def _urgency(word: str) -> int:
     return order.index(word)
 
 
-def _has_why(width: int, height: int | None) -> bool:
+def _shows_reasons(width: int, height: int | None) -> bool:
     """A screen has one line for each pipeline; else the reasons stand below where there is little room, and are not cut."""
     return height is not None or width >= _WIDE
 

@@ -67,7 +67,7 @@ def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
     remaining = _wait_for_end(home, name)
     if remaining:
         raise _still_at_work(name, remaining) from unasked
-    ended = _Ended([_name(run) for run in marked], recipients, time.monotonic() - began, was_told=unasked is None)
+    ended = _StopResult([_name(run) for run in marked], recipients, time.monotonic() - began, was_told=unasked is None)
     if as_json:
         console.print_json({"pipeline": name} | ended.facts)
     else:
@@ -78,7 +78,7 @@ def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
 
 
 @dataclass(frozen=True)
-class _Ended:
+class _StopResult:
     """The result of stopping a pipeline: runs marked failed, and processes that ended."""
 
     failed: list[str]

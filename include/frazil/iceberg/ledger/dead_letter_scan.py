@@ -85,7 +85,7 @@ def letter_files(table: Table, name: str, question: LetterQuestion, columns: Seq
         yield LetterFile(newest, _rows(table, name, task, scan, columns))
 
 
-def letters_held(table: Table, name: str) -> int:
+def count_letters(table: Table, name: str) -> int:
     """Count all dead letters, from the manifests."""
     if table.metadata.current_snapshot_id is None:
         return 0
@@ -93,7 +93,7 @@ def letters_held(table: Table, name: str) -> int:
         return sum(int(task.file.record_count) for task in table.scan().plan_files())
 
 
-def letters_open(table: Table, name: str, undone: Callable[[], Collection[int]]) -> int:
+def count_open_letters(table: Table, name: str, undone: Callable[[], Collection[int]]) -> int:
     """Count the open dead letters, from manifests where possible. Only files with letters that a rolled-back batch landed are
     read.
 

@@ -23,7 +23,7 @@ from frazil.records.evolution.schema_requests import SchemaRequests
 from frazil.records.formats.catalogue import open_format
 from frazil.records.formats.header_columns import HeaderColumns
 from frazil.records.formats.keys import DecodedKeys, KeyColumns, KeyDecoder
-from frazil.records.formats.payload_decoder import HalfName, PayloadDecoder
+from frazil.records.formats.payload_decoder import PayloadDecoder, PayloadName
 from frazil.records.json.values import JsonValues
 from frazil.records.model.dead_letter import Reason, Stage
 from frazil.records.model.format import JSON, FormatSpec
@@ -334,7 +334,7 @@ def value_agreement(specs: Sequence[RecordSpec], route: Sequence[str] = ()) -> A
 
 
 def _payload_decoder(
-    half: HalfName,
+    half: PayloadName,
     spec: RecordSpec,
     format_spec: FormatSpec,
     fields: pa.Schema | None,

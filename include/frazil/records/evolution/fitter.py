@@ -89,7 +89,7 @@ class EvolvingFitter:
         fitted = self._fitted(named, records)
         if too_large := [row for row, reason in fitted.dead.items() if reason.code is DeadCode.OUT_OF_RANGE]:
             requests.add_all(
-                self._requests_in_need(named.take(pa.array(too_large, pa.int64())), inspection.range_requests)
+                self._needed_widenings(named.take(pa.array(too_large, pa.int64())), inspection.range_requests)
             )
         if (evolution := self._spec.evolution) is not None:
             required = filter(evolution.relaxes, self._inspector.required())
@@ -145,7 +145,7 @@ class EvolvingFitter:
             counts += [UnknownFieldPairs(rows, pa.repeat(pa.scalar(label, pa.string()), len(rows))) for label in labels]
         return replace(fitted, ignored=UnknownFieldPairs.concat(counts).at_positions(fitted.input_rows))
 
-    def _requests_in_need(self, value: pa.RecordBatch, range_requests: SchemaRequests) -> SchemaRequests:
+    def _needed_widenings(self, value: pa.RecordBatch, range_requests: SchemaRequests) -> SchemaRequests:
         """Return the widenings of columns for which some value is out of range."""
         needed = SchemaRequests(self._spec.fold is not None)
         values, columns = value.to_struct_array(), pa.struct(list(self._spec.columns))

@@ -11,7 +11,7 @@ from frazil.records.formats.registered import remap_positions
 from frazil.records.model.format import Decoded, Format, FormatSpec
 from frazil.records.model.positions import mask_without, take_distinct
 
-HalfName = Literal["value", "key"]
+PayloadName = Literal["value", "key"]
 
 
 class PayloadDecoder:
@@ -23,7 +23,7 @@ class PayloadDecoder:
         payload_format: The opened format.
     """
 
-    def __init__(self, name: HalfName, spec: FormatSpec, payload_format: Format) -> None:
+    def __init__(self, name: PayloadName, spec: FormatSpec, payload_format: Format) -> None:
         self._name: Final = name
         self._header: Final = None if spec.source is None else HEADERS[name]
         self._has_path: Final = spec.name == "protobuf"

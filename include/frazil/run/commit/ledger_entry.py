@@ -80,7 +80,7 @@ def _part_row(manifest: Manifest, part: TablePart, snapshot_id: int | None) -> d
         "table": part.table,
         "role": part.role,
         "snapshot_id": snapshot_id,
-        "rows": manifest.rows_brought(part),
+        "rows": manifest.rows_added(part),
         "files": len(part.files),
         "bytes": part.size,
         "table_uuid": part.fit.uuid,
@@ -133,7 +133,7 @@ def _changes_json(manifest: Manifest, table: str) -> str | None:
 
 
 def _removed_json(manifest: Manifest, part: TablePart) -> str | None:
-    removed = manifest.taken_out(part)
+    removed = manifest.removed_for_good(part)
     return json.dumps([dataclasses.astuple(r) for r in removed]) if removed else None
 
 

@@ -84,7 +84,7 @@ def decode_letters(
     )
 
 
-def letter_demands(letters: pa.RecordBatch, tried: Collection[OpenLetter], decoder: Decoder) -> Staged:
+def find_letter_demands(letters: pa.RecordBatch, tried: Collection[OpenLetter], decoder: Decoder) -> Staged:
     """The missing columns and tables that the tried letters need."""
     chosen = letters.filter(pc.and_(_tried_mask(letters, tried), has_record(letters)))
     parts = (decoder.decode(_records(table_letters), only=table) for table, table_letters in _by_destination(chosen))

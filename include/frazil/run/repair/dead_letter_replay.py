@@ -37,7 +37,7 @@ from frazil.records.model.spec import RecordSpec
 from frazil.run.commit.audit import discard, partition_limit, publish, refuse_if_stopping, row_targets
 from frazil.run.commit.manifests import LETTER_COLUMNS, Batch
 from frazil.run.commit.recover import recover
-from frazil.run.repair.dead_letter_decode import LetterOutcomes, decode_letters, letter_demands
+from frazil.run.repair.dead_letter_decode import LetterOutcomes, decode_letters, find_letter_demands
 from frazil.run.repair.open_dead_letters import find_open_letters
 from frazil.run.repair.replay import refuse_forgotten_deletes, refuse_without_coordinates
 from frazil.run.staging.auto_create import Refusals, creatable_tables, create_tables, initial_refusals, table_budget
@@ -93,7 +93,7 @@ def demand_finder(work: LetterReplay) -> DemandFinder:
 
 def _needs(work: LetterReplay, columns: Mapping[str, pa.Schema]) -> Staged:
     decoder = decoder_of(work, columns, 0)
-    find_needs = partial(letter_demands, tried=work.letters, decoder=decoder)
+    find_needs = partial(find_letter_demands, tried=work.letters, decoder=decoder)
     return Staged.merged(staged for _, staged in in_steps(find_needs, work.batches()))
 
 

@@ -76,9 +76,9 @@ def _plan(context: RunContext, order: ResetOrder, target: Target, tables: Tables
     last_position = _last_position(context, tables, state) if all_rows_gone(state) else state.position
     before = last_position or Position(state.newest_batch, state.newest_epoch, facts.cluster_id)
     lost = {key: end for key, end in lost_ends(context, before, facts).items() if key in offsets}
-    after = reset_position(before, facts, offsets, n=state.newest_batch + 1, epoch=state.newest_epoch + 1).with_lost(
-        lost
-    )
+    after = reset_position(
+        before, facts, offsets, n=state.newest_batch + 1, epoch=state.newest_epoch + 1
+    ).with_lost_tails(lost)
     repairs = lost_follower(context.pipeline, tables, state) if all_rows_gone(state) else None
     removed = _removed_ranges(order, state, before, after)
     emptied = _tables_with_rows(context, tables)

@@ -239,7 +239,7 @@ def _unrecorded_batches(
     for mark, manifest in manifests.items():
         is_lost = manifest.kind == "dead_letters" and mark.n < repaired
         replayed = manifest.ranges if manifest.kind == "replay" or is_lost else ()
-        removed = is_lost or any(manifest.taken_out(part) for part in manifest.parts)
+        removed = is_lost or any(manifest.removed_for_good(part) for part in manifest.parts)
         yield mark, Abandoned(manifest.position, replayed, removed)
     position, kind = _newest_position(context, tables)
     for mark in paths.keys() - manifests.keys():
@@ -304,7 +304,9 @@ def _reachable_position(context: RunContext, order: ResetOrder, position: Positi
     # Compaction leaves gaps where rows were, so of a compacted topic nothing is sure to come again.
     gaps = compacted(context.cluster, facts.topics) if not order.allow_duplicates else ()
     whole = {name: topic for name, topic in facts.topics.items() if name not in gaps}
-    return within_log(position, reached, replace(facts, topics=whole)).with_lost(lost_ends(context, farthest, facts))
+    return within_log(position, reached, replace(facts, topics=whole)).with_lost_tails(
+        lost_ends(context, farthest, facts)
+    )
 
 
 def _skipped_ranges(target: Position, reached: Position) -> Iterator[Range]:

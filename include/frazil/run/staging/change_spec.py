@@ -70,7 +70,7 @@ def _selected_fields(pipeline: Pipeline, destination: Destination) -> frozenset[
 
 
 def _format(changes: Changes, selected_fields: frozenset[str] | None, *, key_in_record: bool) -> ChangeFormat:
-    words = {} if changes.values is None else _words(changes.values)
+    words = {} if changes.values is None else _op_by_word(changes.values)
     match changes.format:
         case "debezium":
             return Debezium(key_in_record, selected_fields)
@@ -86,7 +86,7 @@ def _format(changes: Changes, selected_fields: frozenset[str] | None, *, key_in_
             return Envelope(words, key_in_record)
 
 
-def _words(words: Words) -> dict[str, str]:
+def _op_by_word(words: Words) -> dict[str, str]:
     kinds = {UPSERT: (*words.insert, *words.update), DELETE: words.delete, TRUNCATE: words.truncate}
     return {word: op for op, op_words in kinds.items() for word in op_words}
 
@@ -270,7 +270,7 @@ def _op_column(changes: Changes, row: Tree, _takes_order: bool) -> Tree:  # noqa
 
 
 def _envelope(changes: Changes, row: Tree, _takes_order: bool) -> Tree:  # noqa: FBT001 - what all shapes take
-    return dict.fromkeys(_words(changes.values or Words()), row)
+    return dict.fromkeys(_op_by_word(changes.values or Words()), row)
 
 
 _SHAPES: Final[Mapping[str, Callable[[Changes, Tree, bool], Tree]]] = {

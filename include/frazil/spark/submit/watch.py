@@ -76,7 +76,7 @@ _ERROR_CLASSES: Mapping[int, type[FrazilError]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class _JobEnd:
     """How a job ended: its exit code, its last line for people, and the end of its log."""
 
     code: int
@@ -132,7 +132,7 @@ def _watched(
     log: Path,
     report: Callable[[str], None],
     at_work: Callable[[], list[Driver]],
-) -> _Ended:
+) -> _JobEnd:
     lines: list[str] = []
     last_line = ""
     with log.open("w", encoding="utf-8") as log_file, _start_process(command, env) as child:
@@ -148,7 +148,7 @@ def _watched(
         except BaseException:
             _end(child)
             raise
-    return _Ended(child.returncode, last_line, lines)
+    return _JobEnd(child.returncode, last_line, lines)
 
 
 def _start_process(command: list[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
@@ -172,7 +172,7 @@ def _end(child: subprocess.Popen[str]) -> None:
         child.kill()
 
 
-def _failure(ended: _Ended, log: Path) -> FrazilError:
+def _failure(ended: _JobEnd, log: Path) -> FrazilError:
     kind = _ERROR_CLASSES.get(ended.code, Retryable)
     if ended.code in _ERROR_CLASSES and ended.last_line:
         return kind(ended.last_line, code=code_in(ended.last_line) or RUN_FAILED, next_step=f"the whole log: {log}")

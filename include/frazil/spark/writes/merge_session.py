@@ -35,7 +35,7 @@ class MergeSession:
     @contextmanager
     def stamped(self, summary: Mapping[str, str]) -> Iterator[SparkSession]:
         """A session whose snapshots carry a summary."""
-        with self._lock, self._beside() as session:
+        with self._lock, self._second_session() as session:
             try:
                 for key, value in summary.items():
                     session.conf.set(f"{_STAMP}{key}", value)
@@ -45,7 +45,7 @@ class MergeSession:
                     session.conf.unset(f"{_STAMP}{key}")
 
     @contextmanager
-    def _beside(self) -> Iterator[SparkSession]:
+    def _second_session(self) -> Iterator[SparkSession]:
         if hasattr(self._spark, "cloneSession"):  # spark connect
             with _cloned(self._spark) as clone:
                 yield _configured(clone)

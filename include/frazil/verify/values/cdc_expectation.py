@@ -51,8 +51,8 @@ class Change:
 def _debezium(body: Row, _changes: Changes, _fields: Fields) -> Iterator[Change]:
     ops: dict[str, Op | None] = {"c": "upsert", "r": "upsert", "u": "upsert", "d": "delete", "t": "truncate", "m": None}
     op = _op_of_word(body.get("op"), ops)
-    after, before = _row_named(body, "after"), _row_named(body, "before")
-    source = _row_named(body, "source") or {}
+    after, before = _row_in_field(body, "after"), _row_in_field(body, "before")
+    source = _row_in_field(body, "source") or {}
     facts = {"op": body["op"], "ts": _instant(body.get("ts_ms"), 1), "order": _log_position(source)}
     row, lost = (None, ()) if after is None else _with_unchanged_values(after, before or {})
     yield Change(
@@ -105,14 +105,14 @@ def _padded(value: Any) -> str:
 
 
 def _dms(body: Row, _changes: Changes, fields: Fields) -> Iterator[Change]:
-    meta = _row_named(body, "metadata") or {}
+    meta = _row_in_field(body, "metadata") or {}
     require_texts(meta, "operation", "record-type", "schema-name", "table-name", "timestamp")
     ops: dict[str, Op | None] = dict.fromkeys(("load", "insert", "update"), "upsert")
     ops |= {"delete": "delete", "truncate-table": "truncate"}
     is_control = meta.get("record-type") == "control" and meta.get("operation") not in ops
     op = None if is_control else _op_of_word(meta.get("operation"), ops)
     facts = {"op": meta.get("operation"), "ts": meta.get("timestamp"), "order": None}
-    row, before = _row_named(body, "data"), _row_named(body, "before-image")
+    row, before = _row_in_field(body, "data"), _row_in_field(body, "before-image")
     # DMS may prefix names of columns with `BI_` for the row before: of columns of the record or of the table.
     images_before = {
         name: value for name in {*(row or {}), *fields} if (value := (row or {}).get(f"BI_{name}")) is not None
@@ -136,7 +136,7 @@ def _maxwell(body: Row, _changes: Changes, _fields: Fields) -> Iterator[Change]:
     offset = body.get("xoffset")
     order = match and f"{match[1]}:{_padded(match[2])}:{'' if offset is None else _padded(offset)}"
     facts = {"op": body["type"], "ts": _instant(body.get("ts"), 1000), "order": order}
-    row, before = _row_named(body, "data"), _row_named(body, "old")
+    row, before = _row_in_field(body, "data"), _row_in_field(body, "old")
     yield Change(op, row, before if op == "upsert" else None, facts, (row, before))
 
 
@@ -146,7 +146,7 @@ def _canal(body: Row, _changes: Changes, _fields: Fields) -> Iterator[Change]:
     is_ddl = body.get("isDdl") is True and body.get("type") not in ops
     op = None if is_ddl else _op_of_word(body.get("type"), ops)
     facts = {"op": body.get("type"), "ts": _instant(body.get("es"), 1), "order": None}
-    rows, old = _rows_named(body, "data"), _rows_named(body, "old")
+    rows, old = _rows_in_field(body, "data"), _rows_in_field(body, "old")
     if op in (None, "truncate"):
         yield Change(op, None, None, facts, (*rows, *old))
         return
@@ -156,7 +156,7 @@ def _canal(body: Row, _changes: Changes, _fields: Fields) -> Iterator[Change]:
         yield Change(op, row, before if op == "upsert" else None, facts, (row, before))
 
 
-def _rows_named(body: Row, name: str) -> list[Row | None]:
+def _rows_in_field(body: Row, name: str) -> list[Row | None]:
     rows = body.get(name)
     if rows is not None and not isinstance(rows, list):
         raise Unfit("rows that are no list")
@@ -179,7 +179,7 @@ def _envelope(body: Row, changes: Changes, _fields: Fields) -> Iterator[Change]:
     if len(names) != 1:
         raise Unfit("not one row")
     facts = {"op": names[0], "ts": None, "order": None}
-    yield Change(words[names[0]], body[names[0]], None, facts, tuple(_row_named(body, name) for name in words))
+    yield Change(words[names[0]], body[names[0]], None, facts, tuple(_row_in_field(body, name) for name in words))
 
 
 READERS: Mapping[str, Callable[[Row, Changes, Fields], Iterator[Change]]] = {
@@ -230,7 +230,7 @@ def _require_row(value: Any) -> Row | None:
     return value
 
 
-def _row_named(body: Row, name: str) -> Row | None:
+def _row_in_field(body: Row, name: str) -> Row | None:
     return _require_row(body.get(name))
 
 
