@@ -1,4 +1,6 @@
-"""Registers Frazil with the Airflow of a checkout. Where Frazil is installed its entry point does, and Airflow refuses a second one."""
+"""Registers Frazil with the Airflow of a checkout. An installed Frazil registers itself by entry point, and Airflow refuses a
+second registration.
+"""
 
 from __future__ import annotations
 

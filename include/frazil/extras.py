@@ -28,7 +28,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 
 def require(extra: str, user: str) -> None:
-    """Look whether the libraries of an extra can be imported, without importing them.
+    """Check that the libraries of an extra are installed, without importing them.
 
     Args:
         extra: Its name, as pip takes it.

@@ -1,4 +1,4 @@
-"""One project as a command sees it: its folders, settings and pipelines, and the doors to Kafka and the lake."""
+"""One project as commands use it: its folders, settings and pipelines, and connections to Kafka and the catalogs."""
 
 from __future__ import annotations
 

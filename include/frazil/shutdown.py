@@ -173,7 +173,7 @@ def end_with_parent(is_alone: Callable[[], bool] = lambda: False) -> None:
 
 
 def _wait_finished() -> None:
-    """Wait until the run, in another thread, decides nothing and finishes nothing any more."""
+    """Wait until the run, in another thread, is outside of blocks that decide or finish a batch."""
     end = time.monotonic() + _FINISHING_SECONDS
     while _stop.is_finishing and time.monotonic() < end:
         time.sleep(_PARENT_CHECK_SECONDS / 10)
@@ -209,7 +209,7 @@ def _end_soon(numbers: FileIO, report: Callable[[str], None], grace_seconds: flo
 
 
 def _has_ended(numbers: FileIO) -> bool:
-    """Whether the run has ended, after a while; further signals are its handler's."""
+    """Wait a while, and return whether the run has ended. The signal handler deals with further signals."""
     is_readable, _, _ = select.select([numbers], [], [], _URGED_EVERY_SECONDS)
     return bool(is_readable) and not numbers.read(1)
 

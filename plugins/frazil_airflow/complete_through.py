@@ -13,7 +13,7 @@ from frazil_airflow.outputs.assets import THROUGH, completeness_asset
 
 
 class CompleteThrough(BaseSensorOperator):
-    """Wait until everything that Kafka had accepted by an instant is in the tables of a pipeline.
+    """Wait until all records that Kafka had accepted by an instant are in the tables of a pipeline.
 
     Between two looks it takes no worker (``mode="reschedule"``). Its return value is the instant that was reached.
 

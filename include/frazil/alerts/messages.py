@@ -33,7 +33,7 @@ def title(notice: Notice) -> str:
 
 
 def cause(notice: Notice) -> str:
-    """The cause, its lines as they are, without characters that steer terminals or turn the direction of reading."""
+    """The cause with its line breaks, without control characters and without characters that change the direction of reading."""
     return _short("\n".join(visible(line) for line in notice.cause.splitlines()), MAX_CAUSE)
 
 
@@ -49,7 +49,7 @@ def slack_text(notice: Notice) -> str:
 
 
 def slack_blocks(notice: Notice) -> list[dict[str, Any]]:
-    """The message as blocks of Slack. Texts of others are in elements in which nothing is markup."""
+    """The message as Slack blocks. Text from outside is in plain-text elements, so that it is never markup."""
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": {"type": "plain_text", "text": title(notice), "emoji": False}},
         _preformatted(cause(notice)),

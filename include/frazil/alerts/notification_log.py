@@ -131,7 +131,9 @@ class Message:
 
 
 def update_page(page: Page, judged: Mapping[str, Notice | None], now: datetime) -> Page:
-    """The page after the monitor judged a pipeline: troubles that hold, that are over, and those not judged, which stay."""
+    """The page after the monitor judged a pipeline: present troubles, troubles that are over, and troubles that were not
+    judged, unchanged.
+    """
     entries = dict(page.entries)
     for kind, notice in judged.items():
         before = entries.get(kind)
@@ -178,7 +180,7 @@ def _end_trouble(before: Entry, now: datetime) -> Entry:
 
 
 def _with_entries(page: Page, entries: Mapping[str, Entry]) -> Page:
-    """The page with these troubles, but for those that are over and that all know to be."""
+    """The page with these troubles, without those that are over and whose end was sent to all channels."""
     return replace(
         page, entries={kind: entry for kind, entry in entries.items() if not entry.over_at or entry.channels}
     )

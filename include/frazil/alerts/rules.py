@@ -80,7 +80,7 @@ def _error(condition: Condition, title: str, error: str) -> Trouble:
 
 
 def _is_half_read(condition: Condition) -> bool:
-    """Whether it is not known since when the records wait: Kafka answered in part, or not at all."""
+    """Whether the waiting time of the records is unknown, because Kafka answered only in part or not at all."""
     is_partial = bool(condition.lag) and condition.lag_seconds is None and condition.unreadable is not None
     return condition.lag is None or is_partial
 

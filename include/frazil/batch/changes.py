@@ -57,7 +57,7 @@ class ChangeCounts:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Which rows are one, and which change of a row is the later one.
+    """How to merge changes: the key that identifies a row, and the order of changes of one row.
 
     Attributes:
         keys: Columns that identify a row.

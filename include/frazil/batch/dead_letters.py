@@ -95,7 +95,7 @@ def undone(rewinds: Iterable[tuple[int, Iterable[RemovedRange]]]) -> frozenset[i
 
 
 def spans(places: Collection[Place]) -> tuple[RemovedRange, ...]:
-    """Per partition the offsets from the first to the last of these, whatever batch kept them."""
+    """Per partition, the range from the first to the last offset of these letters, of any batch."""
     by_partition = groupby(sorted(places), key=lambda place: place[:2])
     offsets_by_partition: Mapping[tuple[str, int], list[int]] = {
         key: [place.offset for place in group] for key, group in by_partition

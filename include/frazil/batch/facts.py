@@ -262,7 +262,9 @@ class DeadSample:
 
 
 class NamedLetter(NamedTuple):
-    """One dead letter by name, without anything of its record; `destination` is None for a record as a whole."""
+    """The coordinates of one dead letter, without its record's content; `destination` is None if the letter concerns the
+    whole record.
+    """
 
     code: str
     topic: str

@@ -293,7 +293,7 @@ def _mark(body: dict[str, Any] | None) -> BatchMark | None:
 
 
 def _written(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """A part of the manifest, without a key that is empty but where a log lost records: its form is that of before it."""
+    """A part of the manifest as JSON. The key for lost records is left out if it is empty, as before that key existed."""
     return {name: value for name, value in fields if name != "lost_tails" or value}
 
 

@@ -68,7 +68,7 @@ MARK_VERSION = 1
 
 
 class LostTail(NamedTuple):
-    """The end of a log that was lost after it was read: rows of batches before `n`, from `start` on, are of records lost."""
+    """The end of a log that was lost after it was read: rows of batches before `n`, from `start` on, come from lost records."""
 
     partition: int
     start: int
@@ -118,7 +118,7 @@ class TopicPosition:
 
     @property
     def known_end(self) -> tuple[int, ...]:
-        """Per partition, one past the last record that is known to have been there, read or not."""
+        """Per partition, one past the last record known to have existed, whether it was read or not."""
         return tuple(max(offsets) for offsets in zip_longest(self.next, self.end, fillvalue=0))
 
 
@@ -252,7 +252,7 @@ def whole_numbers(values: list[Any], least: int = 0) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class BatchMark:
-    """Which batch a table holds last. Written under ``frazil.batch.<pipeline>`` in summaries and properties."""
+    """The mark of the last batch that a table holds. Written under ``frazil.batch.<pipeline>`` in summaries and properties."""
 
     n: int
     batch: str

@@ -48,7 +48,7 @@ def check_position(
 def changed_leaders(
     position: Position, facts: ClusterFacts, *, with_idle: bool = False
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Partitions with something unread that got another leader since they were read: their next offset and leader epoch.
+    """Partitions with unread records that got another leader since they were last read: their next offset and leader epoch.
 
     Only a new leader's log can lack what was read of an old one's. An idle partition is asked about with its next record,
     or `with_idle`, before records of it are read again.
@@ -170,7 +170,7 @@ class _PartitionPlace:
         return f"topic {self.topic}, partition {self.partition}"
 
     def move(self, offset: int, reason: str) -> str:
-        """The command that moves this partition and no other: the others have lost nothing."""
+        """The command that moves only this partition, since the others lost nothing."""
         body = json.dumps({self.topic: {str(self.partition): offset}})
         return f"{_reset(self.pipeline, 'FILE.json', reason)} with {body} in FILE.json"
 

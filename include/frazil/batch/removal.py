@@ -94,5 +94,5 @@ def _moves_back(before: Position, r: RemovedRange) -> bool:
 
 
 def landed_after(topics: Mapping[str, object], n: int) -> tuple[RemovedRange, ...]:
-    """Everything that batches above `n` landed of these topics."""
+    """All rows of these topics that batches after `n` landed."""
     return tuple(RemovedRange(name, None, 0, None, n + 1) for name in sorted(topics))

@@ -109,7 +109,7 @@ def _read_so_far(r: Range, n: int, position: Position) -> Range:
 
 
 def _bounds(r: Range, position: Position, facts: ClusterFacts) -> tuple[int, int]:
-    """Between which offsets Kafka holds records that the pipeline has read."""
+    """The offsets of records that the pipeline has read and that Kafka still has."""
     topic_position, topic = position.topics.get(r.topic), facts.topics.get(r.topic)
     if topic_position is None or topic is None or facts.cluster_id != position.cluster:
         return r.end, r.end

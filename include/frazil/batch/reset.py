@@ -23,13 +23,13 @@ class Move:
 
     @property
     def distance(self) -> int:
-        """Offsets that are skipped (positive) or come again (negative)."""
+        """Number of offsets that are skipped (positive) or read again (negative)."""
         return 0 if self.before is None or self.recreated else self.after - self.before
 
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """A batch that a rollback of the closing table took back.
+    """A batch that a rollback of the closing table undid.
 
     Attributes:
         removed: Whether it took rows or letters out: letters do not come back with a rollback.
@@ -74,7 +74,9 @@ def reset_position(
 def _topics_of_other_cluster(
     before: Position, facts: ClusterFacts, offsets: Mapping[TopicPartition, int], n: int
 ) -> dict[str, TopicPosition]:
-    """The topics as another cluster knows them: not at all. What it has must be given offsets."""
+    """The earlier topics after a change of cluster, without offsets. Topics of the same name in the new cluster need explicit
+    offsets.
+    """
     unnamed = sorted((before.topics.keys() & facts.topics.keys()) - {topic for topic, _ in offsets})
     if unnamed:
         raise BAD_ARGUMENT.terminal(
@@ -140,7 +142,7 @@ def rewound(holds: Position, abandoned: Iterable[Abandoned], n: int, epoch: int)
     lowest = {key: offset for name, t in holds.topics.items() for key, offset in _by_partition(name, t.next)}
     farthest = {key: offset for name, t in holds.topics.items() for key, offset in _by_partition(name, t.known_end)}
     for batch in later:
-        for key, begin, end in _touched(latest, batch):
+        for key, begin, end in _batch_spans(latest, batch):
             # A move back that took nothing out, on record, left nothing to bring back.
             if batch.removed or key not in lowest:
                 lowest[key] = min(lowest.get(key, begin), begin)
@@ -160,8 +162,8 @@ def _by_partition(topic: str, offsets: tuple[int, ...]) -> Iterator[tuple[TopicP
     return (((topic, number), offset) for number, offset in enumerate(offsets))
 
 
-def _touched(latest: Mapping[str, TopicPosition], batch: Abandoned) -> Iterator[tuple[TopicPartition, int, int]]:
-    """Partitions of the known incarnations with the first offset that a batch touched, and where it left them."""
+def _batch_spans(latest: Mapping[str, TopicPosition], batch: Abandoned) -> Iterator[tuple[TopicPartition, int, int]]:
+    """Partitions of the known incarnations with the first and the next offset of a batch."""
     topics = {name: t for name, t in batch.position.topics.items() if t.since == latest[name].since}
     for r in batch.replayed:
         if r.topic in topics:

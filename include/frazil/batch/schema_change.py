@@ -75,7 +75,7 @@ REMEMBERED = 20_000
 
 
 def bound_demands(changes: Iterable[SchemaChange]) -> tuple[SchemaChange, ...]:
-    """Demands in order, of those for new columns as many as are remembered, breadth first."""
+    """Demands in order, with a limited number of new columns, breadth first."""
     ordered = sorted(changes)
     if len(ordered) <= REMEMBERED:
         return tuple(ordered)

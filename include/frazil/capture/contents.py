@@ -29,7 +29,7 @@ _BROKEN: Final = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iterable[str]) -> tuple[FoundFile, ...]:
-    """Find the files that patterns name, and those in the folders of known files; each once, whatever links lead to it.
+    """Find the files that match the patterns, and those in the folders of known files; each once, even with several links to it.
 
     Args:
         patterns: Names, with wildcards.

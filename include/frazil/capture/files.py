@@ -211,7 +211,7 @@ def _match_marks(
 
 
 def _missing_marks(missing: Iterable[FileMark], files: Iterable[FoundFile], instant: int) -> tuple[FileMark, ...]:
-    """Marks to keep of files that are not there; not of those in whose place, and inode, there is another one."""
+    """Marks to keep of missing files, unless another file now has their path and inode."""
     occupied = {(file.path, file.id) for file in files}
     marks = [
         replace(mark, missing_since=mark.missing_since or instant)

@@ -36,7 +36,7 @@ def initial_state_maker(capture: JdbcCapture, now: datetime, largest_number: Cal
 
 
 def is_done(capture: JdbcCapture, position: CapturePosition, run: str) -> bool:
-    """Whether an earlier try of a run captured it: another one would send all rows again."""
+    """Whether an earlier attempt of the run captured its rows: a further one would send them again."""
     return capture.mode == "bulk" and position.state.get("done") == run
 
 

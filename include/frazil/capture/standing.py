@@ -34,7 +34,7 @@ class Ground:
 
     @property
     def identity(self) -> str:
-        """Name of its producer and of its position: two environments on one cluster never touch each other's."""
+        """Name of its producer and its position, different for each environment that shares a cluster."""
         return self.capture.name if self.environment is None else f"{self.environment}.{self.capture.name}"
 
     def position(self) -> CapturePosition | None:

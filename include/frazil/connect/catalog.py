@@ -141,7 +141,7 @@ def _warehouse(keys: ConnectorKeys, properties: dict[str, str], secrets: Secrets
 
 
 def _rest_of(keys: ConnectorKeys, properties: dict[str, str], secrets: Secrets) -> dict[str, Any]:
-    """Everything else is handed to Spark's catalog and to PyIceberg's."""
+    """Pass all other properties on to Spark's catalog and to PyIceberg's."""
     shared_properties = {}
     for name, value in properties.items():
         if name in ("type", "catalog-impl", "uri", "warehouse"):

@@ -99,7 +99,7 @@ class ConnectorKeys:
 
     @property
     def is_refused(self) -> bool:
-        """Whether something keeps the connector from being imported."""
+        """Whether a finding prevents the import of the connector."""
         return any(finding.outcome == "refused" for finding in self._findings.values())
 
     def unsaid(self) -> Iterator[str]:

@@ -130,7 +130,7 @@ def _dynamic_tables(keys: ConnectorKeys) -> None:
 
 
 def _static(keys: ConnectorKeys, static: Sequence[str]) -> RouteResult:
-    """Tables take the records whose field their expression matches."""
+    """Static routing: each table takes the records whose routing field matches its expression."""
     expressions: dict[str, str] = {}
     for table in static:
         key = f"iceberg.table.{table}.route-regex"

@@ -224,7 +224,7 @@ def _branch(keys: ConnectorKeys, table: str) -> str | None:
 
 
 def _identifier(keys: ConnectorKeys, table: str, columns: Columns) -> list[str]:
-    """Columns that identify a row, if rows can't do without them; rows are appended, there as here."""
+    """Columns that identify a row, for tables that require them; rows are appended in both systems."""
     key = _own_or_default(keys, table, "id-columns")
     names = [name.strip() for name in (keys.get(key) or "").split(",") if name.strip()]
     if not names:

@@ -146,7 +146,7 @@ def _migrate(
     hidden: tuple[str, ...],
     report: Callable[[str], None],
 ) -> None:
-    """Bring the metadata database to this Airflow's version.
+    """Migrate the metadata database to this Airflow's version.
 
     A new SQLite file is made under another name: a kill half-way would leave one that can't be
     migrated. PostgreSQL takes back what was not finished, and only it knows what it holds.

@@ -67,7 +67,7 @@ class Authority:
 
     @classmethod
     def make(cls, name: str, valid: timedelta = _VALID) -> Authority:
-        """A new one. Certificates of another one of the same name are not its own."""
+        """Create a new authority. It does not trust certificates of another one with the same name."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
             _builder(name, name, key.public_key(), datetime.now(UTC) + valid)

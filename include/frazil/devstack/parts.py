@@ -60,7 +60,7 @@ def _start_open_kafka(launch: Launch) -> None:
 
 
 def _start_secured_kafka(launch: Launch) -> None:
-    """Behind certificates and passwords; the one user of the stack may do everything."""
+    """Start Kafka with certificates and passwords; the stack's only user may do everything."""
     from frazil.kafka.admin.grants import Grant, Resource, grant, set_passwords
 
     access = kafka_access(launch.home)
@@ -104,7 +104,9 @@ def _start_cluster(launch: Launch) -> None:
 
 
 def _start_airflow(launch: Launch) -> None:
-    """In the production profile its metadata is in the stack's own PostgreSQL, if the home names no other."""
+    """Start Airflow. In the production profile, its metadata is in the stack's PostgreSQL, unless the home names another
+    database.
+    """
     home = launch.home
     if home.profile == "production" and home.airflow_database is None:
         home = replace(home, airflow_database=postgres.url(home, _AIRFLOW, ensure_passwords(home).postgres))

@@ -111,7 +111,7 @@ def _mismatches(
 
 
 def _ahead(instant: float, answer: Mapping[str, Any]) -> float:
-    """Seconds that a clock is ahead of the driver's at least: the answer fell between the job's begin and its end."""
+    """Least number of seconds that a clock is ahead of the driver's: the answer came between the job's start and end."""
     off = instant - answer["ended"] if instant > answer["ended"] else min(0.0, instant - answer["began"])
     return off if abs(off) > TOLERATED else 0.0
 

@@ -113,7 +113,7 @@ def registry(project: Project, name: str) -> Iterator[Finding]:
 
 
 def warm_spark(project: Project) -> Iterator[Finding]:
-    """Whether the spark connect server that Frazil manages is up. Nothing where no engine has one."""
+    """Whether the managed Spark Connect server is up. No finding if no engine has one."""
     if managed_engine(project) is None:
         return
     address = spark_server.url(project.home)
@@ -126,7 +126,7 @@ def warm_spark(project: Project) -> Iterator[Finding]:
 
 
 def airflow(project: Project) -> Iterator[Finding]:
-    """Whether the Airflow that is known here answers, and its components are healthy. Nothing where there is none."""
+    """Whether the configured Airflow answers, and its components are healthy. No finding without Airflow."""
     if find_spec("httpx") is None:  # comes with Airflow's packages
         return
     is_embedded = remote_url() is None

@@ -36,7 +36,7 @@ class Conflict(Retryable):
 
 
 class Procedures(Protocol):
-    """Iceberg's procedures, by an engine that knows the catalogs."""
+    """Iceberg's procedures, called through an engine that is connected to the catalogs."""
 
     def call(self, catalog: str, procedure: str, arguments: Mapping[str, Argument]) -> Iterator[dict[str, Any]]:
         """Call a procedure of a catalog, and return its rows, which are read lazily.

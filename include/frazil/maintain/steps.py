@@ -53,7 +53,7 @@ class StateLost(Terminal):
 
 @dataclass(frozen=True)
 class Work:
-    """A table under maintenance: its pipeline and doors, its name, the figures that were just read, and the engine.
+    """A table under maintenance: its context, its name, its present figures, and the engine.
 
     `is_due`: figures ask for the step, not only somebody. `is_merged`: batches change rows of the table.
     """
@@ -85,7 +85,7 @@ class Work:
 
 @contextmanager
 def _held_snapshots(work: Work) -> Iterator[None]:
-    """Let batches take no snapshot out that came since: without one of them Iceberg rejects the commit of a rewrite.
+    """Keep batches from expiring snapshots made since the rewrite began: without them Iceberg rejects the rewrite's commit.
 
     A hold that a killed process leaves ends by its own time. Two runs may rewrite at once: each adds and takes back its own.
     """
@@ -127,7 +127,7 @@ def compact(work: Work, rules: Compaction) -> dict[str, int]:
 
 
 def _in_one_commit(work: Work, rules: Compaction, arguments: dict[str, Any]) -> dict[str, int]:
-    """Compact a merged table. Each commit before a merge's own sends that merge back to its beginning, so there is one.
+    """Compact a merged table in one commit, since each commit makes a concurrent merge start again.
 
     A merge that is first sends the compaction back, to fewer files: the less time it takes, the less often it is overtaken.
     """
@@ -217,7 +217,7 @@ def count_values(work: Work, rules: Stats) -> dict[str, int]:
 
 
 def expire(work: Work, rules: Expiry, guard: TableGuard) -> dict[str, int]:
-    """Let old snapshots go. What the table holds of pipelines is the same afterwards.
+    """Expire old snapshots. The pipelines' state in the table stays the same.
 
     Raises:
         StateLost: It is not.
@@ -247,7 +247,7 @@ def _expire_by_engine(work: Work, retention: Retention, before: RetainedState) -
 
 
 def remove_orphans(work: Work, rules: Orphans, guard: TableGuard) -> dict[str, int]:
-    """Look which old files no snapshot names, then remove those that are the table's own."""
+    """Find old files that no snapshot names, then remove those that belong to the table."""
     now = work.context.clock()
     arguments: dict[str, Argument] = {"table": work.table, "older_than": now - parse_age(rules.older_than)}
     guard(work.table)

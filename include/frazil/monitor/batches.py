@@ -139,7 +139,7 @@ class Ledger:
 
     @property
     def nbytes(self) -> int:
-        """Memory that it took when it was last read. Never waits for a storage that does not answer."""
+        """Memory used, as of the last read. Never waits for storage."""
         return self._nbytes
 
     def _weigh(self) -> None:

@@ -1,4 +1,4 @@
-"""When runs of a pipeline are due, and how long its records may wait: as its file promises, else by its interval."""
+"""When runs of a pipeline are due, and how long its records may wait: by its file's freshness objective, else by its interval."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def _topic(condition: Condition, lag: Lag, topic: str, times: Mapping[TopicParti
 
 
 def _oldest(condition: Condition, lag: int | None, times: Mapping[TopicPartition, int | None]) -> float | None:
-    """Since when records wait, at most."""
+    """Upper bound, in seconds, of how long records have waited; None if it is not known."""
     if lag is None:
         return None
     if not times:

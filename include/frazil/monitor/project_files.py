@@ -38,7 +38,7 @@ class ProjectFiles:
         self._looked_at = 0.0
 
     def project(self) -> Project:
-        """Settings and pipelines in force: while the files are broken, as they were before.
+        """The present settings and pipelines; while the files are broken, the last valid ones.
 
         Raises:
             ConfigError: They were broken from the start.
@@ -108,7 +108,7 @@ def _written_files(places: Places) -> list[Path]:
 
 
 def _secret_files(places: Places) -> tuple[Path, ...]:
-    """Files that they take secrets from."""
+    """Files from which settings and pipelines take secrets."""
     referenced: set[Path] = set()
     for file in _written_files(places):
         folder = None if file == places.settings_file else file.parent

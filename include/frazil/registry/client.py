@@ -53,7 +53,7 @@ class _BoundedStream(httpx.SyncByteStream):
 
 
 def bound_answers(client: SchemaRegistryClient, seconds: float) -> None:
-    """Let no answer to a client be larger than `MAX_ANSWER`, or take longer than some seconds once it begins."""
+    """Limit the answers to a client: at most `MAX_ANSWER` bytes, and a few seconds from their first byte."""
     session = client._rest_client.session  # noqa: SLF001  # it takes no transport, and has no bound of its own
     session.headers["Accept-Encoding"] = "identity"
     session.event_hooks = {"response": [partial(_bound, seconds)]}
@@ -200,7 +200,7 @@ _OPENED: Final[dict[tuple[object, ...], RegistrySchemas]] = {}
 def shared_schemas(registry: Registry) -> RegistrySchemas:
     """Return the schemas that all batches and tasks of a process share, so that each is requested once, within one limit.
 
-    Each fork and each thread has its own: a client is not made for several at once.
+    Each process and each thread has its own, since the client is not thread-safe.
     """
     key = (getpid(), get_ident(), registry.name, registry.url, *sorted(registry.properties.items()))
     return _OPENED.setdefault(key, RegistrySchemas(registry))
@@ -213,7 +213,7 @@ def configuration(registry: Registry) -> dict[str, str | float]:
 
 
 class _Asking:
-    """One question, with the further ones that its answer leads to.
+    """One request, with the further requests that its answer requires.
 
     Attributes:
         complete: Whether everything that was referred to was found.

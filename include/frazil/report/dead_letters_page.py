@@ -164,7 +164,9 @@ def remedy(code: str) -> str:
 
 
 def visible(text: str) -> str:
-    """A text of a record on one line, without characters that steer a terminal or turn the direction of reading."""
+    """A text from a record on one line, without control characters and without characters that change the direction of
+    reading.
+    """
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
@@ -217,7 +219,7 @@ def _instant(instant: object) -> str:
 
 
 def _spans(text: str) -> str:
-    """A text of this project, with its code spans as HTML has them; everything else in it is escaped."""
+    """Frazil's own text as HTML with its code spans; everything else is escaped."""
     from markupsafe import Markup, escape
 
     return Markup(_SPAN.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped one call before

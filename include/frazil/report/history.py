@@ -31,7 +31,7 @@ OffsetRange = tuple[str, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Rows that a batch took out of a table: those of a range of offsets, landed by batch `since` or later.
+    """Rows that a batch removed from a table: those of a range of offsets, landed by batch `since` or later.
 
     Attributes:
         partition: Partition of the rows; None for all.

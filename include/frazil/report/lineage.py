@@ -1,4 +1,4 @@
-"""Which topics a run read and which tables it wrote, named so that lineage of other tools meets it.
+"""The topics that a run read and the tables that it wrote, under the names that other lineage tools use.
 
 Names follow OpenLineage's specification: a topic is known by a broker's address, a table by where its data lies, because
 that is the same whatever catalog and engine it is reached through; its name in the catalog is told beside it.
@@ -48,7 +48,7 @@ class TopicRead:
 
 @dataclass(frozen=True, slots=True)
 class TableWritten:
-    """A table that a run wrote, or will write: then without counts.
+    """A table that a run wrote, with counts, or one that it will write, without.
 
     Attributes:
         name: Where its data lies.

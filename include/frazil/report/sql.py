@@ -153,7 +153,7 @@ def _path(node: Mapping[str, Any]) -> Path:
 
 
 def _words(root: object, nodes: list[Mapping[str, Any]], bases: list[Mapping[str, Any]]) -> frozenset[str] | None:
-    """Every string of the tree is a candidate: more columns than needed cost time, one too few would be wrong."""
+    """Names that may be columns: every string in the syntax tree, since a missing column would be an error."""
     whole_rows = {str(base[key]).casefold() for base in bases for key in ("alias", "table_name") if base[key]}
     for node in nodes:
         names = node.get("column_names") if node.get("class") == "COLUMN_REF" else None

@@ -22,7 +22,9 @@ POSITION_SECONDS = 60.0
 
 
 def waiting(partitions: Iterable[PartitionLag], epoch: int | None, record_bytes: float | None) -> Waiting:
-    """Add up partitions. One whose position does not fit its topic counts nothing: its run would be refused."""
+    """Sum the unread records of all partitions. A partition whose position does not match its topic counts as 0: its run
+    would be refused.
+    """
     places = [(f"{partition.topic}/{partition.partition}", partition, partition.lag) for partition in partitions]
     readable = [
         (place, partition.log.stable_end, lag)

@@ -1,4 +1,4 @@
-"""Drives a batch: plan, stage, audit, decide, finish. Decisions are in `frazil.batch`, deeds at the edges.
+"""Drives a batch: plan, stage, audit, decide, finish. Decisions are in `frazil.batch`; this package carries them out.
 
 `batches/` is what commands and tasks call: begin with `plan.py` and `ingest.py`. `state/` reads what a pipeline is, `staging/` makes
 files, `commit/` decides and finishes a batch, `repair/` is what a person asks for.

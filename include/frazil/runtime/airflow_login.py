@@ -27,7 +27,7 @@ _CLIENT = "Airflow's REST API"
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Random per home, stored with mode 600, never shown but the password by `credentials`."""
+    """Random secrets of a home, stored with mode 600. Only `credentials` shows one, the password."""
 
     jwt: str = field(repr=False)
     fernet: str = field(repr=False)

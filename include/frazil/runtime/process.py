@@ -201,7 +201,7 @@ class Processes:
 
         Frames of Java stack traces are left out: they would push the reason out of sight.
 
-        Secrets are blotted out.
+        Secrets are masked.
         """
         try:
             text = self.log(name).read_text(encoding="utf-8", errors="replace")

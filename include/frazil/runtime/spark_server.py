@@ -86,7 +86,7 @@ def serving(home: Home, server: Server, report: Callable[[str], None], *, if_sta
 
 
 def is_started(home: Home) -> bool:
-    """Whether a server was started, and not stopped in order since. It may be dead."""
+    """Whether a server was started and not stopped since. It may have crashed."""
     return Processes(home.run, home.logs, home.root).record(NAME) is not None
 
 
@@ -132,7 +132,7 @@ def _ensure(home: Home, server: Server, users: IO[str], report: Callable[[str], 
 
 
 def _require_idle(users: IO[str]) -> None:
-    """No run begins on a server of another release, so it falls idle."""
+    """Require that the server is idle. No run begins on a server of another release, so it becomes idle eventually."""
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

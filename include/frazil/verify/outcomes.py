@@ -147,7 +147,7 @@ class Outcomes:
                         yield table.name, offset, n
 
     def row(self, offset_range: OffsetRange, n: int | None) -> tuple[Any, ...] | None:
-        """Values of the first row of an offset range that batch `n` landed, the timestamp last; None if it is gone."""
+        """Values of the first row of an offset range that batch `n` landed, with the timestamp last; None if there is none."""
         for batch in self._scan(self._destination, offset_range, self._columns):
             _, numbers = self._places(self._destination, batch)
             if n in numbers:

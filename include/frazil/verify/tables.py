@@ -1,4 +1,4 @@
-"""The tables of a pipeline, those that it created itself included, opened for this check alone, each pinned to one snapshot."""
+"""The tables of a pipeline, including auto-created ones, opened only for this check and pinned to one snapshot each."""
 
 from __future__ import annotations
 

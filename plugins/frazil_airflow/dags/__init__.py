@@ -9,7 +9,7 @@ Kind = Literal["ingest", "maintain", "letters", "replay", "capture", "monitor"]
 
 
 def load(*kinds: Kind) -> None:
-    """Make the project's DAGs, or only some kinds of them, while Airflow parses the file that calls, and so registers them there.
+    """Make the project's DAGs, or only some kinds. Call it in a DAG file: Airflow registers them while it parses the file.
 
     A task's process only builds the DAG it belongs to. Pipelines that no DAG can be made of are left out: an error would take
     every other DAG of the file along. They are logged, or shown by a file of their own, as `dags/broken_pipelines.py` is.

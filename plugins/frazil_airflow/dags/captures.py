@@ -64,7 +64,7 @@ def _task(project: Project, capture: Capture) -> BaseOperator:
 
 
 class CaptureFilesOperator(BaseOperator):
-    """Capture files in the task's own process, on whichever machine that is: it must see the files."""
+    """Capture files in the task's own process. The worker's machine must have the files."""
 
     def __init__(self, *, capture: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -197,7 +197,7 @@ def replay(name: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_
 
 
 def _emit_table_events(events: OutletEventAccessors, pipeline: Pipeline, result: RunResult, reason: str | None) -> None:
-    """An event of each table that got rows: those of tables mean data."""
+    """Emit an event of each table that got rows: table events mean new data."""
     from frazil_airflow.outputs.run_summary import event_extras, event_facts
 
     facts = event_facts(result, "dead_letters", reason)
@@ -214,14 +214,14 @@ def _chosen(project: Project, pipeline: Pipeline, params: Mapping[str, Any]) -> 
 
 
 def _request(name: str, dag_run: AirflowRun, params: Mapping[str, Any]) -> RunRequest:
-    """An ingest run of the same pipeline may have the same id: Airflow's are unique in their DAG only."""
+    """The request of a replay, with a run id that no ingest run has: Airflow's ids are unique only within a DAG."""
     return RunRequest(f"{REPLAY}{name}:{dag_run.run_id}", started_by(dag_run), reason=params[REASON])
 
 
 def _landed_before(
     project: Project, pipeline: Pipeline, run: str, replayed_letters: ReplayResult
 ) -> list[tuple[int, int]]:
-    """Number and rows of batches that an earlier try of this run landed."""
+    """Number and rows of batches that an earlier attempt of this run landed."""
     from frazil.report.history import history
 
     batches = (batch for batch in history(project, pipeline) if batch.run == run)

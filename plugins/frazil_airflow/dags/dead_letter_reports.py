@@ -77,7 +77,7 @@ class LetterReportOperator(BaseOperator):
 
 
 def _say(run: Any, summary: str) -> None:
-    """In the log and the run's note: Airflow shows the reason of a skip nowhere."""
+    """Write a line to the log and the run's note, since Airflow does not show why a task was skipped."""
     from frazil_airflow.outputs.run_summary import write_note
 
     _log.info("%s", summary)

@@ -22,7 +22,7 @@ class FairOrder(PriorityWeightStrategy):
     """
 
     def get_weight(self, ti: TaskInstance) -> int:
-        """One more for each task before it, and for a run that was called for."""
+        """One more for each upstream task, and for a run that lag or a person triggered."""
         task = ti.task
         if task is None:
             return 1

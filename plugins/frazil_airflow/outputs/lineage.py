@@ -25,7 +25,7 @@ _FOR_SPARK = "airflow.providers.openlineage.utils.spark"
 
 @contextmanager
 def not_loaded_if_off() -> Iterator[None]:
-    """Import Airflow's Spark operator without OpenLineage where no transport is configured.
+    """Import Airflow's Spark operator without OpenLineage, if no transport is configured.
 
     The operator loads all of the provider, to hand lineage on to Spark, whether it is used or not: 0.8 of the second that
     each task of a Spark pipeline spends on its operators. No setting keeps it from that; where the provider is not installed

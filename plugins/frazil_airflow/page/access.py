@@ -48,7 +48,7 @@ class AirflowAccess:
     user: BaseUser
 
     def readable(self) -> frozenset[str]:
-        """Ids of the DAGs that he may read, of those that Airflow knows."""
+        """Ids of existing DAGs that the user may read."""
         from airflow.api_fastapi.app import get_auth_manager
 
         return frozenset(get_auth_manager().get_authorized_dag_ids(user=self.user, method="GET"))
@@ -77,7 +77,7 @@ class AirflowAccess:
 
 
 def visible(access: AirflowAccess, pipelines: Iterable[str]) -> tuple[str, ...]:
-    """Names of the pipelines whose ingest DAG he may read, sorted."""
+    """Names of the pipelines whose ingest DAG the user may read, sorted."""
     readable = access.readable()
     return tuple(sorted(name for name in pipelines if f"{INGEST}{name}" in readable))
 

@@ -200,7 +200,7 @@ def _pipeline(request: Request, asking: PageRequest, name: str) -> HTMLResponse:
 
 
 def _recent(asking: PageRequest, name: str) -> tuple[BatchPage | None, str]:
-    """The last batches, or why they can't be read: the rest of the view is there all the same."""
+    """The last batches, or why they can't be read; the rest of the view is shown anyway."""
     try:
         return asking.source.batches(name, 0, RECENT), ""
     except FrazilError as problem:

@@ -144,7 +144,7 @@ class ProjectSource:
 
     @contextmanager
     def _seated(self, name: str) -> Iterator[tuple[Project, Pipeline]]:
-        """The project and a pipeline of it, to one of a few requests at a time."""
+        """Lend the project and one of its pipelines to a limited number of requests at a time."""
         project = self._files.project()
         pipeline = project.pipeline(name)
         if not self._seats.acquire(timeout=SEAT_SECONDS):

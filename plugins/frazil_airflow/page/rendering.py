@@ -1,4 +1,6 @@
-"""Templates become pages, and style sheets and scripts are handed out. Whatever is put into a page is escaped: names, messages and records come from others."""
+"""Renders templates as pages, and serves style sheets and scripts. All values in a page are escaped, since names, messages
+and records come from outside.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def digest(name: str) -> str:
 
 @cache
 def _files() -> dict[str, bytes]:
-    """All of them, read once: a name that a person sends never becomes a path."""
+    """All static files, read once, so that a requested name never becomes a path."""
     return {
         path.relative_to(FOLDER).as_posix(): path.read_bytes()
         for path in sorted(FOLDER.rglob("*"))

@@ -15,7 +15,7 @@ _EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
 
 @contextmanager
 def terminal_is_final() -> Iterator[None]:
-    """Fail the task without another try when a `Terminal` passes; retryable errors pass as they are.
+    """Turn a `Terminal` into a task failure without retry; other errors pass unchanged.
 
     Raises:
         AirflowFailException: In place of a Terminal.

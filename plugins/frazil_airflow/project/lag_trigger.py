@@ -1,4 +1,4 @@
-"""Looks in Airflow's triggerer how much waits in Kafka, and calls a run when it is enough."""
+"""Watches the unread records in Kafka, in Airflow's triggerer, and starts a run when there are enough."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def load_project_for_job() -> Project:
 
 
 def connection_environment() -> dict[str, str]:
-    """Variables with the fields that the settings refer to, but for those that are set already.
+    """Environment variables with the connection fields that the settings refer to, without those already set.
 
     A connection or a field that is not there is left out: its default stands for it, and without one whoever needs the
     entry is told.

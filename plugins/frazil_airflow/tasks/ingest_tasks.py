@@ -75,7 +75,7 @@ def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outle
 
 
 def _session(pipeline: Pipeline, request: RunRequest, due: datetime) -> str:
-    """Nothing is planned yet: that is done at every tick. The session ends when the next run is due."""
+    """The order for a session: it plans at every tick, and ends when the next run is due."""
     now = datetime.now(UTC)
     order = session_order(pipeline.name, request, now, session_end(due, pipeline.session or timedelta(), now))
     _log.info("a session until %s, a batch every %s", order.until, pipeline.interval)

@@ -123,7 +123,7 @@ class SparkJobOperator(SparkSubmitOperator):
         return hook
 
     def on_kill(self) -> None:
-        """Airflow ends the task: end its job, after which no other one may begin."""
+        """End the job when Airflow ends the task, and start no other one."""
         self.is_killed = True
         super().on_kill()
 

@@ -159,7 +159,7 @@ def print_page(home: Home, pipeline: Pipeline, progress: Progress) -> None:
 
 
 def page_address(home: Home, pipeline: str) -> str:
-    """Return where a person finds a pipeline, in Airflow's frame."""
+    """Return the address of a pipeline's page within Airflow's UI."""
     return f"{home.airflow_url}/plugin/frazil{_path(pipeline)}"
 
 
@@ -184,7 +184,7 @@ def read_page(api: AirflowApi, pipeline: str, table: str) -> PageReading:
 
 
 def read_at(html: str) -> datetime | None:
-    """Return when the pipeline was read that a page shows; None if it was not yet: its figures are dashes then."""
+    """Return when the pipeline on a page was last read; None if not yet, and the page shows dashes."""
     match = _READ.search(html)
     return None if match is None else datetime.fromisoformat(match[1])
 

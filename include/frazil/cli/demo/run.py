@@ -71,7 +71,7 @@ def land_pizzas(project: Project, pipeline: Pipeline, records: int, progress: Pr
 
 
 def _start_schedule(api: AirflowApi, dag: str, progress: Progress) -> None:
-    """Unpause the DAG and let the run pass that Airflow makes at once, for the interval that just ended.
+    """Unpause the DAG, and wait for the run that Airflow starts at once for the interval that just ended.
 
     Otherwise that run takes the records, and the triggered one waits behind it for nothing.
     """

@@ -133,7 +133,7 @@ class Difference:
 
 
 def compare(places: Places, project: Project, revision: str, *, offline: bool) -> Difference:
-    """Compare the files in force, which can be used, with those of a revision.
+    """Compare the present files, which must be valid, with those of a revision.
 
     Raises:
         Terminal: There is no such revision.

@@ -236,12 +236,12 @@ def _show_outcome(result: RunResult, *, as_json: bool) -> None:
 
 
 def new_run_id() -> str:
-    """Id of a run that was started by hand, after Airflow's manner."""
+    """Id of a manual run, in Airflow's form."""
     return f"cli__{datetime.now(UTC).isoformat(timespec='milliseconds')}"
 
 
 def by_hand(run_id: str) -> RunRequest:
-    """The request of a run that was started at a terminal, with the name of who did it."""
+    """The request of a run started at a terminal, with the user's name."""
     import getpass
     import socket
 

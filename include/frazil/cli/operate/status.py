@@ -98,7 +98,7 @@ def _urgency(word: str) -> int:
 
 
 def _shows_reasons(width: int, height: int | None) -> bool:
-    """A screen has one line for each pipeline; else the reasons stand below where there is little room, and are not cut."""
+    """Whether the table itself shows the reasons. If there is no room, they are printed whole below it."""
     return height is not None or width >= _WIDE
 
 

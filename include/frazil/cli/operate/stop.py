@@ -164,7 +164,7 @@ def _set_paused(pipeline: str, *, paused: bool) -> None:
 
 
 def _fail_runs(home: "Home", pipeline: str) -> "tuple[list[DagRun], FrazilError | None]":
-    """Mark the runs of Airflow failed that have not ended; none where no Airflow is named and the embedded one is down.
+    """Mark unfinished Airflow runs as failed; none if no Airflow is configured and the embedded one is down.
 
     Returns those that it marked, and why it could not ask: what runs on this machine is stopped all the same.
     """

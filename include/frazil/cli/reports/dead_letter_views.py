@@ -126,7 +126,7 @@ def instant_of(text: str, instant: datetime, option: str = "--since") -> datetim
 
 
 def named_letter(text: str) -> tuple[Place, str | None]:
-    """The record that is meant by `TOPIC/PARTITION/OFFSET[/TABLE]`, and the table; None for whichever its letters are of.
+    """The record of `TOPIC/PARTITION/OFFSET[/TABLE]`, and its table; None: letters of any table.
 
     A colon before the offset will do, as dry runs print it.
 
@@ -242,7 +242,7 @@ def part_lines(name: str, value: bytes | None) -> Iterator[str]:
 
 
 def as_json(value: bytes) -> str | None:
-    """Bytes as indented JSON, None if they are none. Digits, doubled fields and escapes stay as they were sent."""
+    """Bytes as indented JSON; None if they are no JSON. Digits, repeated fields and escapes stay as they were sent."""
     try:
         text = value.decode()
         json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse)

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 def branches_in_vain(metadata: TableMetadata, pipeline: str, n: int) -> tuple[str, ...]:
-    """Branches of a pipeline that were prepared for batch `n` or an earlier one, which has landed already."""
+    """Superfluous branches of a pipeline: those prepared for batch `n` or earlier, which have landed already."""
     branches = {name: BranchName.parse(name) for name in metadata.refs}
     return tuple(
         name

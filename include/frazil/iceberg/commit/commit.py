@@ -146,7 +146,7 @@ def commit(lake: Lake, change: Change) -> int:
 
 
 def without_expiry(change: Change, table: Table, failure: BaseException) -> Change:
-    """The change for another attempt: not every service lets a commit take snapshots out, and that may stop no batch.
+    """The change without snapshot expiry, for a further attempt: some services refuse expiry in the same commit.
 
     After a rival it is the same change.
     """
@@ -186,7 +186,7 @@ def reload_table(lake: Lake, change: Change, failure: BaseException | None) -> T
 
 
 def landed_or_raise(lake: Lake, change: Change, failure: BaseException) -> int:
-    """The answer after the last attempt: the table's own, else the failure's."""
+    """The result after the last attempt: the snapshot if the table has it, else the failure is raised."""
     landed = change.landed(reload_table(lake, change, failure).metadata)
     if landed is not None:
         return landed

@@ -123,7 +123,7 @@ def without_hold(properties: Mapping[str, str], hold: str) -> str:
 
 
 def _held_since(properties: Mapping[str, str], now_ms: int) -> int | None:
-    """The time from which on rewrites hold snapshots; None if none does."""
+    """The time since which rewrites hold snapshots; None if none does."""
     return min((since for since, _ in _live_holds(properties, now_ms)), default=None)
 
 

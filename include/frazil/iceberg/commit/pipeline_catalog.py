@@ -104,7 +104,7 @@ class PipelineCatalog(Lake):
         return table if table is None or name not in self._places else self._on_branch(name, table)
 
     def as_landed(self, name: str) -> Table | None:
-        """The table on the branch that the pipeline landed on, whatever branch the file names by now; None if it is not there.
+        """The table on the branch that the pipeline last wrote to, even if the file names another one; None if it is missing.
 
         Raises:
             Terminal: The branch is gone.

@@ -136,7 +136,7 @@ def read_summary(metadata: TableMetadata, key: str, table: str) -> SummaryValue 
 
 
 def _is_expired(metadata: TableMetadata, ours: Snapshot | None, oldest: Snapshot) -> bool:
-    """Whether our snapshot went from main's past by expiry, although a tag may still list it.
+    """Whether Frazil's snapshot expired from main's history, even if a tag still keeps it.
 
     Hours get their tags when they leave main's past, and only while it has all that pipelines brought. So they are older than
     what main descends from, or in it: else main was set back to an hour before them.
@@ -324,7 +324,7 @@ def mark_of(summary_value: SummaryValue | RolledBack | None) -> BatchMark | None
 
 
 def landed_snapshot(metadata: TableMetadata, key: str, mark: BatchMark, table: str) -> int | None:
-    """Snapshot that brought exactly this batch, or None. Looks past younger batches, stops at older ones.
+    """The snapshot of exactly this batch, or None. The search skips newer batches and stops at older ones.
 
     A batch that a rollback took back did not land: whether that matters is the reader's question, not this one's.
     """

@@ -119,7 +119,7 @@ class DataFileWriter:
         self._files: list[StagedFile] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take rows; columns are matched to the table's by name.
+        """Add rows; columns are matched to the table's by name.
 
         Raises:
             Terminal: It refuses.

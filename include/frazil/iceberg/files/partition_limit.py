@@ -41,7 +41,7 @@ class PartitionLayout:
 
 
 def layout_of(schema: Schema, spec: PartitionSpec, folder_bytes: int | None = None) -> PartitionLayout | None:
-    """Return how a table parts its rows; None if it does not."""
+    """Return how a table partitions its rows; None if it is unpartitioned."""
     if spec.is_unpartitioned():
         return None
     return PartitionLayout(schema.model_dump_json(), spec.model_dump_json(), folder_bytes)

@@ -123,7 +123,7 @@ class TableWriters:
         self._writers: Final[dict[str, DataFileWriter]] = {}
 
     def write(self, table: str, rows: pa.RecordBatch) -> None:
-        """Take rows of a table; columns are matched to the table's by name."""
+        """Add rows of a table; columns are matched to the table's by name."""
         if rows.num_rows == 0:
             return
         if table not in self._writers:

@@ -1,4 +1,4 @@
-"""How PyIceberg 0.12 parts rows by their partitions, mended for this process: records decide about the values.
+"""Corrects how PyIceberg 0.12 splits rows by partition, since records decide about the partition values.
 
 - Rows are sorted by partition once and cut. PyIceberg looks through all rows for each partition.
 - Times beyond year 9999 have partitions too. PyIceberg's text of them, which only names a folder, fails.

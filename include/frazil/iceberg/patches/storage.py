@@ -1,4 +1,5 @@
-"""PyIceberg's file-io over PyArrow, as object stores want it: small files in one request, slow answers and refusals ridden out.
+"""PyIceberg's file-io over PyArrow, adapted to object stores: reads small files in one request, and retries slow or refused
+requests.
 
 Rests on private names of PyIceberg 0.12 and on how PyArrow's file systems tell their options; a contract test pins them.
 """

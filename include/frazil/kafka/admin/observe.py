@@ -96,7 +96,7 @@ def _cluster_facts(cluster: Cluster, names: Sequence[str], look: _Look) -> Clust
 def offsets_at(
     cluster: Cluster, partitions: Sequence[tuple[str, int]], at_ms: int
 ) -> dict[tuple[str, int], int | None]:
-    """Find where a moment is in partitions: the first offset whose record is of that time or later.
+    """Find the offsets of an instant: per partition, the first record with that timestamp or a later one.
 
     Records of open and aborted transactions count too, so the offset may lie beyond the last stable
     offset, and it need not be the smallest of all later ones where producers set times out of order.
@@ -195,7 +195,7 @@ def _list_offsets(
 
 
 def _ordered(log_start: int, stable: ListOffsetsResultInfo, high_watermark: int) -> PartitionFacts:
-    """Facts in their order, which holds whenever they are read together: each only ever grows."""
+    """Offsets with their order restored (log start, stable end, high watermark): each grows between the requests."""
     stable_end = max(log_start, stable.offset)
     epoch = UNKNOWN_EPOCH if stable.leader_epoch is None else stable.leader_epoch
     return PartitionFacts(log_start, stable_end, max(stable_end, high_watermark), epoch)

@@ -1,4 +1,4 @@
-"""Admin clients that are kept between questions: one per cluster, for all threads of a process."""
+"""A pool of admin clients, which stay open between requests: one per cluster, for all threads of a process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _PooledClient:
 
 @dataclass
 class AdminPool:
-    """Lends admin clients. A new one costs a connection, with its handshakes; and a pattern waits for its first answers.
+    """Lends admin clients, since a new one needs a connection with handshakes and has to load metadata first.
 
     Args:
         make: Makes one.
@@ -64,8 +64,8 @@ class AdminPool:
 
     @contextmanager
     def lent(self, cluster: Cluster) -> Iterator[Admin]:
-        """The client of a cluster, for some questions. After a failure it is not lent again: the next question has a new
-        one, which knows no leader that has changed, and no connection that has died.
+        """Lend the client of a cluster. After a failure it is not lent again: the next request gets a new one, without
+        outdated leaders or broken connections.
 
         Raises:
             Terminal: the cluster's properties are not valid.

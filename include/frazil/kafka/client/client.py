@@ -143,7 +143,7 @@ class ErrorLog:
         self._latest: dict[tuple[int, bool], KafkaError] = {}
 
     def __call__(self, error: KafkaError) -> None:
-        """Take a report of librdkafka, which repeats itself: the latest per code is kept.
+        """Record an error that librdkafka reports. It repeats them, so only the latest per code is kept.
 
         Of a lost connection also the latest that says why: others of the same code may follow it.
         """

@@ -157,7 +157,7 @@ class _Sending:
             self.offsets[partition] = (min(first, offset), max(last, offset))
 
     def _serve(self, seconds: float) -> None:
-        """Take acknowledgements for so long; raise when one is a failure or they stay away."""
+        """Wait for acknowledgements up to a time limit; raise if one is a failure or none arrives."""
         before = self.acknowledged
         try:
             self.client.poll(seconds)

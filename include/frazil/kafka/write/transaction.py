@@ -98,8 +98,8 @@ class TransactionalProducer:
             raise self._translated(e) from e
 
     def _abort(self) -> None:
-        """Let readers of committed records go on at once. What can't be aborted here, the next producer of the name aborts,
-        or the broker in its time.
+        """Abort the transaction, so that consumers of committed records need not wait. If that fails, the next producer with
+        this id aborts it, or the broker after its time-out.
         """
         self.client.purge()
         with suppress(KafkaException):

@@ -40,7 +40,7 @@ class KeyChange:
 class PipelineChange:
     """One pipeline that differs.
 
-    `before` is None of a new one, `after` of one that is gone; `keys` is what differs in one that is in both.
+    `before` is None for a new pipeline, `after` for a removed one; `keys` lists the changed keys of one that both versions have.
     """
 
     kind: Kind

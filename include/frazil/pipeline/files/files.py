@@ -170,7 +170,7 @@ class _Size:
 
 @dataclass(slots=True)
 class _Sizes:
-    """Sizes of the values that are open, outermost first, and of those that have an anchor."""
+    """Sizes of the values being parsed, outermost first, and of those with an anchor."""
 
     open: list[_Size] = field(default_factory=lambda: [_Size()])
     anchored: dict[str, _Size] = field(default_factory=dict)

@@ -89,7 +89,9 @@ class Pipelines:
         return self.find(name) or find_by_name("pipeline", name, self.usable, self.broken)
 
     def _alone(self, name: str) -> Pipeline | None:
-        """The pipeline, if all were not read yet, and one of the files that may be called so is, and no other."""
+        """The pipeline of that name, if exactly one valid file has it, found without loading all files; None if all are
+        loaded already.
+        """
         if "_all" in self.__dict__:
             return None
         candidates: list[Pipeline] = []

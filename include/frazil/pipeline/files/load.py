@@ -61,7 +61,7 @@ def writable(name: str) -> str:
 def refuses_by_name(
     load: Callable[[Path, References], M], code: ErrorCode = PIPELINE_FILE_INVALID
 ) -> Callable[[Path, References], M]:
-    """Make whatever a file still makes its reader raise a complaint about that file, so that it stops no other one."""
+    """Turn any other error while reading a file into a problem of that file, so that other files are still read."""
 
     @wraps(load)
     def loaded(path: Path, references: References) -> M:

@@ -40,7 +40,7 @@ def problems(
 
 
 def _is_other_branch(details: Any) -> bool:
-    """Whether a complaint is of the branch of a union that was not meant: words for text, a mapping for the rest."""
+    """Whether an error belongs to the branch of a union that the author did not use: text or mapping."""
     if details["type"] == "model_type":
         return isinstance(details["input"], str)
     is_branch = any(str(part).startswith(_LITERAL) for part in details["loc"][-1:])

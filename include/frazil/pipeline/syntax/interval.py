@@ -1,4 +1,4 @@
-"""When a pipeline runs: its commit interval, runs that start before it is over, and sessions that land a batch at every tick of it."""
+"""When a pipeline runs: its commit interval, runs triggered early, and sessions that land a batch in every interval."""
 
 from __future__ import annotations
 

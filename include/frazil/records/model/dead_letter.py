@@ -297,7 +297,7 @@ class Reason:
 
 
 class Rejection(Exception):
-    """Carries a reason to where the record is known. Never leaves this room."""
+    """Carries a reason to the code that knows the record. Caught within this package."""
 
     def __init__(self, code: DeadCode, message: str, path: str = "") -> None:
         super().__init__(code, message, path)

@@ -155,7 +155,7 @@ def _on_tables(context: RunContext, change: PipelineChange) -> Iterator[Impact]:
 
 
 def _with_refusal(find_impacts: Callable[[], Iterator[Impact]]) -> Iterator[Impact]:
-    """Impacts, and the refusal that ended finding them, if there was one, as the last of them."""
+    """The impacts, followed by the refusal that ended the search, if there was one."""
     try:
         yield from find_impacts()
     except Terminal as error:

@@ -136,7 +136,7 @@ def _replayed_topics(
 def _refuse_other_records(
     context: RunContext, position: Position, facts: ClusterFacts, topics: Mapping[str, PlannedTopic]
 ) -> None:
-    """Refuse a replay of records that are not the ones that were read before. Losses outside its ranges are not its concern."""
+    """Refuse a replay of records that are not the ones that were read before. Losses outside its ranges do not matter."""
     ends = {
         (name, n): offset
         for name, topic in topics.items()

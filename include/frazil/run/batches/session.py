@@ -207,7 +207,7 @@ class Session:
         return plan_run(self.project, self.pipeline, request, self.report, self._clock)
 
     def _has_moved(self) -> bool:
-        """Whether a plan may find something. The tables are not read."""
+        """Whether a plan may find unread records. The tables are not read."""
         landed = self._landed
         if landed is None or self._clock() - self._planned_at >= PLAN_EVERY:
             return True

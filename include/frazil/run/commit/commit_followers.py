@@ -156,7 +156,7 @@ def claim_topics(lake: Lake, manifest: Manifest, part: TablePart, metadata: Tabl
 
 
 def _refuse_rival(manifest: Manifest, table: str, topics: frozenset[str], metadata: TableMetadata) -> None:
-    """Two pipelines may begin at the same moment: the second one has landed nothing, and is refused by its first commit here."""
+    """Refuse the second of two pipelines that begin at the same moment, at its first commit here: it has landed nothing yet."""
     rival = landed_by_another(manifest.pipeline, topics, metadata, table) if manifest.kind == "start" else None
     if rival is not None:
         raise TABLE_SHARED.terminal(

@@ -60,13 +60,13 @@ Decided = tuple[str, Manifest]
 
 @dataclass(frozen=True)
 class Loss:
-    """What a table lost at most.
+    """An upper bound of what a table lost.
 
     Attributes:
-        removed: Rows that batches after the one it holds took out, and a rollback brought back.
-        recovers: Paths of manifests whose rows the ledger gets.
+        removed: Ranges that batches after the table's last one removed, and that a rollback restored.
+        recovers: Paths of manifests whose rows are written to the ledger.
         marks: Followers that get the mark of the repair.
-        batches: Of the ledger: batches whose rows nobody can tell any more.
+        batches: For the ledger: batches whose rows can't be restored.
     """
 
     ranges: tuple[Range, ...] = ()
@@ -143,7 +143,7 @@ def plan_repair(context: RunContext, table: str) -> PlannedRepair:
 
 
 def repair(context: RunContext, planned: PlannedRepair, request: RunRequest) -> int | None:
-    """Decide a planned repair, and roll it forward. What a replay brings back is another step: see `replay_request`.
+    """Decide a planned repair, and roll it forward. Restoring rows from Kafka is a separate replay: see `replay_request`.
 
     Returns the number of the repair; None if nothing is lost, so that the replay alone is left.
 

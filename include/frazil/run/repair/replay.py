@@ -185,7 +185,7 @@ def _refuse_moved(context: RunContext, tables: Tables, state: PipelineState) -> 
 
 
 def _refuse_stale(context: RunContext, before: Tables, parts: Sequence[StagedBatch]) -> None:
-    """Records of a later part may change a table so that files of earlier parts don't fit it any more."""
+    """Refuse files of earlier parts that don't fit a table any more, because records of a later part changed it."""
     if parts[1:] and is_stale(context.pipeline, before, parts[-1].tables):
         raise Refused("records of the range changed a table, and files of earlier ones don't fit it any more")
 

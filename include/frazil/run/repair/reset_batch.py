@@ -166,7 +166,7 @@ def lost_follower(pipeline: Pipeline, tables: Tables, state: PipelineState) -> s
     """The follower that was lost together with the closing table, if one was.
 
     Raises:
-        Terminal: All three were lost, and two of them still hold something of before.
+        Terminal: All three were lost, and two of them still hold earlier data.
     """
     letters, ledger = pipeline.dead_letters_table, pipeline.ledger_table
     closes_elsewhere = tables.closing_name != ledger
@@ -209,7 +209,7 @@ def read_tables(context: RunContext) -> tuple[Tables, list[str], PipelineState]:
 
 
 def _refuse_lost(context: RunContext, missing: list[str], state: PipelineState) -> None:
-    """A follower that was lost alone is repaired, not reset."""
+    """Refuse to reset if only a follower was lost: a repair restores it."""
     # Names what is gone, or where the pipeline moved to; says nothing where it never ran.
     tables = find_tables(context.lake, context.pipeline) if missing else None
     if tables is not None and any(

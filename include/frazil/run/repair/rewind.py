@@ -283,7 +283,7 @@ def _manifest(table: Table, path: str) -> Manifest | None:
 
 
 def _unknown_outcome(position: Position) -> Abandoned:
-    """A batch without manifest and ledger rows: it may have replaced any row before its position."""
+    """A stand-in for a batch without manifest and ledger rows: it may have replaced any row before its position."""
     whole = (
         Range(name, number, 0, offset)
         for name, topic in position.topics.items()
@@ -293,7 +293,7 @@ def _unknown_outcome(position: Position) -> Abandoned:
 
 
 def _reachable_position(context: RunContext, order: ResetOrder, position: Position, past: _History) -> Position:
-    """The position, no further back than Kafka reaches: rows that can't come again must not go."""
+    """The position, limited to Kafka's log starts: rows that can't be read again must stay."""
     reached = (past.agreed, *(batch.position for batch in past.abandoned))
     farthest = within_log(position, reached, ClusterFacts(position.cluster, {}))
     if farthest == position:

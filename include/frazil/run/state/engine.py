@@ -36,7 +36,7 @@ def needs_writer(pipeline: Pipeline, plan: RunPlan) -> bool:
 
 
 def keeps_engine(pipeline: Pipeline) -> bool:
-    """Whether a session stays with the engine that it started: one that is chosen run by run may be another at the next tick."""
+    """Whether a session keeps its engine. An engine chosen by `auto` may change at every tick."""
     return pipeline.engine != AUTO_ENGINE or _has_engine_tables(pipeline)
 
 

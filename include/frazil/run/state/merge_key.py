@@ -103,7 +103,7 @@ def identifier_property(pipeline: str, part: TablePart) -> dict[str, str]:
 
 
 def refuse_other_key(pipeline: Pipeline, table: str, metadata: TableMetadata) -> None:
-    """Refuse a table whose rows this pipeline landed by another key, or by none: of a key there may be several rows.
+    """Refuse a table whose rows this pipeline landed by another merge key, or by none: a key may have several rows.
 
     Raises:
         Terminal: It has such rows.

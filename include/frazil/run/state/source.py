@@ -82,7 +82,7 @@ def _partitions(facts: ClusterFacts) -> Iterator[TopicPartition]:
 
 
 def refuse_compacted(context: RunContext, topics: Collection[str], way_on: str = "") -> None:
-    """Refuse to take rows out whose records compaction may have removed: they could not come again.
+    """Refuse to remove rows whose records compaction may have deleted: they could not be read again.
 
     `way_on` is what the reader can do instead; it goes before what always works.
 

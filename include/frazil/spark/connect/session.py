@@ -207,7 +207,8 @@ def _reopen_session(server: Server, session_id: str) -> SparkSession | None:
 
 @contextmanager
 def _closing(spark: SparkSession, spark_session: KeptSession) -> Iterator[None]:
-    """Close a session with the block; end its work on the server if that is cut short, and it, too, unless it is kept.
+    """Close a session at the end of the block. If the block fails, cancel the session's work on the server; drop the session
+    unless it is kept.
 
     A failure of Frazil's is none of the session's. To drop it would cost the server a daemon, see `frazil.spark.connect.session`.
     """
@@ -284,6 +285,8 @@ def _session_key(server: Server, project: Project, engine: EngineSettings) -> st
 
 
 def _end_in_order() -> None:
-    """Have SIGTERM end the work on the server where nothing else heeds it: that would go on without its client."""
+    """Have SIGTERM cancel the work on the server, unless something else handles the signal: the work would continue without
+    its client.
+    """
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

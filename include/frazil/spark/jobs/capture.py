@@ -232,7 +232,7 @@ def refusal_of(capture: JdbcCapture, detail: str, state: str = "") -> Terminal |
     Args:
         capture: The capture.
         detail: The error.
-        state: SQLSTATE of the database. Classes of ISO/IEC 9075: 28 is the authorization, 42 what is asked, or who may ask it.
+        state: SQLSTATE of the database. Classes of ISO/IEC 9075: 28 is a failed login, 42 a syntax error or a missing permission.
     """
     if state.startswith("42"):
         return DATABASE_REFUSED.terminal(

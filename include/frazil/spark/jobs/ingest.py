@@ -85,7 +85,9 @@ def _run_session(spark: SparkSession, pipeline: str, order: RunPlan) -> str:
 
 
 def _apply(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunPlan) -> SparkApply | None:
-    """The engine for tables that PyIceberg can't write, if the pipeline has one, or had when its last batch was decided."""
+    """The engine for tables that PyIceberg can't write, if the pipeline has such a table, or had one in its last decided
+    batch.
+    """
     if not needs_writer(pipeline, plan):
         return None
     # A batch that waits may have tables in catalogs that the file names no more.

@@ -27,7 +27,7 @@ _CONTEXT: Final[Future[SparkContext]] = Future()
 
 
 def start() -> None:
-    """Make this process ready for its modules, and begin to start its own Spark, for `started_session` to take.
+    """Prepare imports, and begin to start this process's Spark, which `started_session` returns.
 
     Not on a cluster: there a job that fails at once, over its plan, would leave an application behind that nobody ends.
     """

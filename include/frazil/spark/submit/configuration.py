@@ -56,7 +56,7 @@ def cores(setting: Callable[[str], str]) -> int:
 
 
 def _executors(setting: Callable[[str], str]) -> int:
-    """Executors that there may be: as many tasks bring them, where they come and go by need."""
+    """The largest number of executors: the maximum of dynamic allocation, if it is used."""
     if setting("spark.dynamicAllocation.enabled") == "true" and (
         most := setting("spark.dynamicAllocation.maxExecutors")
     ):
@@ -167,7 +167,7 @@ def catalog_properties(settings: CatalogSettings) -> dict[str, str]:
 
 
 def _database(uri: str) -> dict[str, str]:
-    """An address of SQLAlchemy as JDBC has it: user, password and all options are properties there, none is in the address.
+    """A SQLAlchemy address in JDBC's form: user, password and all options become properties.
 
     The options of PostgreSQL's two drivers that matter have the same names (`sslmode`, `sslrootcert`).
     """

@@ -1,4 +1,4 @@
-"""Which Frazil this is, by its code, and where its jobs are; and how executors get a Python with it in. No pyspark here."""
+"""Ships Frazil's code to executors: its digest, the paths of its jobs, and the executors' Python. Imports no pyspark."""
 
 from __future__ import annotations
 

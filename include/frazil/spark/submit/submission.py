@@ -71,7 +71,7 @@ _EXIT = "spark.submit.callSystemExitOnMainExit"
 
 @dataclass(frozen=True)
 class Submission:
-    """One job, but for the arguments: by spark-submit, or as a process that has its session on a spark connect server.
+    """One job without its arguments: by spark-submit, or as a process with a session on a Spark Connect server.
 
     Attributes:
         master: Spark's master; None: the server has one. What follows is for spark-submit.

@@ -1,4 +1,4 @@
-"""The spark engine gives tables that PyIceberg can't write, or can't merge rows into, their part of a decided batch.
+"""Applies a decided batch's part with Spark, to tables that PyIceberg can't write or can't merge into.
 
 It does so on a branch, which then becomes main in one step: by PyIceberg, or by Spark's fast-forward where the format version
 is 3. PyIceberg reads the table before and after every step and answers what became of it; Spark only writes.
@@ -102,7 +102,7 @@ class SparkApply:
         return landed
 
     def _attempt(self, lake: Lake, change: Change, operation: Operation, name: str, planned: int | None) -> None:
-        """Write the rows on a branch of the head that was checked, and make it main."""
+        """Write the rows to a branch of the checked head, and make it main."""
         table = _table_name(lake, change.table)
         as_of = "" if planned is None else f" AS OF VERSION {planned}"
         self._spark.sql(f"ALTER TABLE {table} CREATE BRANCH {quote_name(name)}{as_of}").collect()
@@ -192,7 +192,7 @@ def _table_name(lake: Lake, table: str, *branch: str) -> str:
 
 
 def _is_last(metadata: TableMetadata, key: str, landed: int) -> bool:
-    """Whether no younger batch of the table carries the key: a property must not go back."""
+    """Whether no newer batch of the table carries the key: a property must not move back."""
     for snapshot in ancestry(metadata, metadata.current_snapshot_id):
         if snapshot.snapshot_id == landed:
             return True

@@ -25,7 +25,7 @@ _JOINS: Final = {
 
 
 class MergeSession:
-    """Lends one session, to one at a time. Settings of the job's session, which others use, stay as they are."""
+    """Lends one session to one user at a time. Settings of the job's session, which others use, do not change."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark: Final = spark

@@ -28,14 +28,14 @@ _CASE: Final = "spark.sql.caseSensitive"
 
 
 def configure_quoting(spark: SparkSession) -> None:
-    """Give a session the settings under which quoted names and literals mean themselves."""
+    """Set a session's options so that quoted names and literals are taken literally."""
     for key, value in SQL_SETTINGS.items():
         spark.conf.set(key, value)
     spark.conf.set(_CASE, "false")  # as databases have it: a session may be one that an earlier job wrote with
 
 
 def prepare_writer(spark: SparkSession) -> None:
-    """Give a session that writes tables the settings under which their columns mean themselves as well."""
+    """Set the options of a session that writes tables, so that column names are taken literally too."""
     configure_quoting(spark)
     spark.conf.set(_CASE, "true")
 

@@ -81,7 +81,7 @@ def _is_before(target: Target, merge: Merge, row: str, end: Truncate) -> Column:
 
 
 def _delete_rows_before(target: Target, staged: DataFrame, merge: Merge, end: Truncate) -> DataFrame:
-    """A row before a truncate is followed by its deletion, which the truncate brought."""
+    """Add, for each change before a truncate, a deletion after it."""
     before = _is_before(target, merge, "c", end) & (row_column("c", OP) != TRUNCATE)
     facts = _facts(target, merge, end) | {OP: f.lit(DELETE)}
     columns = [facts.get(name, row_column("c", name)).alias(name) for name in staged.columns]

@@ -91,7 +91,7 @@ def letters_filter(
     letters: Table, name: str, unlanded: BooleanExpression, absent: Collection[int]
 ) -> BooleanExpression:
     """Filter for letters that are outcomes of a destination: its own, and those of whole records, unless they became rows.
-    Letters of batches that did not know the destination (`absent`) are not.
+    Letters of batches from before the destination existed (`absent`) do not count.
     """
     column_names = {column.name for column in letters.schema().fields}
     parts: list[BooleanExpression] = []

@@ -140,7 +140,7 @@ class TypedExpectation:
         return self._last[1]
 
     def may_leave_out(self, message: Message) -> bool:
-        """Whether a transform filters records, and whether it filters this one can't be derived."""
+        """Whether the pipeline filters records by a transform whose effect on this one can't be derived."""
         row = self.record(message)
         filters = any(step.name == "Filter" for step in self.pipeline.transforms)
         return filters and not isinstance(row, Bad) and all(isinstance(cell, Bad) for cell in row)
