@@ -1,8 +1,8 @@
 """Named places where a test may end, pause or stop this process, as a fault would.
 
-``FRAZIL_CRASH=decide.committing=kill`` ends the process with SIGKILL when it gets there; ``=stop`` pauses it with
-SIGSTOP until somebody continues it, ``=term`` asks it to stop; ``decide.committing:2=kill`` means the second time. Several with commas. Without
-the variable a place costs one look into the environment.
+``FRAZIL_CRASH=decide.committing=kill`` ends the process with SIGKILL when it reaches that point; ``=stop`` pauses it with
+SIGSTOP until somebody continues it, ``=term`` asks it to stop; ``decide.committing:2=kill`` means the second time. Several
+with commas. Without the variable, a failpoint costs one look-up in the environment.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class Project:
         """The pipeline of that name.
 
         Raises:
-            Terminal: There is none, or its file is broken.
+            Terminal: It does not exist, or its file is broken.
         """
         return self.pipelines.get(name)
 
@@ -128,7 +128,7 @@ class Project:
         """The capture of that name.
 
         Raises:
-            Terminal: There is none, or its file is broken.
+            Terminal: It does not exist, or its file is broken.
         """
         return self.captures.get(name)
 
@@ -136,7 +136,7 @@ class Project:
         """The database of that name in the settings file.
 
         Raises:
-            Terminal: There is none.
+            Terminal: It does not exist.
         """
         return _named(self.settings.databases, name, "databases", self.settings_file)
 
@@ -144,7 +144,7 @@ class Project:
         """The Kafka cluster of that name in the settings file.
 
         Raises:
-            Terminal: There is none.
+            Terminal: It does not exist.
         """
         from frazil.kafka.client.cluster import Cluster
 
@@ -155,7 +155,7 @@ class Project:
         """The Iceberg catalog of that name in the settings file. One per name: it opens its connections once.
 
         Raises:
-            Terminal: There is none.
+            Terminal: It does not exist.
         """
         if name in self._lakes:
             return self._lakes[name]
@@ -210,7 +210,7 @@ class Project:
         """The Schema Registry of that name in the settings file.
 
         Raises:
-            Terminal: There is none.
+            Terminal: It does not exist.
         """
         from frazil.registry.registry import Registry
 
@@ -221,7 +221,7 @@ class Project:
         """The engine of that name in the settings file; of `auto`, the one that takes large runs.
 
         Raises:
-            Terminal: There is none, or it refers to a connection that is not known here.
+            Terminal: It does not exist, or it refers to a connection that is not known here.
         """
         return _complete(self.engine_entry(name), "engines", self._engine_name(name), self.settings_file)
 
@@ -229,7 +229,7 @@ class Project:
         """The engine's entry without secrets: `${airflow:...}` may not be resolvable here, as while a DAG is parsed.
 
         Raises:
-            Terminal: There is none.
+            Terminal: It does not exist.
         """
         return _entry(self.settings.engines, self._engine_name(name), "engines", self.settings_file)
 

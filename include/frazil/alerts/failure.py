@@ -64,7 +64,7 @@ class Failure:
         """From JSON.
 
         Raises:
-            ValueError: It is none.
+            ValueError: The text is no stored failure.
         """
         return read_json(TypeAdapter(cls), text)
 

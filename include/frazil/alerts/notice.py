@@ -20,12 +20,12 @@ class Notice:
         kind: What it is about: a name of the field's, as `failed_run` or `dead_letters`; begins the deduplication key.
         severity: How urgent it is.
         title: One line.
-        cause: What was seen, with coordinates, expected and found.
+        cause: The cause, with coordinates, expected and found.
         next_step: The next command, or None.
         link: Where to look, or None.
-        recovered: Whether this says that what was told before is over.
+        recovered: Whether this notice says that an earlier trouble is over.
         html: The whole message as a page of its own, for mail; None: made from the rest.
-        report: Name of the report that it brings; None: it brings none. Each is news, not the same trouble again.
+        report: Name of the report in this notice, or None. Each report is a new notice, no repetition.
     """
 
     pipeline: str

@@ -1,9 +1,10 @@
 """The log of notifications per pipeline: what each channel received, what is still to send, and when to repeat it.
 
-A page of the log is plain data, and a look at a pipeline turns it: `due_messages` says what is to be sent now and notes the try,
-which is stored *before* anything is sent; `record_attempt` notes what came of it. So whoever dies in between sends once more, after
-a while that grows with every try: never lost, never for ever. One monitor at a time writes (Airflow sees to that); where a
-zombie wrote an older page over a newer one, a notice comes once too often, none is missing.
+A page of the log is plain data, and each reading of a pipeline updates it. `due_messages` returns the messages to send and
+notes the attempt, which is stored *before* anything is sent; `record_attempt` notes the result. So a process that dies in
+between sends again, after a pause that grows with every attempt: no message is lost, and none is repeated forever. Only one
+monitor writes at a time, which Airflow ensures. If a suspended one overwrites a newer page, a notice may come twice, but none
+is missing.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ class ChannelState:
     """The messages about one trouble that a channel received.
 
     Attributes:
-        told_at: When it was told last; None if never, for all that is known.
-        severity: What it was told.
-        tries: To tell it what it should know now.
+        told_at: When the channel last received a message; None if it never did, as far as is known.
+        severity: The severity in that message.
+        tries: Number of attempts to send the present message.
         tried_at: The last one.
-        left_at: Since when it is told of this kind no more; None while it is.
+        left_at: Since when the channel no longer gets this kind of notice; None while it does.
     """
 
     told_at: Annotated[datetime | None, Field(alias="at")] = None
@@ -73,12 +74,12 @@ class Entry:
     """One trouble, from when it is first seen until every notified channel has received that it is over.
 
     Attributes:
-        notice: What there is to say of it.
+        notice: The present notice.
         since: The first look.
         looks: How many it has held.
         over_at: Since when it is over; None while it holds.
         why_over: Why, if not because all is well.
-        channels: Who was told, or may have been.
+        channels: Channels that received the notice, or may have.
     """
 
     notice: Notice
@@ -191,8 +192,8 @@ def due_messages(
 ) -> tuple[Page, tuple[Message, ...]]:
     """The messages to send now, and the page that notes the attempts: store it before sending.
 
-    Who was told that a trouble is there is told that it is over, whatever is to be told by then. So is a channel that is
-    told of the kind no more: nobody else would close what it opened.
+    A channel that received a trouble also receives its end, even if the settings no longer send it this kind of notice:
+    nothing else would close its incident.
     """
     entries, messages = dict(page.entries), []
     for kind, entry in page.entries.items():

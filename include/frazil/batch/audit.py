@@ -26,7 +26,7 @@ class Tolerance:
         max_rate: Largest share of a batch's records.
         min_records: Smaller batches are not judged by their rate.
         max_count: Largest number, whatever the size of the batch; None for any.
-        fails: Whether a batch with more is refused; otherwise it is published, and somebody is told.
+        fails: Whether a batch with more is refused; otherwise it is published, and people are notified.
     """
 
     max_rate: float
@@ -44,7 +44,7 @@ def audit(
 ) -> str | None:
     """Check a batch before it is decided.
 
-    Returns what somebody must be told although the batch is published, or None.
+    Returns a warning to report although the batch is published, or None.
 
     Raises:
         Terminal: The numbers don't add up, or there are more dead letters than the pipeline tolerates.

@@ -298,7 +298,7 @@ class Staged:
             Such a task lands nothing.
         new_tables: Names of tables that records name and that are not there, the first in their order. A task that has any
             lands nothing.
-        again: Where the records of those tasks are: they are to be read again.
+        again: Ranges of those tasks, which must be read again.
         void: Files of those tasks, to be deleted.
         untyped: What landed without a column, since it tells no type: if one comes after all, it was staged too early.
         ages: Records by their age when the ends of the run were fixed, if that was asked for.

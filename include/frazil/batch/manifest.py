@@ -180,8 +180,8 @@ class Manifest:
     def follows(self, table: str, last: BatchMark | None) -> bool:
         """Whether a follower or the ledger, whose mark is `last`, is at the batch before this one.
 
-        A rewind takes out whatever batches after the rollback landed, so a late one of them is in nobody's way. Not so where a
-        destination keeps no Kafka columns: what lands there stays. A table that went back lacks rows that nobody lands again.
+        A rewind removes all rows of batches after the rollback, so a late one of them does no harm. This does not hold for a
+        destination without Kafka columns: its rows stay. A table that was rolled back lacks rows that no batch lands again.
         """
         part, after = self.follower(table), self.expected_mark(table)
         if last == after:

@@ -21,7 +21,7 @@ _READING: Final = ("ingest", "replay", "dead_letters")
 def lost_ranges(rows: Iterable[Row], table: str, after: int, position: Position) -> tuple[Range, ...]:
     """Ranges that the batches after `after` read for a table, up to the position: later records are read anyway.
 
-    The table holds batch `after` last; -1 stands for none.
+    `after` is the last batch that the table holds; -1 means none.
     """
     ranges: list[Range] = []
     for n, batch_rows in _batches(rows):

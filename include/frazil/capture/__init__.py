@@ -1,5 +1,5 @@
 """Captures: lines of files and rows of databases become records of a topic, each once.
 
-Every transaction holds records and, in another topic, the position behind them. So whatever is killed, and whoever else
-runs: a reader of committed records sees each line once, and the next run goes on behind the last one.
+Every transaction holds records and, in another topic, the position after them. So consumers of committed records see each
+line once, even if a run is killed or two run at once, and the next run continues after the last line.
 """

@@ -34,7 +34,7 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iter
     Args:
         patterns: Names, with wildcards.
         marks: Known files.
-        folders: Nothing outside of these is read; a link that leads out is passed over.
+        folders: Nothing outside of these is read; a link that leads outside is skipped.
 
     Raises:
         Terminal: A folder or file must not be looked at, or a pattern names files outside.

@@ -36,7 +36,7 @@ def utc_now() -> datetime:
 class CaptureResult:
     """The result of a run.
 
-    Transactions of a position alone are counted; `n` is the number of the position behind the run.
+    Transactions with only a position are counted too; `n` is the number of the position after the run.
     """
 
     capture: str

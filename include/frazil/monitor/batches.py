@@ -2,7 +2,7 @@
 
 One `Ledgers` is kept by a process. What was read of files and manifests is kept, in a bounded amount, over all ledgers together;
 each look asks the catalog for the table and reads what is new. Files that are gone after a compaction, an expiry or a rollback
-are forgotten with all that was read together with them. Threads may look at the same time.
+are forgotten with all that was read together with them. It is thread-safe.
 """
 
 from __future__ import annotations

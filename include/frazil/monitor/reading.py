@@ -145,7 +145,7 @@ _LOG: Final = logging.getLogger(__name__)
 def with_open_letters(condition: Condition, project: Project, pipeline: Pipeline) -> Condition:
     """The condition with the number of open dead letters; unchanged if the tables can't be read.
 
-    Manifests tell it, but for files with letters that a rollback of the closing table opened again.
+    Manifests give the number, except for files with letters that a rollback of the closing table opened again.
     """
     if condition.n is None:
         return condition

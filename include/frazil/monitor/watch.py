@@ -62,15 +62,15 @@ def _no_runs(_: Iterable[str]) -> Mapping[str, Runs]:
 class Watch:
     """Reads the conditions of pipelines again and again, a few at a time. Use it as a context manager, or close it.
 
-    A pipeline that can't be read is one of many: its condition says why, and the others go on.
+    If a pipeline can't be read, its condition says why, and the others are still read.
 
     Args:
         load: The project as it is now, so that files that come and go are followed.
         names: Pipelines to watch; all if left out.
-        runs_of: What Airflow knows of pipelines.
-        refresh_seconds: From one look at a pipeline to the next.
-        threads: How many pipelines are looked at together.
-        forsaken_seconds: When nobody asked for so long, nothing is read until somebody asks again.
+        runs_of: Reads Airflow's runs of pipelines.
+        refresh_seconds: From one reading of a pipeline to the next.
+        threads: How many pipelines are read at the same time.
+        forsaken_seconds: After so long without requests, reading pauses until the next request.
     """
 
     def __init__(

@@ -103,7 +103,7 @@ def open_report(project: Project, pipeline: Pipeline, name: str, form: Form = "h
     """The text of a kept report.
 
     Raises:
-        Terminal: There is none of that name.
+        Terminal: Nothing has that name.
         Retryable: The storage can't be read now.
     """
     folder = reports_folder(project, pipeline)

@@ -88,7 +88,7 @@ def ivy_jar() -> Path:
     """Return PySpark's Ivy jar, without importing PySpark.
 
     Raises:
-        Terminal: There is none.
+        Terminal: It does not exist.
     """
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:

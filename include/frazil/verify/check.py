@@ -68,8 +68,9 @@ def verify(project: Project, pipeline: Pipeline, start: str | None = None, end: 
     topics that were recreated or deleted are only counted.
 
     Each batch is judged by the pipeline file that it ran under. Where values can't be worked out without the code that writes,
-    rows are not held against them, a record of an exploded list has several rows, and how many records were filtered is the
-    ledger's word, batch by batch. `start` and `end` bound the offsets: `earliest`, `latest`, an instant in ISO 8601 or a JSON file of
+    rows are not compared with them, a record of an exploded list has several rows, and the number of filtered records is
+    taken from the ledger, batch by batch. `start` and `end` bound the offsets: `earliest`, `latest`, an instant in ISO 8601
+    or a JSON file of
     offsets; None: the beginning, and the position.
 
     Raises:

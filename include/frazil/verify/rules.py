@@ -265,7 +265,9 @@ def _rules(
             if batch.kind in REPAIR_KINDS and batch.rows.keys() == {"destination"} and not is_read_again(batch, batches)
         ),
         left_out=FilteredCounts.from_ledger(batches),
-        earlier={n: since for n, all_columns in earlier.items() if (since := all_columns.among(columns)).changed},
+        earlier={
+            n: since for n, all_columns in earlier.items() if (since := all_columns.restricted_to(columns)).changed
+        },
         always_present=tuple(
             index for index, name in enumerate(columns) if not any(name in since.added for since in earlier.values())
         ),

@@ -47,7 +47,7 @@ T = TypeVar("T")
 def land_pizzas(project: Project, pipeline: Pipeline, records: int, progress: Progress) -> None:
     """Produce records and wait until the DAG, triggered once and then on schedule, has landed them all.
 
-    Beside the second part the table is maintained, due or not.
+    While the second part lands, the table is maintained, whether it is due or not.
 
     Raises:
         Terminal: A run failed, its DAG is not there, or records that were acknowledged are not in the topic.
@@ -73,7 +73,7 @@ def land_pizzas(project: Project, pipeline: Pipeline, records: int, progress: Pr
 def _start_schedule(api: AirflowApi, dag: str, progress: Progress) -> None:
     """Unpause the DAG, and wait for the run that Airflow starts at once for the interval that just ended.
 
-    Otherwise that run takes the records, and the triggered one waits behind it for nothing.
+    Otherwise that run would land the records, and the triggered one would wait for nothing.
     """
     began = datetime.now(UTC)
     _wait_for_dag(api, dag, progress)

@@ -56,7 +56,7 @@ class ImportTargets:
         """The cluster of that name.
 
         Raises:
-            Terminal: There is none, or a variable that it needs is not set.
+            Terminal: It does not exist, or a variable that it needs is not set.
         """
         from frazil.kafka.client.cluster import Cluster
 
@@ -70,7 +70,7 @@ class ImportTargets:
         """The catalog of that name.
 
         Raises:
-            Terminal: There is none, or a variable that it needs is not set.
+            Terminal: It does not exist, or a variable that it needs is not set.
         """
         entry = self._entry("catalogs", name)
         if entry is None:
@@ -124,46 +124,46 @@ def with_start_offsets(targets: ImportTargets, imported: ImportedConnector) -> I
         Terminal: The control topic or a topic is missing, or access is refused.
         Retryable: A broker or the catalog can't be reached.
     """
-    standing = imported.positions
-    if standing is None:
+    progress = imported.positions
+    if progress is None:
         return imported
     cluster = targets.cluster(imported.pipeline["source"]["cluster"])
     lake = targets.lake(imported.pipeline["catalog"])
-    if reasons := _running(cluster, standing):
+    if reasons := _running(cluster, progress):
         return as_refused(imported, reasons, "stop it: PUT /connectors/<name>/stop; then run this again")
-    if reasons := takeover_obstacles(standing, _control_facts(cluster, lake, standing)):
+    if reasons := takeover_obstacles(progress, _control_facts(cluster, lake, progress)):
         step = "start the connector until it has committed everything, stop it, and run this again"
         return as_refused(imported, reasons, step)
-    return _with_offsets(cluster, standing, imported)
+    return _with_offsets(cluster, progress, imported)
 
 
-def _running(cluster: Cluster, standing: ConnectorProgress) -> list[str]:
+def _running(cluster: Cluster, progress: ConnectorProgress) -> list[str]:
     from frazil.kafka.admin.consumer_group import count_members
 
-    members = count_members(cluster, standing.connect_group)
-    return [f"the connector is running: its group {standing.connect_group} has {members} members"] if members else []
+    members = count_members(cluster, progress.connect_group)
+    return [f"the connector is running: its group {progress.connect_group} has {members} members"] if members else []
 
 
-def _control_facts(cluster: Cluster, lake: Lake, standing: ConnectorProgress) -> ControlFacts:
+def _control_facts(cluster: Cluster, lake: Lake, progress: ConnectorProgress) -> ControlFacts:
     from frazil.iceberg.schema.sink_tables import committed_control_offsets
     from frazil.kafka.admin.consumer_group import group_offsets
 
     require("avro", "the connector's control topic")
     from frazil.kafka.read.control_topic import announced_files
 
-    topic = standing.control_topic
+    topic = progress.control_topic
     log, events = announced_files(cluster, topic)
     recorded = {
         table: committed_control_offsets(
-            lake, table, standing.branches.get(table, standing.branches["*"]), topic, standing.group
+            lake, table, progress.branches.get(table, progress.branches["*"]), topic, progress.group
         )
-        for table in concerned_tables(standing, events)
+        for table in concerned_tables(progress, events)
     }
-    committed = group_offsets(cluster, f"{standing.group}-coord", [(topic, partition) for partition in log])
+    committed = group_offsets(cluster, f"{progress.group}-coord", [(topic, partition) for partition in log])
     return ControlFacts(log, events, recorded, {partition: offset for (_, partition), offset in committed.items()})
 
 
-def _with_offsets(cluster: Cluster, standing: ConnectorProgress, imported: ImportedConnector) -> ImportedConnector:
+def _with_offsets(cluster: Cluster, progress: ConnectorProgress, imported: ImportedConnector) -> ImportedConnector:
     from frazil.kafka.admin.consumer_group import group_offsets
     from frazil.kafka.admin.observe import matching_topics, observe
 
@@ -175,7 +175,7 @@ def _with_offsets(cluster: Cluster, standing: ConnectorProgress, imported: Impor
         for topic, topic_facts in facts.topics.items()
         for number, partition in enumerate(topic_facts.partitions)
     }
-    groups = [(name, group_offsets(cluster, name, list(bounds))) for name in standing.groups]
+    groups = [(name, group_offsets(cluster, name, list(bounds))) for name in progress.groups]
     start = start_offsets(bounds, groups, imported.pipeline["start"])
     if start.against:
         return as_refused(

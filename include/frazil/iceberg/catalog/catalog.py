@@ -113,10 +113,10 @@ class Lake:
             sql.table_properties = self.table_properties
             return sql
 
-    def ask_for_writing(self) -> None:
+    def check_writable(self) -> None:
         """Check write permission by a commit that changes nothing: a SQL database refuses it to a read-only user.
 
-        A REST server can't be asked without a commit: of it only this is known, that it lists its namespaces.
+        A REST server has no such check: for it, success only means that it lists its namespaces.
 
         Raises:
             Terminal: The database refuses to be written.
@@ -125,9 +125,9 @@ class Lake:
             if self.kind == "rest":
                 self._catalog.list_namespaces()
                 return
-            from frazil.iceberg.catalog.sql import ask_for_writing
+            from frazil.iceberg.catalog.sql import check_writable
 
-            ask_for_writing(self._catalog)
+            check_writable(self._catalog)
 
     def storage(self, tables: Iterable[str]) -> Folder | None:
         """The folder that files of these tables go to: the warehouse.

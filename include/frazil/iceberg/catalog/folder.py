@@ -65,7 +65,7 @@ class Folder:
             if files.get_file_info(f"{path}/{name}").type == FileType.File:
                 files.delete_file(f"{path}/{name}")
 
-    def ask_for_writing(self) -> None:
+    def check_writable(self) -> None:
         """Write a small file, read it back, and remove it."""
         name = f"frazil-doctor-{uuid4()}"
         self.write(name, "written by frazil doctor")

@@ -73,7 +73,7 @@ def open_sql(name: str, properties: Mapping[str, str]) -> SharedSqlCatalog:
     return SharedSqlCatalog(name, **catalog_properties)
 
 
-def ask_for_writing(catalog: Catalog) -> None:
+def check_writable(catalog: Catalog) -> None:
     """Update no row of a SQL catalog: the database looks at permissions all the same.
 
     Raises:

@@ -1,7 +1,7 @@
 """Rows that an engine prepares on a branch first: one commit then makes main that very snapshot.
 
-Nobody sees the branch's rows before; the commit asserts that main is still the head the branch was made from and that
-the branch still is what was prepared. Branch names are unique per attempt, so a late answer never meets another's work.
+No reader of main sees the branch's rows before. The commit asserts that main still has the head from which the branch was
+made, and that the branch is unchanged. Branch names are unique per attempt, so a late answer never affects another attempt.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from frazil.iceberg.errors import error_line, foreign_errors
 _log = logging.getLogger(__name__)
 
 
-def branches_in_vain(metadata: TableMetadata, pipeline: str, n: int) -> tuple[str, ...]:
+def superfluous_branches(metadata: TableMetadata, pipeline: str, n: int) -> tuple[str, ...]:
     """Superfluous branches of a pipeline: those prepared for batch `n` or earlier, which have landed already."""
     branches = {name: BranchName.parse(name) for name in metadata.refs}
     return tuple(

@@ -328,7 +328,7 @@ def _tag(name: str, tag: Tag) -> SetSnapshotRefUpdate:
 def expire_snapshots(lake: Lake, table: str, retention: Retention, now_ms: int) -> int:
     """Expire old snapshots of a table, in a separate commit.
 
-    Returns how many went.
+    Returns how many expired.
 
     Raises:
         Retryable: The catalog is not available now, or others changed the table at the same moment.

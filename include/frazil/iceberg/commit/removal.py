@@ -184,7 +184,7 @@ class Rewriter:
         that the snapshot is.
 
         Raises:
-            Terminal: Rows can't be taken out of this table.
+            Terminal: Rows can't be deleted from this table.
         """
         _check(table, self._name, self._removal.columns, snapshot_id)
         if snapshot_id is None:

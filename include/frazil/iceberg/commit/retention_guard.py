@@ -40,7 +40,7 @@ class RetainedState:
 
     Attributes:
         hold_ms: Snapshots made at this time or later must stay, as they alone carry a value; None if properties carry all.
-        refusal: Why nothing may go: what the table holds of a pipeline can't be told; None mostly.
+        refusal: Why no snapshot may expire: a pipeline's state in the table can't be read. Usually None.
     """
 
     values: dict[str, str]

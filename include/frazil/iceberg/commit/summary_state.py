@@ -262,7 +262,7 @@ def manifest_path(table: Table, pipeline: str, mark: BatchMark) -> str:
 def ledger_tables(metadata: TableMetadata, pipeline: str, table: str) -> dict[str, Mapping[str, Any]]:
     """Tables of a pipeline by its ledger, each with its UUID and mark; empty before the first batch.
 
-    A rollback of the ledger takes none back: what tables were given is there whatever the ledger says of it.
+    A rollback of the ledger removes none of them: the tables' data exists, whatever the ledger says.
     """
     body: dict[str, Mapping[str, Any]] = json.loads(_newest_value(metadata, TABLES_KEY.format(pipeline), table) or "{}")
     return body

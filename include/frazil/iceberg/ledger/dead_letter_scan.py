@@ -48,7 +48,7 @@ class LetterQuestion:
 
     Attributes:
         untimed: Whether letters without a timestamp are recent enough for any `choice.since`.
-        undone: Numbers of batches that were taken back: what they landed is open again.
+        undone: Numbers of rolled-back batches: letters that they landed are open again.
         batches: Only those that batches behind the first number kept, up to the second.
         newest: Only of batches up to this number, and of those that nobody numbered; None for all.
     """

@@ -44,7 +44,7 @@ class Letter:
 def open_letters(table: Table, name: str, undone: Collection[int]) -> Iterator[Letter]:
     """Open letters: those that no batch landed, or only a batch that was rolled back since. Keys and values are not read.
 
-    Undone are the numbers of batches that were taken back.
+    `undone`: numbers of rolled-back batches.
     """
     for batch in scan_rows(table, f"reading table {name}", is_open(undone), _NAMED):
         for row in with_python_times(batch).to_pylist():

@@ -1,7 +1,7 @@
 """The files of a ledger one by one: what each holds by its statistics, and reading some of them.
 
-Files and manifests never change, so whoever keeps what was read of them reads only what is new after each commit, and after a
-compaction, an expiry or a rollback what is there then.
+Files and manifests never change. So a caller that caches them reads only new files after a commit, a compaction, an expiry or
+a rollback.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Pipelines:
 
         Raises:
             ConfigError: Its own file is broken.
-            Terminal: There is none of that name.
+            Terminal: Nothing has that name.
         """
         return self.find(name) or find_by_name("pipeline", name, self.usable, self.broken)
 
@@ -114,7 +114,7 @@ def find_by_name(kind: str, name: str, usable: Mapping[str, N], broken: Iterable
 
     Raises:
         ConfigError: Its own file is broken.
-        Terminal: There is none of that name; `hint` says what to do if there is none at all.
+        Terminal: Nothing has that name; `hint` says what to do if there is none at all.
     """
     if name in usable:
         return usable[name]
@@ -192,7 +192,7 @@ class Captures:
 
         Raises:
             ConfigError: Its own file is broken.
-            Terminal: There is none of that name.
+            Terminal: Nothing has that name.
         """
         return find_by_name("capture", name, self.usable, self.broken, "none; docs/capture.md says how to make one")
 

@@ -230,7 +230,7 @@ def resolve_references(node: object, references: References) -> Any:
     """Values of a pipeline file with its references resolved.
 
     Raises:
-        ValueError: They don't stand for anything now, or are not allowed any more.
+        ValueError: A reference has no value now, or is not allowed any more.
     """
     problems: list[str] = []
     values = _substitute(node, references.resolve_allowed, (), {}, problems)
@@ -250,10 +250,10 @@ def _substitute(
 
     Args:
         node: A value of a file.
-        resolve: What a reference stands for, or a KeyError that says why not.
+        resolve: Returns the value of a reference, or raises a KeyError with the reason.
         key_path: Key path of the value.
-        values: Gets what each reference stood for.
-        problems: Gets the complaints.
+        values: Collects the value of each reference.
+        problems: Collects the problems.
     """
     if isinstance(node, dict):
         return {

@@ -37,7 +37,7 @@ class References:
 
     Attributes:
         env: Environment variables.
-        local: What the embedded stack knows of itself; passwords are among it.
+        local: Values of the embedded stack, including passwords.
         allow: References that pipelines and captures may use, such as `env:REGION`.
     """
 

@@ -27,7 +27,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
     """An expression compiled by Python, for its groups. Java's named groups, `(?<name>…)`, become Python's.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The expression is not valid.
     """
     try:
         return re.compile(_spelled(pattern))

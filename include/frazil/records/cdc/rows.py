@@ -30,7 +30,7 @@ from frazil.records.transforms.fields import batch_of
 class PartialFitter:
     """Fits values and keys to some columns.
 
-    Either half is None if no column takes anything of it.
+    Value or key is None if no column takes a field of it.
     """
 
     def __init__(self, value_fitter: Fitter | EvolvingFitter | None, key_columns: KeyColumns | None) -> None:

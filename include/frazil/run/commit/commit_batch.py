@@ -126,8 +126,8 @@ def lake_of_batch(lake: PipelineCatalog, manifest: Manifest) -> PipelineCatalog:
 
 
 def roll_forward(context: RunContext, manifest: Manifest, path: str, state: PipelineState) -> None:
-    """Give every follower its part, the dead-letter topic its letters, then the ledger its rows. Safe to repeat, and when two
-    do it at once: then letters may be in the topic twice.
+    """Commit every follower's part, send the letters to the dead-letter topic, then write the ledger's rows. Safe to repeat
+    and to run twice at once; then letters may be in the topic twice.
 
     `state` is where the pipeline stood before the batch was recorded.
 

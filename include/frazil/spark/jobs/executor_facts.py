@@ -77,4 +77,4 @@ def _reach(name: str, properties: Any, topics: Any) -> None:
 def _write(_: str, location: Any, properties: Any) -> None:
     from frazil.iceberg.catalog.folder import Folder
 
-    Folder(location, properties).ask_for_writing()
+    Folder(location, properties).check_writable()

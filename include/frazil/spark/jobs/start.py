@@ -54,7 +54,7 @@ def started_session() -> SparkSession:
 def wake_workers(spark: SparkSession, count: int) -> None:
     """Start Python workers in advance, while the job still loads its tables.
 
-    It only saves time: what is wrong the first batch tells.
+    It only saves time: errors show in the first batch.
     """
     if LOCAL_VARIABLE in os.environ:
         Thread(target=_wake_workers, args=(spark, count), name="spark-workers", daemon=True).start()

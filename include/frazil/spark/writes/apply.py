@@ -24,10 +24,10 @@ from frazil.iceberg.catalog.table import TableMetadata
 from frazil.iceberg.commit.branch import (
     PreparedBranch,
     RowsAddedTwice,
-    branches_in_vain,
     carries_change,
     publish_branch,
     retry_branch_name,
+    superfluous_branches,
     verify_tip,
 )
 from frazil.iceberg.commit.commit import (
@@ -170,7 +170,7 @@ class SparkApply:
         properties = moved_properties(change, metadata, landed) if is_last else {}
         moved = {key: value for key, value in properties.items() if metadata.properties.get(key) != value}
         own = BranchName.parse(branch)
-        stale = branches_in_vain(metadata, own.pipeline, own.n) if own is not None else ()
+        stale = superfluous_branches(metadata, own.pipeline, own.n) if own is not None else ()
         try:
             if moved:
                 pairs = ", ".join(f"{quote_text(key)} = {quote_text(value)}" for key, value in sorted(moved.items()))

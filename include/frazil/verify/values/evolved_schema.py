@@ -102,7 +102,7 @@ class ColumnChanges:
     def __or__(self, changes: ColumnChanges) -> ColumnChanges:
         return ColumnChanges(self.changed | changes.changed, self.added | changes.added)
 
-    def among(self, columns: Collection[str]) -> ColumnChanges:
+    def restricted_to(self, columns: Collection[str]) -> ColumnChanges:
         """The changes restricted to some columns."""
         return ColumnChanges(self.changed.intersection(columns), self.added.intersection(columns))
 

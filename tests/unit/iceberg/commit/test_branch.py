@@ -13,7 +13,7 @@ from frazil import failpoints
 from frazil.errors import OutcomeUnknown, Retryable, Terminal
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.commit.branch import BranchName, branch_name, branches_in_vain, publish_branch
+from frazil.iceberg.commit.branch import BranchName, branch_name, publish_branch, superfluous_branches
 from frazil.iceberg.commit.commit import ATTEMPTS, Change, Refused, commit
 from frazil.iceberg.commit.summary_state import landed_snapshot, mirror
 from tests.unit.iceberg.coordinates import Row, change, every_snapshot_is_readable, everything, foreign
@@ -89,7 +89,7 @@ def test_branches_in_vain_are_those_of_landed_batches_of_the_pipeline(filled: La
     for name in (*vain, branch_name("orders", 3), branch_name("orders-x", 1), "audited", "frazil-orders-1"):
         table.manage_snapshots().create_branch(head, name).commit()
 
-    assert sorted(branches_in_vain(filled.load_table(TABLE).metadata, "orders", 2)) == sorted(vain)
+    assert sorted(superfluous_branches(filled.load_table(TABLE).metadata, "orders", 2)) == sorted(vain)
 
 
 def test_rows_come_with_properties_in_one_commit(filled: Lake) -> None:
