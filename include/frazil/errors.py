@@ -135,12 +135,12 @@ def code_in(text: str) -> ErrorCode | None:
 
 
 def error_to_json(error: Retryable | Terminal) -> str:
-    """An error as a task of an executor hands it to the driver."""
+    """The JSON form of an error, which an executor's task sends to the driver."""
     return json.dumps([error.exit_code, error.message, error.code.number, error.next_step])
 
 
 def error_from_json(text: str) -> Retryable | Terminal:
-    """The error that a task handed over."""
+    """The error that an executor's task reported."""
     exit_code, message, number, next_step = json.loads(text)
     kind = Terminal if exit_code == Terminal.exit_code else Retryable
     return kind(message, code=_CODES[number], next_step=next_step)

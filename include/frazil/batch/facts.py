@@ -117,7 +117,7 @@ class TableCounts:
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> TableCounts:
-        """Read that form; an older Frazil did not count unknown fields."""
+        """Read the JSON form; an older version did not count unknown fields."""
         counts = {name: count for name, count in body.items() if name != "unknown"}
         return cls(**counts, unknown_fields=UnknownFields(**body.get("unknown", {})))
 

@@ -32,7 +32,7 @@ class Abandoned:
     """A batch that a rollback of the closing table undid.
 
     Attributes:
-        removed: Whether it took rows or letters out: letters do not come back with a rollback.
+        removed: Whether it removed rows or letters: a rollback does not restore letters.
     """
 
     position: Position

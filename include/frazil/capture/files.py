@@ -48,7 +48,7 @@ class FoundFile:
 
     @property
     def id(self) -> tuple[int, int]:
-        """What a renamed file keeps."""
+        """Device and inode, which a renamed file keeps."""
         return self.device, self.inode
 
     @property
@@ -89,7 +89,7 @@ class FileMark:
 
     @property
     def id(self) -> tuple[int, int]:
-        """What a renamed file keeps."""
+        """Device and inode, which a renamed file keeps."""
         return self.device, self.inode
 
     @classmethod

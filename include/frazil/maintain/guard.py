@@ -59,7 +59,7 @@ def _lost(before: RetainedState, after: RetainedState) -> Iterator[str]:
 
 
 def _number(value: str) -> int:
-    """The batch number of a position or a mark; 0 of what has none."""
+    """The batch number of a position or a mark; 0 without one."""
     body = json.loads(value)
     n = body.get("n", 0) if isinstance(body, dict) else 0
     return n if isinstance(n, int) else 0

@@ -93,7 +93,7 @@ def list_reports(project: Project, pipeline: Pipeline, most: int | None = None) 
 
     Raises:
         Retryable: The storage can't be read now.
-        Terminal: A file among them is none.
+        Terminal: One of the files is no report.
     """
     folder = reports_folder(project, pipeline)
     return [_read(folder, name) for name in _names(folder)[:most]]

@@ -77,7 +77,7 @@ def any_api(home: Home) -> AirflowApi:
     """Return a client of the Airflow that FRAZIL_AIRFLOW_URL names, or else of the home's own.
 
     Raises:
-        Terminal: The password of the other one is not given; or Airflow was never started in this home.
+        Terminal: The password of the other Airflow is not given; or this home's Airflow was never started.
     """
     require("airflow", _CLIENT)
     from frazil.runtime.airflow_api import AirflowApi

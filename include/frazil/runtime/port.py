@@ -19,7 +19,7 @@ _ANSWER_SECONDS = 5.0
 def require_free(port: int, variable: str, component: str) -> None:
     """Check that a server could listen on a port.
 
-    The environment variable that moves the port, and who wants it, are for the message.
+    The message names the component that needs the port, and the environment variable that changes it.
 
     Raises:
         Terminal: Another process listens there.

@@ -60,7 +60,7 @@ class LagTrigger(BaseEventTrigger):
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in made_with}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look for ever; an event calls a run. What blocks is done in threads."""
+        """Poll forever; yield an event to start a run. Blocking calls run in threads."""
         failures = 0
         while True:
             try:

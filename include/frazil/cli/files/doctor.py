@@ -53,7 +53,7 @@ def _findings(name: str | None, *, with_spark: bool) -> "Iterator[Finding]":
     from frazil.runtime.home import Home
 
     verdicts = judge([], os.environ)
-    yield from of_verdicts(verdicts)
+    yield from verdict_findings(verdicts)
     if verdicts[0].problems:  # nothing else is known without settings
         yield from run_checks(machine_checks(Home.resolve(), needs_spark=False))
         return
@@ -65,7 +65,7 @@ def _findings(name: str | None, *, with_spark: bool) -> "Iterator[Finding]":
         project.close()
 
 
-def of_verdicts(verdicts: "Iterable[Verdict]") -> "Iterator[Finding]":
+def verdict_findings(verdicts: "Iterable[Verdict]") -> "Iterator[Finding]":
     """What `frazil validate` finds, as findings: the settings, then the pipeline files that can't be used."""
     from frazil.doctor.finding import Finding
 

@@ -297,7 +297,7 @@ def arrow_columns(table: Table, destination: pipeline_file.Destination) -> pa.Sc
 
 
 def partition_names(columns: pa.Schema) -> list[str]:
-    """Names of the partition fields that the table of `arrow_columns` has: its owner may have given it others than the file's."""
+    """Names of the partition fields of an existing table, which may differ from the pipeline file's."""
     names: list[str] = json.loads((columns.metadata or {}).get(_PARTITIONS, b"[]"))
     return names
 

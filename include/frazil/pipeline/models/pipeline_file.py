@@ -238,7 +238,7 @@ class Pipeline(Model):
 
     @property
     def declared(self) -> dict[str, TableTemplate]:
-        """What the file says of tables, by the key where it does."""
+        """The tables that the file defines, by key path."""
         listed: dict[str, TableTemplate] = {
             f"destinations.{number}": destination for number, destination in enumerate(self.file.destinations)
         }
@@ -268,16 +268,16 @@ class Pipeline(Model):
 
     @property
     def file(self) -> Pipeline:
-        """The pipeline as its file says, without the tables that it made."""
+        """The pipeline as its file defines it, without auto-created tables."""
         return self._file or self
 
     @property
     def parts(self) -> Mapping[str, Any]:
-        """What its file says that decides outcomes, as it is written, with references in it; empty if it is of no file."""
+        """The parts of its file that decide outcomes, with references unresolved; empty if it comes from no file."""
         return self.file._parts  # noqa: SLF001 - of this very class
 
     def with_parts(self, raw: Mapping[Any, Any]) -> Pipeline:
-        """The pipeline, with what its file says."""
+        """The pipeline with the parts of its file."""
         pipeline = self.model_copy()
         pipeline._parts = {name: raw[name] for name in DECIDING if name in raw}  # noqa: SLF001 - of this very class
         return pipeline
@@ -288,7 +288,7 @@ class Pipeline(Model):
         return self._auto_created
 
     def with_made(self, tables: Iterable[str]) -> Pipeline:
-        """The pipeline with tables that it made as destinations, as far as the file still lets records go there."""
+        """The pipeline with its auto-created tables as destinations, if the file still routes records to them."""
         file, listed = self.file, set(self.file.tables)
         if file.route is None or file.create is None:
             return file
@@ -297,7 +297,7 @@ class Pipeline(Model):
         return self._with(added, names)
 
     def with_template(self, name: str) -> Pipeline:
-        """The pipeline with one more destination, of a table that is not made yet."""
+        """The pipeline with one more destination, whose table does not exist yet."""
         if self.create is None:
             return self
         return self._with(
@@ -347,7 +347,7 @@ class Pipeline(Model):
         return self.every if self.session is None else Interval(every=self.session)
 
     def forgets_deletes(self, destination: TableTemplate) -> bool:
-        """Whether nothing is left of a deleted row, so that a change from before its deletion would bring it back."""
+        """Whether deleted rows leave no trace, so that an older change would restore the row."""
         deletes = destination.write == "cdc" or (
             destination.takes_tombstones and self.value.null_value == "delete" and self.key is not None
         )

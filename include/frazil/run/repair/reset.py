@@ -111,7 +111,7 @@ def _removed_ranges(
 
 
 def _keep_rows_step(context: RunContext, order: ResetOrder, target: Target) -> str:
-    """The same reset without a removal, as a person types it."""
+    """The command for the same reset without removing rows."""
     target_text, body = (str(target), "") if target.kind != "offsets" else ("FILE.json", json.dumps(target.offsets))
     words = [
         "frazil",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from frazil.cli.files.doctor import of_verdicts
+from frazil.cli.files.doctor import verdict_findings
 from frazil.cli.files.verdict import Verdict
 
 Frazil = Callable[..., Any]
@@ -31,6 +31,6 @@ def test_each_broken_pipeline_file_is_a_finding() -> None:
     """Files that can be used are counted, each other one is a finding of its own."""
     verdicts = [Verdict("s", "settings"), Verdict("a", "pipeline"), Verdict("b", "pipeline", ("name: missing",))]
 
-    found = list(of_verdicts(verdicts))
+    found = list(verdict_findings(verdicts))
 
     assert [(of.check, of.state) for of in found] == [("settings", "ok"), ("pipelines", "failed"), ("pipelines", "ok")]
