@@ -154,10 +154,10 @@ def finishing() -> Iterator[None]:
 def end_with_parent(is_alone: Callable[[], bool] = lambda: False) -> None:
     """End this process when its parent has ended. A batch that is being decided is finished first.
 
-    Said again, as by each job of a session, it changes nothing.
+    Repeated calls, as by each job of a session, change nothing.
 
     Args:
-        is_alone: Whether somebody else is gone without whom it is not to go on.
+        is_alone: Returns whether another process that this one depends on has ended.
     """
     if any(thread.name == _PARENT_WATCH for thread in threading.enumerate()):  # a fork has none of its parent's threads
         return

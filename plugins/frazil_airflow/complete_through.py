@@ -34,7 +34,7 @@ class CompleteThrough(BaseSensorOperator):
         """Compare the instant with the one in the pipeline's last event.
 
         Raises:
-            AirflowFailException: The instant is none, or names no offset from UTC.
+            AirflowFailException: The instant is not valid, or names no offset from UTC.
         """
         instant = self._parsed_instant()
         last = context["inlet_events"][completeness_asset(self.pipeline)].ascending(ascending=False).limit(1)

@@ -50,7 +50,7 @@ class Order:
     force: bool = False
 
     def to_json(self) -> str:
-        """As text, for a job."""
+        """JSON text for the job."""
         return msgspec.json.encode(self).decode()
 
     @classmethod

@@ -94,7 +94,7 @@ class LetterReport:
     """The dead letters of a period.
 
     Attributes:
-        owner: Who is asked.
+        owner: Owner of the pipeline.
         table: Name of the dead-letter table.
         since, until: The period, UTC: of Kafka's timestamps, where letters without one are taken as recent; of commits, if
             it is told by `batches`.
@@ -176,9 +176,9 @@ class Tally:
     """Counts and samples, a part of the table at a time.
 
     Attributes:
-        is_now: Which letters are of the period; the others are of the one before.
-        taken_back: Numbers of batches that were taken back.
-        payload: What letters may tell of their record, by the pipeline file as it is now.
+        is_now: Mask of the letters in the period; the others are in the period before.
+        taken_back: Numbers of rolled-back batches.
+        payload: How much of their record letters may show, by the present pipeline file.
         most_samples: Samples of each group, at most.
         counts: What was counted: of the period, how many of them are open, of the one before.
         samples: Letters of the period.

@@ -20,8 +20,8 @@ class FileHistory:
 
     Attributes:
         table: The destination.
-        path: Where it lies.
-        content: `data`, `position deletes` or `equality deletes`; deletes tell nothing of Kafka.
+        path: Location of the file.
+        content: `data`, `position deletes` or `equality deletes`; delete files have no Kafka coordinates.
         snapshot_id: Snapshot that added it: of a batch, or of a compaction.
         topics: Topics its rows may come from: the known ones between the lowest and the highest name.
         partitions: Lowest and highest partition.

@@ -63,10 +63,10 @@ class BatchHistory:
         position: Topic -> {"from": [...], "next": [...]}, one offset per partition.
         files: Data files of the destinations.
         snapshots: Table -> snapshot in which the batch became visible there; tables without any are left out.
-        ranges: What the batch read; None in rows of a Frazil that did not write it down.
+        ranges: Ranges that the batch read; None in rows of an older version, which did not store them.
         skipped: Offsets given up because Kafka had deleted them before they were read, or a table lost them.
         lost_from: Of a repair: the first batch whose part the table may have lost.
-        removed: Rows taken out of tables: by replay, reset and rewind.
+        removed: Rows removed from tables by replay, reset and rewind.
         bytes_read: Bytes of the keys and values read, if written down.
         started_by: `cli:user@host` or `airflow:scheduled|manual|backfill[:user]`, if written down.
         reason: Why, in the words of whoever asked for it.

@@ -1,7 +1,8 @@
 """Stored reports on new dead letters: list them, open them, remove old ones.
 
-The newest one says up to which batch letters were told, so it is never removed, and the next report begins behind it. A
-report is there when its facts are, which are written last: a run that is killed before leaves the next one the same letters.
+The newest one says up to which batch letters were reported, so it is never removed, and the next report begins after it. A
+report exists once its facts file does, which is written last: if a run is killed before, the next one reports the same
+letters.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class KeptReport:
         count, open, before, came_home: Letters: see `LetterReport` and `BatchPeriod`.
         groups: The letters by code, topic and table, without samples.
         is_due: Whether it passed the threshold of the pipeline file.
-        told_channels: Channels that were told of it.
-        sent_at: When all that are to be told were; None if they were not.
+        told_channels: Channels that received it.
+        sent_at: When the last channel received it; None if some have not.
     """
 
     pipeline: str
@@ -135,7 +136,7 @@ def note_told(
     """Store which channels received a report. `sent_at`: the time, if no further channel is to receive it.
 
     Raises:
-        Retryable: The storage can't be written now. Then they are told again.
+        Retryable: The storage can't be written now. Then the channels receive it again.
     """
     noted = replace(report, told_channels=(*report.told_channels, *channels), sent_at=sent_at)
     _write(reports_folder(project, pipeline), noted)

@@ -1,7 +1,7 @@
 """The topics that a run read and the tables that it wrote, under the names that other lineage tools use.
 
 Names follow OpenLineage's specification: a topic is known by a broker's address, a table by where its data lies, because
-that is the same whatever catalog and engine it is reached through; its name in the catalog is told beside it.
+that is the same whatever catalog and engine it is reached through; its name in the catalog is added.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Lineage:
 def run_lineage(project: Project, pipeline: Pipeline, plan: RunPlan, *, has_landed: bool) -> Lineage:
     """Topics that a run reads, and the tables that it writes. A dry run writes none.
 
-    Before it landed, its destinations are told as they are now. Afterwards the ledger tells what was read and written by this plan;
-    dead letters are a table of it, if there were any.
+    Before the run lands, the destinations are listed as they are now. Afterwards the ledger says what this plan read and
+    wrote, including the dead-letter table if there were any.
 
     Raises:
         Retryable: The catalog can't be read now.

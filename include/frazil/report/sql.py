@@ -91,7 +91,7 @@ def query(project: Project, sql: str, *, catalog: str | None = None) -> pa.Table
 def with_quoted_words(connection: DuckDBPyConnection, sql: str) -> str:
     """Quote SQL keywords that are followed by a dot, so that they count as names: in `default.t`, `default` is a namespace.
 
-    Nothing is changed of a question that is valid as it is.
+    A valid query is not changed.
     """
     import duckdb
 

@@ -29,7 +29,7 @@ class SnapshotFacts:
         batch: Number of the batch that it shows; None if it is not a pipeline's.
         pipeline: Pipeline of that batch.
         rows, files, bytes: What it added; None if it does not say.
-        removed_rows: What it took out.
+        removed_rows: Rows that it removed.
         total_rows: Rows of the table as it stood then.
         refs: Branches and tags that name it.
     """
@@ -78,8 +78,8 @@ class SchemaVersion:
     Attributes:
         since: When the first snapshot that is still listed was written with it; None if there is none.
         columns: How many columns it has, nested ones included.
-        changes: What is other than before; empty for the first.
-        is_current: Whether it is in force.
+        changes: Differences from the version before; empty for the first.
+        is_current: Whether it is the table's current schema.
     """
 
     id: int

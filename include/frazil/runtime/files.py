@@ -37,7 +37,7 @@ def private_folder(path: Path) -> Path:
 def exclusive(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Hold a lock among processes while the block runs; a killed holder releases it.
 
-    The file stays: removing it would let two holders in. `on_wait` is called once if somebody else holds the lock now.
+    The file stays: removing it would let two holders in. `on_wait` is called once if another process holds the lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:

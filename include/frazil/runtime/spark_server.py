@@ -33,7 +33,7 @@ class Server:
     """A server as it should be.
 
     Attributes:
-        release: Tells it from a server with other code or configuration: such a one is started anew.
+        release: Identifies code and configuration: a server with another release is restarted.
         properties: What `properties_file` holds while it starts, secrets perhaps; None if the command doesn't name it.
     """
 
@@ -66,9 +66,8 @@ def token(home: Home) -> str:
 def serving(home: Home, server: Server, report: Callable[[str], None], *, if_started: bool = False) -> Iterator[None]:
     """While the block runs, the server stays up and is not restarted for another run.
 
-    One that does not run is started; one of another release is started anew if no run uses it.
-
-    With `if_started` only one that was started before: nobody waits for a second start after one that failed.
+    A stopped server is started; one of another release is restarted if no run uses it. With `if_started`, only a server that
+    was started before is started again, so that no run waits for a second start after a failed one.
 
     Raises:
         Retryable: It did not start, and the message quotes its log; or runs are on a server of another release; or it is not up.

@@ -1,8 +1,9 @@
 """Airflow's callbacks for failed and late runs. Failures are stored for the monitor, which notifies people.
 
 A task's callback runs in the task's process and knows the error; of a task that was killed, and of a run that took too long,
-the callback runs in the DAG processor, where nobody knows more than that. Notes are Airflow Variables: both places may write
-them. Only callbacks write them, only the monitor sends: so nobody is told twice, and what can't be sent is sent later.
+the callback runs in the DAG processor, where nothing more is known. Failures are stored as Airflow Variables, since both
+processes may write these. Only callbacks store them and only the monitor sends: so no notice is sent twice, and one that
+fails is sent later.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ _log = logging.getLogger(__name__)
 def send(project: Project, notice: Notice, channels: Collection[str] | None = None) -> dict[str, str | None]:
     """Send a notice through its channels. A failing channel does not stop the others.
 
-    Nothing is remembered here: whoever calls twice tells twice. A pipeline that there is no file of is told of to all channels.
+    Nothing is stored here: two calls send two messages. Notices of a pipeline without a file go to all channels.
 
     Returns:
         Channel -> None, or why it was not sent, without secrets. Those that the settings don't have are left out.

@@ -1,8 +1,8 @@
 """The log of sent notices in Airflow Variables, and sending of due messages.
 
 A pipeline's page is one Variable, which the monitor alone writes, one task at a time. It lives in Airflow's database and so
-survives restarts; a task may not touch that database otherwise. What late runs tell while no monitor is at work has a page
-beside it.
+survives restarts; a task may not touch that database otherwise. Notices of late runs, sent while no monitor runs, have a
+separate page.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def send_due(
     """Send the messages that are due on a page, and store the page. Without a pipeline file, all channels get them.
 
     Returns:
-        Why channels were not told, one line each.
+        The reasons why channels took no message, one line each.
     """
     from frazil.alerts.notification_log import due_messages, record_attempt, to_json
     from frazil.pipeline.models.alerts import Alerts, channels_for

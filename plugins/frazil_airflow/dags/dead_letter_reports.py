@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 class LetterReportOperator(BaseOperator):
     """Sum up the dead letters since the last report, keep the report, and tell people of it if it is due.
 
-    A report that was kept and not told, because a run ended in between, is told by the next try or run.
+    A report that was stored but not sent, because a run ended in between, is sent by the next attempt or run.
     """
 
     operator_extra_links = (ReportLink(),)

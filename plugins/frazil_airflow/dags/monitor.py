@@ -52,7 +52,7 @@ def notify_of_broken_files(project: Project, now: datetime, store: Variables) ->
     """Notify people of pipelines with broken files, which have no DAG: they stop without a failed run.
 
     Returns:
-        Why channels were not told, and which files nobody could be told of, one line each.
+        The reasons why channels took no message, and the files that no notice could be sent about, one line each.
     """
     from frazil.alerts.notice import Notice
     from frazil.alerts.notification_log import update_page
@@ -75,7 +75,7 @@ def close_unwatched(project: Project, now: datetime, store: Variables) -> list[s
     """Notify people that troubles of unmonitored pipelines are over, and drop the log of these pipelines.
 
     Returns:
-        Why channels were not told, one line each.
+        The reasons why channels took no message, one line each.
     """
     usable = project.pipelines.usable
     unwatched = pages(store) - {name for name, pipeline in usable.items() if pipeline.alerts is not False}
@@ -149,8 +149,8 @@ def look() -> None:
     """Check every pipeline and send the due notices.
 
     Raises:
-        RuntimeError: A channel was not told, or a pipeline could not be looked at. All others were; the next look tries
-            again.
+        RuntimeError: A channel took no message, or a pipeline could not be read. All others were handled; the next run tries
+        again.
     """
     from frazil.monitor.condition import Runs
     from frazil_airflow.outputs.run_summary import runs_of
@@ -225,7 +225,7 @@ def send_notices(
     """Send the notices that a condition calls for, and record them on the pipeline's page.
 
     Returns:
-        Why channels were not told, one line each.
+        The reasons why channels took no message, one line each.
     """
     from frazil.alerts.notification_log import update_page
     from frazil.alerts.rules import judge

@@ -35,11 +35,11 @@ class PipelineView:
 
     Attributes:
         pipeline: Its file.
-        condition: What is known of it; only its name, owner and runs before the first reading.
+        condition: Its condition; only name, owner and runs before the first reading.
         read_at: When it was read; None before the first time.
-        state: The word.
+        state: Its state.
         why: The reason, in one line.
-        series: What it landed.
+        series: Landed records over time.
     """
 
     pipeline: Pipeline

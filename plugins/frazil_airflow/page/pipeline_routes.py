@@ -108,7 +108,7 @@ Table = Annotated[str | None, Query(max_length=500)]
 def of_dag(request: Request, asking: AskingDep, dag_id: Annotated[str, Query(max_length=250)]) -> HTMLResponse:
     """The pipeline that a DAG belongs to: the tab on Airflow's page of a DAG, which every DAG has.
 
-    One that the person may not see is answered as one that is not there.
+    For a pipeline that the user may not see, the answer is the same as for a missing one.
     """
     name = pipeline_of(dag_id)
     if name is None or not asking.sees(name):

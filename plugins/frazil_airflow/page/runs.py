@@ -25,7 +25,7 @@ class RecentRuns:
     """A cache of runs by DAG, a few seconds old at most and shared by all users: permissions differ by user, runs do not.
 
     Attributes:
-        max_age: Seconds for which an answer is told again.
+        max_age: Seconds for which an answer is reused.
     """
 
     max_age: float = KEPT_SECONDS

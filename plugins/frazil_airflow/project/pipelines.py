@@ -22,7 +22,7 @@ class Broken:
     """A pipeline whose file is too broken for a DAG.
 
     Attributes:
-        owner: Whose it is; None if nobody can tell.
+        owner: Owner of the pipeline; None if not known.
     """
 
     complaint: str

@@ -38,8 +38,7 @@ def load_project_for_job() -> Project:
 def connection_environment() -> dict[str, str]:
     """Environment variables with the connection fields that the settings refer to, without those already set.
 
-    A connection or a field that is not there is left out: its default stands for it, and without one whoever needs the
-    entry is told.
+    A missing connection or field is left out: the reference's default applies, and without one, using the entry raises an error.
 
     Raises:
         ConfigError: The settings are not YAML.

@@ -260,7 +260,7 @@ def planned_position(context: RunContext, plan: RunPlan, state: PipelineState) -
     """The present position, if the plan still applies to it.
 
     Raises:
-        Terminal: There is none any more.
+        Terminal: The pipeline has no position any more.
         Retryable: It was reset since the plan.
     """
     if state.position is None:

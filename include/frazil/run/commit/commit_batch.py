@@ -1,6 +1,6 @@
 """Deciding a batch and rolling it forward: one commit decides, the others follow from the manifest.
 
-Whoever comes next finishes what a crash left: every step asks first whether it is done already.
+The next run finishes a batch that a crash interrupted: every step first checks whether it is done already.
 """
 
 from __future__ import annotations

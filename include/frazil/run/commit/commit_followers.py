@@ -1,6 +1,6 @@
 """Commits the followers' parts of a decided batch: destinations in parallel, then the dead letters.
 
-Every step asks first whether it is done already, so it is safe to repeat, and when two do it at once.
+Every step first checks whether it is done already, so it is safe to repeat, and to run twice at once.
 """
 
 from __future__ import annotations

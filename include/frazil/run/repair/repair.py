@@ -81,10 +81,10 @@ class PlannedRepair:
     """A planned repair, which can be shown before it is done.
 
     Attributes:
-        loss: What the table lost; None if it holds what it was given.
-        fill: What a replay brings back, of this loss and of earlier ones.
-        unrecoverable: What is lost for good: Kafka does not hold it any more.
-        refusal: Why a replay can't bring back what `fill` names; None if it can.
+        loss: What the table lost; None if nothing.
+        fill: Ranges that a replay restores, of this loss and of earlier ones.
+        unrecoverable: Ranges lost for good, since Kafka does not have them any more.
+        refusal: Why a replay can't restore `fill`; None if it can.
     """
 
     table: str
@@ -118,7 +118,7 @@ def plan_repair(context: RunContext, table: str) -> PlannedRepair:
     """Plan a repair. Creates a missing table, and finishes batches that need no repair.
 
     Raises:
-        Terminal: The table is no follower of the pipeline, or another one must be mended first.
+        Terminal: The table is no follower of the pipeline, or another one must be repaired first.
     """
     for _ in range(STATE_READS):
         tables, state = _read(context, table)

@@ -46,7 +46,7 @@ def preview_reset(context: RunContext, order: ResetOrder) -> PlannedReset:
     """Preview a reset. Commits, creates and finishes nothing.
 
     Raises:
-        Terminal: The pipeline never ran, the target does not fit the topics, or another table must be mended first.
+        Terminal: The pipeline never ran, the target does not fit the topics, or another table must be repaired first.
     """
     if order.target is None:
         return preview_rewind(context, order)

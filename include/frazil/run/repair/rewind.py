@@ -1,7 +1,7 @@
 """Rewind: the position goes back to what the closing table holds, on demand (`frazil reset --to-table`).
 
-Whoever rolls a table back wants its rows gone or landed again. The last batch that the closing table and the ledger both
-have is what counts. Whatever landed behind it is abandoned: its rows go from the followers, and from the closing table
+After a rollback, rows must be removed or landed again. The last batch that both the closing table and the ledger have is the
+reference. All batches after it are abandoned: its rows go from the followers, and from the closing table
 where it still has some, its dead letters go, and the next run lands the records again. So one command ends every state in
 which the two say different things: rolled back, restored, two batches of one number, a decided batch without manifest.
 """

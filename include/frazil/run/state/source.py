@@ -127,8 +127,8 @@ def start_target(pipeline: Pipeline) -> Target:
 def mirror_to_consumer_group(context: RunContext, position: Position | None) -> None:
     """Write the position into the pipeline's consumer group. It is never read back.
 
-    Best effort: the batches are in, and a group that somebody consumes with, or that may not be written, must not make
-    their run fail. Whoever watches hears of it.
+    Best effort: the batches have landed, so a group with active consumers or without write permission must not fail the run.
+    It is only reported.
     """
     group = context.pipeline.consumer_group
     if group is None:

@@ -42,7 +42,7 @@ from frazil.run.state.merge_key import lacks_key, missing_key_error
 def closing_table(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None]) -> str:
     """Name of the closing table, from the properties of the pipeline's tables; for a new pipeline, the one it will have.
 
-    The ledger's word counts. Before its first rows, or where it was lost, the table that holds the position is the one.
+    The ledger decides. Before its first rows, or where it was lost, the table that holds the position is the one.
     A pipeline that begins with one destination keeps its position there. One that begins with several, or with one that only
     an engine can write, or with `route.create`, keeps it in the ledger.
 
@@ -179,7 +179,7 @@ def _drop_tables_without_key(pipeline: Pipeline, loaded_tables: dict[str, Table 
 def find_tables(lake: Lake, pipeline: Pipeline) -> Tables | None:
     """Load the tables of a pipeline and change nothing; None if the pipeline never ran and not all of them exist.
 
-    A destination that is new to the pipeline and is not there yet is left out.
+    A destination that is new to the pipeline and does not exist yet is left out.
     """
     loaded_tables, closing, lost = _load_unless_lost(lake, pipeline)
     existing = {name: table for name, table in loaded_tables.items() if table is not None}

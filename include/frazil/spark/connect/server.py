@@ -84,7 +84,7 @@ class Server:
         """Check that the server accepts connections: Spark's client would retry for long.
 
         Raises:
-            Unavailable: Nobody does.
+            Unavailable: It does not.
         """
         url = urlsplit(self.address)
         try:

@@ -210,7 +210,8 @@ def _closing(spark: SparkSession, spark_session: KeptSession) -> Iterator[None]:
     """Close a session at the end of the block. If the block fails, cancel the session's work on the server; drop the session
     unless it is kept.
 
-    A failure of Frazil's is none of the session's. To drop it would cost the server a daemon, see `frazil.spark.connect.session`.
+    An error of Frazil does not make the session unusable. Dropping the session would cost the server a Python daemon, see
+    `frazil.spark.connect.session`.
     """
     try:
         yield

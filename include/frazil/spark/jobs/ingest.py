@@ -72,7 +72,7 @@ def land(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunPla
 def _run_session(spark: SparkSession, pipeline: str, order: RunPlan) -> str:
     """Land batches until the session ends, a batch fails, or the files change: what Spark was started with may not be theirs.
 
-    So a Spark that is gone is never asked again: whoever waits for this job starts another.
+    So a Spark that has ended is never used again: the process that waits for this job starts another.
     """
 
     def load() -> tuple[Project, Pipeline]:

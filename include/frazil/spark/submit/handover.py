@@ -28,9 +28,9 @@ class Handover:
 
     Attributes:
         pipeline: Name of the pipeline or capture.
-        plan: Where the job finds what is asked for.
-        result: Where it writes what it hands back.
-        properties: Where Spark finds its private configuration; None if there is none.
+        plan: File with the job's order.
+        result: File for the job's result.
+        properties: File with Spark's private configuration; None without one.
     """
 
     pipeline: str

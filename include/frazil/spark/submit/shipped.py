@@ -31,8 +31,8 @@ _KEPT: Final = 3
 def executor_python(home: Home, engine: EngineSettings, python: str, sources: str) -> dict[str, str]:
     """Configuration by which executors find their Python and Frazil's code.
 
-    Executors on this machine, or in the same image, have the driver's Python, too. What the engine's `conf` says wins,
-    which the caller sees to.
+    Executors on this machine, or in the same image, use the driver's Python. The engine's `conf` takes precedence, which the
+    caller ensures.
     """
     conf = {_PYTHON: python, "spark.pyspark.driver.python": python}
     if engine.archives:

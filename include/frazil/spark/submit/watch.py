@@ -116,7 +116,7 @@ def watch_job(
 ) -> None:
     """Start a job and wait until it ends. A signal asks its driver to stop; its second Ctrl-C ends it at once.
 
-    `at_work` tells the job's drivers, as far as they say that they run batches.
+    `at_work` returns the job's drivers that registered themselves as running batches.
     """
     with shutdown.handled(report, STOP_SECONDS):
         ended = _watched(command, env, log, report, at_work)

@@ -51,7 +51,7 @@ def merge_rows(
     the files' bounds, never by what a change says of itself: an insert comes again by a replay, a snapshot or a connector
     that starts anew.
 
-    `may_hold` tells whether the branch may hold a row whose keys are within some ranges.
+    `may_hold` returns whether the branch may hold a row whose keys are within some ranges.
 
     Raises:
         Terminal: A change has no key, or no value to order it by.

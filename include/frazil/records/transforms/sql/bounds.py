@@ -128,7 +128,9 @@ def _refuse_function(expressions: str, node: Node) -> None:
 
 
 def _is_number(node: Node) -> bool:
-    """Return whether a number is at most `MAX_SIZE`: one that is written there, or the least of some and such a one."""
+    """Return whether an expression is surely at most `MAX_SIZE`: a literal number, or the least of several with such a
+    literal.
+    """
     if node.get("class") == "CAST":
         return _is_number(node["child"])
     if node.get("class") == "FUNCTION":
