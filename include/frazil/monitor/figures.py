@@ -66,7 +66,7 @@ class Figures:
         return cls(*(pa.concat_tables([getattr(part, name) for part in parts]) for name in ("batches", "waits")))
 
     def packed(self) -> Figures:
-        """The same in one piece."""
+        """The same figures with their column chunks combined."""
         return Figures(self.batches.combine_chunks(), self.waits.combine_chunks())
 
 

@@ -1,13 +1,13 @@
 """Facts about unread records: the age of the oldest one, and when retention may delete it.
 
-Of each partition with records that were not read, the first of them is read: its timestamp says since when it waits, as far as
-the producer's clock, or the broker's (`message.timestamp.type`), is right. It can't wait longer than since the instant through
-which everything is in, which clocks of producers have no part in: the shorter of both is told. So neither a topic that is
-written to once a day, nor one with records of last year, looks stale.
+In each partition with unread records, the first one is read: its timestamp says since when it waits, if the clock of the
+producer or the broker (`message.timestamp.type`) is right. A record can't have waited since before the instant through which
+the tables are complete, which does not depend on producers' clocks; the shorter time is reported. So neither a topic that is
+written once a day, nor one with records of last year, looks stale.
 
-Kafka deletes whole segments, oldest first, by the latest timestamp in each: none that holds an unread record goes before that
-record's own time is up. So `seconds_left` is what is left at least, and a retention as long as the oldest unread record's age
-keeps it and all behind it.
+Kafka deletes whole segments, oldest first, by the latest timestamp in each: a segment with an unread record is not deleted
+before that record's own time is up. So `seconds_left` is a lower bound, and a retention as long as the oldest unread record's
+age keeps it and all later ones.
 """
 
 from __future__ import annotations

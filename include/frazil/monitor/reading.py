@@ -246,7 +246,7 @@ class _Problems:
 
     @property
     def refusal(self) -> str | None:
-        """The first refusal."""
+        """The first recorded refusal; None without one."""
         return str(self.refusals[0]) if self.refusals else None
 
     @property

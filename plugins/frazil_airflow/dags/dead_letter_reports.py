@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class LetterReportOperator(BaseOperator):
-    """Sum up the dead letters since the last report, keep the report, and tell people of it if it is due.
+    """Sum up the dead letters since the last report, store the report, and send it if it is due.
 
     A report that was stored but not sent, because a run ended in between, is sent by the next attempt or run.
     """

@@ -69,7 +69,7 @@ QUESTION = "Do it?"
 
 
 def confirm(*, yes: bool) -> None:
-    """Go on if the user says so.
+    """Continue if the user confirms.
 
     Raises:
         typer.BadParameter: There is no terminal to ask at.

@@ -94,7 +94,7 @@ def _uuid_texts(values: pa.Array) -> pa.Array:
 
 
 def _ops(table: pa.Table) -> dict[str, int]:
-    """Rows by what happens to them, of changes."""
+    """Counts of staged rows by operation, for changes."""
     if OP not in table.schema.names:
         return {}
     return {

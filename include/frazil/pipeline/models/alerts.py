@@ -1,4 +1,4 @@
-"""What both files say of alerts: channels and the monitor in the settings, who is told of what, and from when on, in a pipeline."""
+"""Alert keys of both files: channels and the monitor in the settings, routes and thresholds in a pipeline file."""
 
 from __future__ import annotations
 

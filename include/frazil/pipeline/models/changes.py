@@ -1,4 +1,4 @@
-"""How a destination takes changes: keys that merge rows into a table, and formats that tell of inserts, updates and deletes."""
+"""Keys for change data capture: how changes are merged into a table, and the formats of change events."""
 
 from __future__ import annotations
 

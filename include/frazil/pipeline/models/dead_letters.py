@@ -1,4 +1,4 @@
-"""What a pipeline file says of records that can't become rows: where they go, and how many are too many."""
+"""Keys for records that can't become rows: where dead letters go, and how many are tolerated."""
 
 from __future__ import annotations
 

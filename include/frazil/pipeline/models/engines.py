@@ -1,4 +1,4 @@
-"""Which engine a pipeline may name, and what the engine `auto` stands for."""
+"""The engines that a pipeline may name, and the engine that `auto` chooses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline file says of the maintenance of its tables: when to look, which steps, and from which figures on."""
+"""Keys for table maintenance: its schedule, its steps, and their thresholds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a pipeline file says which records go to which tables."""
+"""Keys for routing: which records go to which tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the settings file says of captures: the databases that they read, and where their positions are kept."""
+"""Settings for captures: the databases that they read, and the topic of their positions."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def observe_source(context: RunContext) -> ClusterFacts:
 
 
 def vanished_topics(pipeline: Pipeline, position: Position, facts: ClusterFacts) -> tuple[str, ...]:
-    """Topics that the pipeline read, still wants, and the broker does not have any more."""
+    """Topics that the pipeline has read and still names, but that the broker no longer has."""
     return tuple(name for name in sorted(position.topics) if name not in facts.topics and pipeline.source.reads(name))
 
 

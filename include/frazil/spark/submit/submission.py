@@ -263,7 +263,7 @@ def capture_submission(project: Project, capture: JdbcCapture, run: str) -> Subm
 
 
 def capture_run(run: str) -> str:
-    """Id of the job of a run. Pipelines may have a run of the same id, and a capture's name."""
+    """Id of the job of a run. A pipeline may have the capture's name, and a run with the same id."""
     return f"capture__{run}"
 
 
