@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from frazil.devstack import production
-from frazil.error_codes import BAD_SETTING
+from frazil.error_codes import BAD_SETTING, STACK_FAILED
 from frazil.pipeline.files.folder import CAPTURES, Captures, Pipelines, load_captures
 from frazil.pipeline.files.load import load_settings
 from frazil.pipeline.files.references import References, connection_fields, connection_variable
@@ -54,8 +54,8 @@ class Places:
         local_names = {"home": str(home.root), "kafka": bootstrap_servers(home)}
         settings = include / "settings.yaml"
         if home.profile == "production":
-            local_names |= production.references(home)
-            settings = production.settings_file(home)
+            local_names |= _stack_references(home)
+            settings = home.production / "settings.yaml"
         return cls(
             home,
             Path(env.get(SETTINGS_VARIABLE) or settings).absolute(),
@@ -67,6 +67,21 @@ class Places:
     def captures_folder(self) -> Path:
         """Where capture files are, if there are any."""
         return self.pipelines_folder.parent / CAPTURES
+
+
+def _stack_references(home: Home) -> dict[str, str]:
+    """What `frazil up` wrote for the settings file of the production profile: what `${local:NAME}` stands for."""
+    file = home.production / "references.json"
+    try:
+        return {name: str(value) for name, value in json.loads(file.read_text(encoding="utf-8")).items()}
+    except FileNotFoundError as error:
+        raise STACK_FAILED.terminal(
+            f"{file} is not there", next_step="`frazil up --profile production --only postgres` makes it"
+        ) from error
+    except (ValueError, AttributeError) as error:
+        raise STACK_FAILED.terminal(
+            f"{file} can't be read", next_step="`frazil up --profile production --only postgres` writes it anew"
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,8 @@ def _stop_from_elsewhere(embedded: Embedded, tmp_path: Path) -> None:
     assert embedded.is_paused(METERS)
     seen = json.loads(frazil(embedded, "status", "meters", "--json", **elsewhere).stdout)
     assert seen["pipelines"]["meters"]["state"] == "Paused"
-    assert frazil(embedded, "resume", "meters", **elsewhere).returncode == 0
+    by_token = elsewhere | {"FRAZIL_AIRFLOW_PASSWORD": "", "FRAZIL_AIRFLOW_TOKEN": str(embedded.api._token)}
+    assert frazil(embedded, "resume", "meters", **by_token).returncode == 0
     assert not embedded.is_paused(METERS)
 
     embedded.api.trigger(METERS, run_id="e2e-elsewhere")

@@ -61,18 +61,15 @@ def settings_file(home: Home) -> Path:
 
 
 def write_settings(home: Home) -> None:
-    """Write the profile's settings file, whose secrets are references."""
+    """Write the profile's settings file, and what its references stand for, which is private."""
     text = files(__package__).joinpath(SETTINGS).read_text(encoding="utf-8")
     write_atomically(settings_file(home), text, mode=PRIVATE_FILE)
+    write_atomically(home.production / "references.json", json.dumps(references(home)), mode=PRIVATE_FILE)
 
 
 def references(home: Home) -> dict[str, str]:
-    """Values of `${local:NAME}` in the profile's settings file, besides `home` and `kafka`. Some are secrets.
-
-    Raises:
-        Terminal: The profile was never started in this home.
-    """
-    passwords, kafka = _read(home.production / "passwords.json"), kafka_access(home)
+    """Values of `${local:NAME}` in the profile's settings file, besides `home` and `kafka`. Some are secrets."""
+    passwords, kafka = ensure_passwords(home), kafka_access(home)
     return {
         "kafka_user": USER,
         "kafka_password": kafka.users[USER],

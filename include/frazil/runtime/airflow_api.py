@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self
 from urllib.parse import quote
@@ -42,14 +42,18 @@ _NOTE_LIMIT = 1000
 class AirflowApi:
     """Talk to one Airflow. Use it as a context manager, or close it.
 
+    `make_token` returns a bearer token, in place of a login by user and password. It is asked again when Airflow takes the
+    last one no more.
+
     Every method raises:
         Retryable: Airflow does not answer, or answers that it can't now (429, 5xx).
         Terminal: Airflow refused the request: the login, an unknown DAG or run, invalid parameters,
             a conflict.
     """
 
-    def __init__(self, url: str, user: str, password: str) -> None:
+    def __init__(self, url: str, user: str, password: str, make_token: Callable[[], str] | None = None) -> None:
         self._url, self._user, self._password = url.rstrip("/"), user, password
+        self._make_token = make_token or self._token_of_login
         self._client = httpx.Client(base_url=self._url, timeout=_REQUEST_SECONDS, trust_env=False)
         self._token: str | None = None
 
@@ -167,8 +171,7 @@ class AirflowApi:
 
     def page(self, path: str) -> str:
         """Return a page as a browser gets it that is logged in: by the cookie which Airflow's login sets."""
-        if self._token is None:
-            self._log_in()
+        self._token = self._token or self._make_token()
         answer = self._try("GET", path, {"headers": {"Cookie": f"{_COOKIE}={self._token}"}})
         if not answer.is_success:
             self._checked(answer)
@@ -206,18 +209,17 @@ class AirflowApi:
 
     def _request(self, method: str, path: str, **content: Any) -> Any:
         """Send with the token; fetch a new one once when the old one has expired."""
-        if self._token is None:
-            self._log_in()
+        self._token = self._token or self._make_token()
         answer = self._try(method, f"/api/v2{path}", content)
         if answer.status_code == httpx.codes.UNAUTHORIZED:
-            self._log_in()
+            self._token = None
+            self._token = self._make_token()
             answer = self._try(method, f"/api/v2{path}", content)
         return self._checked(answer)
 
-    def _log_in(self) -> None:
-        self._token = None
+    def _token_of_login(self) -> str:
         body = {"username": self._user, "password": self._password}
-        self._token = self._send("POST", "/auth/token", {"json": body})["access_token"]
+        return str(self._send("POST", "/auth/token", {"json": body})["access_token"])
 
     def _send(self, method: str, path: str, content: Mapping[str, Any]) -> Any:
         return self._checked(self._try(method, path, content))

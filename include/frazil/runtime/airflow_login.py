@@ -6,7 +6,9 @@ import base64
 import json
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
 URL_VARIABLE = "FRAZIL_AIRFLOW_URL"
 PASSWORD_VARIABLE = "FRAZIL_AIRFLOW_PASSWORD"  # noqa: S105 - a name
 """With FRAZIL_AIRFLOW_USER: another Airflow than the home's own, for commands that talk to one."""
+
+TOKEN_VARIABLE = "FRAZIL_AIRFLOW_TOKEN"  # noqa: S105 - a name
+"""In place of user and password: a bearer token, or the name of an entry point of `TOKENS` that returns one."""
+
+TOKENS = "frazil.airflow_tokens"
+"""Group of entry points: functions without arguments, which return a bearer token of the Airflow that is asked."""
 
 _CLIENT = "Airflow's REST API"
 
@@ -85,10 +93,12 @@ def any_api(home: Home) -> AirflowApi:
     url = remote_url()
     if url is None:
         return api(home)
-    password = os.environ.get(PASSWORD_VARIABLE)
-    if not password:
-        raise AIRFLOW_FAILED.terminal(f"{URL_VARIABLE} names {url}, and {PASSWORD_VARIABLE} is not set")
-    return AirflowApi(url, home.airflow_user, password)
+    password, token = os.environ.get(PASSWORD_VARIABLE, ""), os.environ.get(TOKEN_VARIABLE)
+    if not (password or token):
+        raise AIRFLOW_FAILED.terminal(
+            f"{URL_VARIABLE} names {url}, and {PASSWORD_VARIABLE} is not set", next_step=f"set it, or {TOKEN_VARIABLE}"
+        )
+    return AirflowApi(url, home.airflow_user, password, _token_maker(token) if token else None)
 
 
 def api(home: Home) -> AirflowApi:
@@ -102,6 +112,19 @@ def api(home: Home) -> AirflowApi:
 
     login = credentials(home)
     return AirflowApi(home.airflow_url, login.user, login.password)
+
+
+def _token_maker(token: str) -> Callable[[], str]:
+    for entry_point in entry_points(group=TOKENS, name=token):
+        try:
+            make_token: Callable[[], str] = entry_point.load()
+        except (ImportError, AttributeError) as error:
+            raise AIRFLOW_FAILED.terminal(
+                f"{TOKEN_VARIABLE} names {entry_point.value}, which can't be loaded: {error}",
+                next_step="install what its entry point names",
+            ) from error
+        return make_token
+    return lambda: token
 
 
 def _new_secrets() -> Secrets:

@@ -128,3 +128,14 @@ def test_every_page_is_read(script: Script, api: AirflowApi) -> None:
 
     assert api.pools() == {"a": 1, "b": 2}
     assert "offset=1" in script.asked[-1]
+
+
+def test_token_of_a_function_is_asked_for_again_when_it_has_expired(script: Script) -> None:
+    """No user, no password, no login: the second token is the answer to a refusal."""
+    script.answers = [(401, {}), (200, {"pools": [], "total_entries": 0})]
+    tokens = iter(["old", "new"])
+
+    with AirflowApi(f"http://127.0.0.1:{script.server_port}", "", "", lambda: next(tokens)) as api:
+        assert api.pools() == {}
+
+    assert [line.split()[-1] for line in script.asked] == ["old", "new"]

@@ -59,7 +59,12 @@ def test_settings_and_status_show_no_password(made: Home) -> None:
 
     assert len(set(secrets)) == len(secrets) == 5
     assert [of for of in secrets if of in shown + f"{project.settings!r}"] == []
-    private = [made.production / "passwords.json", made.production / "kafka" / "users.json", made.production]
+    private = [
+        made.production / "passwords.json",
+        made.production / "references.json",
+        made.production / "kafka" / "users.json",
+        made.production,
+    ]
     assert {path.stat().st_mode & 0o077 for path in private} == {0}
 
 

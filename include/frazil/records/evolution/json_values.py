@@ -71,7 +71,7 @@ class EvolvingJson:
         """Return the positions of the values to inspect, ascending."""
         if self._inspector.has_structs or self._json is None:
             return suspects(block, dead, size, EVOLVABLE)
-        return without_hopeless(block.unknown_fields.positions.to_pylist(), dead, EVOLVABLE)
+        return without_hopeless(pc.unique(block.unknown_fields.positions).to_pylist(), dead, EVOLVABLE)
 
     def _parsed(self, values: pa.BinaryArray, position: int) -> Object:
         """Parse a value again; that can't fail, since the decoder has parsed it."""

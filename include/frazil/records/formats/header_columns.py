@@ -18,7 +18,8 @@ from frazil.records.casting.source import Kind, kind_of
 from frazil.records.formats.scalar import split_texts
 from frazil.records.model.cells import STEP_BYTES, too_many_rows, wide_repeats
 from frazil.records.model.column import ColumnSpec
-from frazil.records.model.dead_letter import DeadCode, Reason
+from frazil.records.model.dead_letter import DeadCode, Reason, Stage
+from frazil.records.model.frame import take_repeated, take_repeated_rows
 from frazil.records.model.kafka_schema import last_header
 from frazil.records.model.spec import RecordSpec
 
@@ -81,12 +82,16 @@ class HeaderColumns:
             StepTooWide: records make so many rows that their headers, repeated in each, take too many bytes together.
         """
         own = self._fit(headers)
-        dead = fitted.dead | own.dead | _too_many(fitted.input_rows, own)
+        # A value that can't be read is told of first; a record that changes no row needs no header.
+        with_rows = {*pc.unique(fitted.input_rows).to_pylist()} if own.dead else set()
+        unfit = {row: reason for row, reason in own.dead.items() if row in with_rows}
+        unreadable = {row: reason for row, reason in fitted.dead.items() if reason.code.stage is Stage.DECODE}
+        dead = fitted.dead | unfit | _too_many(fitted.input_rows, own) | unreadable
         rows, input_rows = fitted.rows, fitted.input_rows
         if dead:
             good = pc.invert(pc.is_in(input_rows, value_set=pa.array(dead, pa.int64())))
             rows, input_rows = rows.filter(good), input_rows.filter(good)
-        header_rows = own.rows.take(pc.index_in(input_rows, value_set=own.input_rows))
+        header_rows = take_repeated_rows(own.rows, pc.index_in(input_rows, value_set=own.input_rows))
         arrays = [(header_rows if name in self._types else rows).column(name) for name in self._schema.names]
         joined = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         return Fitted(joined, input_rows, dict(sorted(dead.items())), fitted.ignored)
@@ -125,7 +130,7 @@ class HeaderColumns:
 
 def _by_row(values: pa.Array, rows: pa.Int64Array, size: int) -> pa.Array:
     """Return values of some rows as those of all, null where a row has none."""
-    return values.take(pc.index_in(pa.arange(0, size), value_set=rows))
+    return take_repeated(values, pc.index_in(pa.arange(0, size), value_set=rows))
 
 
 def _too_many(input_rows: pa.Int64Array, own: Fitted) -> Dead:
@@ -134,7 +139,7 @@ def _too_many(input_rows: pa.Int64Array, own: Fitted) -> Dead:
     Raises:
         StepTooWide: all others together take more.
     """
-    if len(input_rows) <= len(own.input_rows) or own.rows.nbytes * len(input_rows) <= STEP_BYTES:
+    if own.rows.nbytes * len(input_rows) <= STEP_BYTES or pc.count_distinct(input_rows).as_py() == len(input_rows):
         return {}
     counted = input_rows.value_counts()
     records, counts = counted.field("values"), counted.field("counts").to_numpy()

@@ -52,12 +52,12 @@ class Frame:
     def take(self, rows: pa.Int64Array) -> Frame:
         """Return the frame of some rows, also repeated ones."""
         return Frame(
-            self.records.take(rows),
+            take_repeated_rows(self.records, rows),
             self.positions.take(rows),
             self.topic.take(rows),
-            self.value.take(rows),
-            None if self.key is None else self.key.take(rows),
-            self.headers.take(rows),
+            take_repeated_rows(self.value, rows),
+            None if self.key is None else take_repeated_rows(self.key, rows),
+            take_repeated(self.headers, rows),
         )
 
     def with_value(self, value: pa.RecordBatch) -> Frame:
@@ -128,3 +128,26 @@ class Checked(Protocol):
         Args:
             frame: One row of nulls, which has the fields that all records have here; only they count.
         """
+
+
+_TAKEN_BYTES = 128 * 2**20
+
+
+def take_repeated(values: pa.Array, indices: pa.Int64Array) -> pa.Array:
+    """Return the values at indices, which may repeat and may be null.
+
+    Arrow makes room for a value of mean length at each index, nulls too: one large value among few would ask for more memory
+    than there is. So of large values few are taken at a time.
+    """
+    step = max(1, _TAKEN_BYTES * max(len(values), 1) // max(values.nbytes, 1))
+    if len(indices) <= max(step, len(values)):
+        return values.take(indices)
+    return pa.concat_arrays([values.take(indices.slice(start, step)) for start in range(0, len(indices), step)])
+
+
+def take_repeated_rows(batch: pa.RecordBatch, indices: pa.Int64Array) -> pa.RecordBatch:
+    """Return the rows at indices, which may repeat; see `take_repeated`."""
+    if not batch.num_columns:
+        return batch.take(indices)
+    columns = [take_repeated(column, indices) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

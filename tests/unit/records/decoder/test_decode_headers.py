@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -188,7 +190,7 @@ def test_record_without_a_required_header_is_a_dead_letter_and_its_neighbours_la
 
     assert cells(outcomes, "id") == [(1,)]
     found = letters(outcomes)
-    assert [code for _, code, _ in found] == ["MISSING_REQUIRED", "LOSSY_CAST", "MISSING_REQUIRED"]
+    assert [code for _, code, _ in found] == ["MISSING_REQUIRED", "LOSSY_CAST", "WRONG_TYPE"]
     assert found[0][2] == f"header.{'x' * 80}…"
 
 
@@ -240,6 +242,61 @@ def test_headers_repeated_in_many_rows_of_a_change_are_a_dead_letter() -> None:
 
     assert [code for step in steps for _, code, _ in letters(step)] == ["TOO_WIDE"]
     assert sum(step.rows["shop.events"].num_rows for step in steps) == 2_000
+
+
+def test_bound_on_repeated_headers_does_not_depend_on_neighbours() -> None:
+    """Records that change no row count for nothing: beside them, too, the rows of one record are bounded."""
+    merged = {"write": "cdc", "identifier": ["id"], "changes": {"format": "canal"}}
+    columns = {"id": {"type": "long", "required": True}, "trace": {"type": "string", "part": "header"}}
+    file = pipeline(columns, destination=merged)
+    inserted = {"type": "INSERT", "isDdl": False, "ts": 1, "es": 1, "data": [{"id": str(n)} for n in range(400)]}
+    wide = (json.dumps(inserted).encode(), [("trace", b"x" * 500_000)])
+    altered = (b'{"type": "ALTER", "isDdl": true, "ts": 1, "es": 1, "data": null}', [])
+
+    for sent in ([wide], [wide, *[altered] * 410]):
+        outcomes = decode(file, *sent)
+        assert outcomes.dead.column("code").to_pylist() == ["TOO_WIDE"]
+        assert outcomes.rows["shop.events"].num_rows == 0
+
+
+def test_reason_of_an_unreadable_value_is_told_before_that_of_its_header() -> None:
+    """With transforms and without them: which is looked at first is nobody's concern."""
+    columns = {"id": "long", "n": {"type": "int", "part": "header"}}
+    transforms = [{"type": "DropHeaders", "headers": ["other"]}]
+
+    for keys in ({}, {"transforms": transforms}):
+        outcomes = decode(pipeline(columns, **keys), (b"nojson", [("n", b"x")]))
+        assert outcomes.dead.column("code").to_pylist() == ["INVALID_JSON"]
+
+
+LARGE = """
+import resource
+from tests.unit.records.decoder.test_decode_headers import decode, pipeline
+resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+text, header = "string", {"type": "string", "part": "header"}
+sent = [(b'{"id": 1}', [("trace", b"x" * (16 << 20))]), *[(b'{"id": 2}', [])] * 24_999]
+columns = {"id": "long", "trace": header}
+matches = {"type": "Filter", "when": {"predicate": "HeaderMatches", "name": "trace", "pattern": "y"}}
+exploded = [{"type": "Explode", "field": "items"}]
+lists = [(b'{"id": 1, "items": [1]}', [("trace", b"x" * (16 << 20))]), (b'{"id": 2, "items": [' + b"1," * 24_000 + b"1]}", [])]
+fields = {"fields": {"id": "long", "items": "list<int>"}}
+for file, records in (
+    (pipeline(columns), sent),
+    (pipeline(columns, value={"format": "json-envelope"}), sent),
+    (pipeline({"id": "long"}, value={"fields": {"id": "long"}}, transforms=[matches]), sent),
+    (pipeline({"id": "long", "items": "int"}, value=fields, transforms=exploded), lists),
+):
+    outcomes = decode(file, *records)
+    print(sum(rows.num_rows for rows in outcomes.rows.values()), outcomes.dead.num_rows)
+"""
+
+
+def test_large_header_among_records_without_one_takes_no_more_memory_than_it_has() -> None:
+    """One record may not make a step ask for its size times the records: that would end every run."""
+    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert done.stdout.splitlines() == ["25000 0", "0 25000", "25000 0", "24002 0"]
 
 
 def test_columns_of_headers_stay_when_records_bring_new_ones() -> None:

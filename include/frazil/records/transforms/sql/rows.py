@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from frazil.error_codes import BAD_TRANSFORM
 from frazil.records.json.exact import utf8_texts
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.frame import Frame, Transformed
+from frazil.records.model.frame import Frame, Transformed, take_repeated
 from frazil.records.transforms.fields import batch_of, columns_of, failure, first_duplicate, reject_all, select
 from frazil.records.transforms.header_lists import text_maps
 from frazil.records.transforms.sql.engine import forget_connection, row_message, run
@@ -89,7 +89,7 @@ def _reorder(values: pa.ChunkedArray, indices: pa.Int32Array, data_type: pa.Data
     """Return values in the order of `indices`, null where an index is null."""
     # No chunks: Arrow can't combine them for every type.
     return (
-        values.combine_chunks().take(indices).cast(data_type)
+        take_repeated(values.combine_chunks(), indices).cast(data_type)
         if values.num_chunks
         else pa.nulls(len(indices), data_type)
     )
