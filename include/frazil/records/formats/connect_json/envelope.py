@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -158,7 +159,8 @@ class _Shapes:
         if len(text) <= MAX_REMEMBERED_CHARACTERS:
             _remember(self._by_schema, text, shape)
             beginning = _text_before_payload(raw)
-            if beginning is not None and len(beginning) <= MAX_REMEMBERED_CHARACTERS:
+            # Of a record with two schemas the last one counts, which is not the one that it begins with.
+            if beginning is not None and _schema_of(beginning) == text and len(beginning) <= MAX_REMEMBERED_CHARACTERS:
                 _remember(self._by_beginning, beginning, shape)
         return shape
 
@@ -223,19 +225,20 @@ class EnvelopeFormat:
     def _read_blocks(self, values: pa.BinaryArray, step: StepSize) -> list[tuple[_Shape, Block]]:
         """Return the values that begin with a cached text, and surely decode as one by one, in a block for each text."""
         results: list[tuple[_Shape, Block]] = []
-        remaining, most, searches = pa.arange(0, len(values)), _MIN_BLOCKS, 0
-        while len(remaining) and searches < most:
+        is_open, most, searches = np.ones(len(values), np.bool_), _MIN_BLOCKS, 0
+        while is_open.any() and searches < most:
             searches += 1
-            first = values[remaining[0].as_py()].as_py()
+            first_open = int(is_open.argmax())
+            first = values[first_open].as_py()
             beginning = self._shapes.beginning(first) or self._learn(first)
             if beginning is None or (read := self._shapes.blocks(beginning)) is None:
-                remaining = remaining[1:]
+                is_open[first_open] = False
                 continue
             shape, blocks = read
-            records = take_distinct(values, remaining)
-            alike = pc.starts_with(records, beginning)
-            positions, remaining = remaining.filter(alike), remaining.filter(pc.invert(alike))
-            payloads = pc.binary_replace_slice(records.filter(alike), 0, len(beginning), _PAYLOAD)
+            is_alike = pc.starts_with(values, beginning).to_numpy(zero_copy_only=False) & is_open
+            is_open &= ~is_alike
+            positions = pa.array(np.flatnonzero(is_alike), pa.int64())
+            payloads = pc.binary_replace_slice(take_distinct(values, positions), 0, len(beginning), _PAYLOAD)
             block = blocks.decode(payloads, step)
             if len(block.positions):
                 rows, unknown_fields = block.rows, block.unknown_fields.map_positions(positions)
@@ -320,6 +323,10 @@ def _text_before_payload(raw: bytes) -> bytes | None:
     _, end = _SKIPPED.raw_decode(text, schema_start.end())
     before = _BEFORE_PAYLOAD.match(text, end)
     return None if before is None else text[: before.end()].encode()
+
+
+def _schema_of(beginning: bytes) -> str:
+    return compact(parse_object(beginning + b"null}")["schema"])
 
 
 def _exact_double(value: JsonValue) -> float:

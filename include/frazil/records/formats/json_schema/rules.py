@@ -203,7 +203,7 @@ def load_schema(text: str) -> Any:
 def _whole(text: str) -> int | Decimal:
     """Return a number for draft 4, to which alone 1.0 is no integer; producers don't know."""
     number = _NUMBERS.create_decimal(text)
-    return int(number) if number.adjusted() < _INTEGER_DIGITS and number % 1 == 0 else number
+    return int(number) if number.adjusted() < _INTEGER_DIGITS and number == number.to_integral_value() else number
 
 
 _VALUES: Final = json.JSONDecoder(parse_float=_NUMBERS.create_decimal)

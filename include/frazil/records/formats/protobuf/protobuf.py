@@ -137,6 +137,7 @@ class MessageCodec:
         parse: Returns a message, and the fields that its type does not have.
         read_column: Makes a struct of messages.
         message_cells: Cells of messages that two bytes of a value make at most.
+        text_cells: Those of messages that become texts of columns; 0 without such.
         list_cells: Cells of columns that a byte of a value makes at most in lists.
     """
 
@@ -144,6 +145,7 @@ class MessageCodec:
     parse: Callable[[bytes], ParsedMessage]
     read_column: ReadColumn
     message_cells: int
+    text_cells: int
     list_cells: int
 
     @property
@@ -156,7 +158,9 @@ class MessageCodec:
         sizes = pc.binary_length(payloads).to_numpy(zero_copy_only=False).astype(np.int64)
         is_wide = np.maximum(sizes // 2 * self.message_cells, sizes * self.list_cells) > MAX_CELLS
         narrow = np.flatnonzero(~is_wide)
-        steps = np.cumsum(sizes[narrow] * self.list_cells) // _STEP_CELLS
+        # All messages of a step are held together.
+        cells = np.maximum(sizes // 2 * self.text_cells, sizes * self.list_cells)
+        steps = np.cumsum(cells[narrow]) // _STEP_CELLS
         step_size = StepSize(len(payloads))
         parts = [self._one_by_one(payloads, np.flatnonzero(is_wide))]
         columns: list[Shaped] = []
@@ -221,7 +225,8 @@ def message_codec(descriptor: Descriptor, pool: DescriptorPool, former: FormerNa
         wire = WireCells(descriptor)
         read = _reader(parse, read_fields, wire, compiler.cells)
     rows = row_codec(data_type, read, bare=False, cells=compiler.cells)
-    return MessageCodec(rows, parse, read_column, wire.max_fields, cells_per_element(data_type))
+    text_cells = wire.max_fields if compiler.holds_messages_as_text else 0
+    return MessageCodec(rows, parse, read_column, wire.max_fields, text_cells, cells_per_element(data_type))
 
 
 ParsedMessage = tuple[Any, tuple[str, ...]]

@@ -89,6 +89,19 @@ def _text(value: object) -> object:
     return value
 
 
+METHODS: Final = frozenset(
+    {
+        "ByteSize",
+        "DESCRIPTOR",
+        "DiscardUnknownFields",
+        "HasField",
+        "IsInitialized",
+        "ListFields",
+        "SerializePartialToString",
+    }
+)
+"""What is called on messages, and a field of that name would hide."""
+
 _SCALARS: Final[Mapping[int, tuple[pa.DataType, Convert | None]]] = {
     FieldDescriptor.TYPE_DOUBLE: (pa.float64(), None),
     FieldDescriptor.TYPE_FLOAT: (pa.float32(), None),
@@ -126,6 +139,7 @@ class Compiler:
         self._json: Final = json_text(pool)
         self._open_messages: Final[list[str]] = []
         self._columns = 0
+        self.holds_messages_as_text = False
         self.cells: Final = CellCount()
 
     def message(self, descriptor: Descriptor) -> tuple[pa.StructType, Callable[[Any], Fields], ReadColumn]:
@@ -135,6 +149,8 @@ class Compiler:
             Rejection: UNUSABLE_SCHEMA.
         """
         self._columns += len(descriptor.fields)
+        if methods := METHODS.intersection(field.name for field in descriptor.fields):
+            raise unusable_schema(f"a field with the name of a method of messages: {min(methods)}")
         if self._columns > MAX_COLUMNS:
             raise unusable_schema(f"more than {MAX_COLUMNS} fields")
         self._open_messages.append(descriptor.full_name)
@@ -227,6 +243,7 @@ class Compiler:
             data_type, convert = decimal_of(field, self._pool)
             return data_type, convert, columns.decimals(data_type, convert)
         if name in JSON_TYPES or name in self._open_messages or not descriptor.fields:
+            self.holds_messages_as_text = True
             return _value_type(pa.string(), self._json)
         return self.message(descriptor)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -83,3 +86,17 @@ def test_unknown_field_is_counted_beside_a_tombstone() -> None:
 
     for blocks in (True, False):
         assert dict(EnvelopeFormat(blocks=blocks).decode(values).unknown_fields.by_position()) == {2: ["extra"]}
+
+
+@pytest.mark.parametrize("second", [fields(b={"type": "string", "optional": True}), {}])
+@pytest.mark.parametrize("blocks", [True, False])
+def test_record_with_two_schemas_decides_nothing_for_others(second: Schema, blocks: bool) -> None:
+    """The last schema counts, and is not the one that the record begins with: no other record is read by it."""
+    good = envelope(POINT, '{"x": 1, "y": "z"}')
+    hostile = good[:-1] + b',"schema":' + json.dumps(second).encode() + b"}"
+    envelopes = EnvelopeFormat(blocks=blocks)
+
+    envelopes.decode(pa.array([hostile], pa.binary()))
+    decoded = envelopes.decode(pa.array([good, good], pa.binary()))
+
+    assert [row for group in decoded.groups for row in group.columns.to_pylist()] == [{"x": 1, "y": "z"}] * 2

@@ -178,3 +178,13 @@ def test_violation_under_many_rules_is_dead_without_a_place(schemas: Any) -> Non
 
     assert (reason.code, reason.path) == (VIOLATION, "")
     assert reason.message == 'expected a value that its schema allows, found list ["x"]'
+
+
+@pytest.mark.parametrize("number", ["1e27", "1e28", "1e99", "12345678901234567890123456789.5", "-1.0e30"])
+def test_number_of_many_digits_has_an_outcome_under_draft_4(number: str, schemas: Any, decode: Any) -> None:
+    """To draft 4 alone 1.0 is no integer, so a number is looked at digit by digit."""
+    schema = {"$schema": "http://json-schema.org/draft-04/schema#", "properties": {"a": {"type": "number"}}}
+    schemas.add(1, "JSON", json.dumps(schema | {"type": "object"}))
+
+    (outcome,) = decode(JsonSchemaFormat(schemas), [HEAD + b'{"a":%b}' % number.encode()])
+    assert outcome == (DeadCode.LOSSY_CAST if "." in number[2:] and "e" not in number else {"a": float(number)})

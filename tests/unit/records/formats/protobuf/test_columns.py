@@ -9,7 +9,8 @@ from struct import pack
 import pyarrow as pa
 import pytest
 
-from frazil.records.formats.protobuf.protobuf import MessageCodec
+from frazil.errors import Terminal
+from frazil.records.formats.protobuf.protobuf import MessageCodec, ProtobufFormat
 from frazil.records.model.dead_letter import DeadCode
 from tests.unit.records.formats.protobuf_messages import SOURCE, codec, message, outcomes
 
@@ -211,3 +212,18 @@ def test_values_that_may_be_too_wide_are_counted_first() -> None:
 
     assert {position: reason.code for position, reason in result.dead.items()} == {1: DeadCode.TOO_WIDE}
     assert sorted(position for group in result.groups for position in group.positions.to_pylist()) == [0, 2, 3]
+
+
+def test_steps_hold_messages_that_become_texts() -> None:
+    """A parsed message takes memory for each field of its type, also where its column is a text: few are held at once."""
+    tree = codec("M", 'syntax = "proto3"; message M { M left = 1; M right = 2; string text = 3; }')
+    flat = codec("M", 'syntax = "proto3"; message M { string left = 1; string right = 2; string text = 3; }')
+
+    assert (tree.text_cells, flat.text_cells) == (3, 0)
+
+
+@pytest.mark.parametrize("name", ["HasField", "ListFields", "DESCRIPTOR", "SerializePartialToString"])
+def test_field_with_the_name_of_a_method_is_an_unusable_schema(name: str) -> None:
+    """Who registers a schema could else end a run."""
+    with pytest.raises(Terminal, match=f"the name of a method of messages: {name}"):
+        ProtobufFormat.of_schema(f'syntax = "proto3"; message M {{ int32 {name} = 1; }}', "M")
