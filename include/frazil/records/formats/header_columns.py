@@ -19,7 +19,7 @@ from frazil.records.formats.scalar import split_texts
 from frazil.records.model.cells import STEP_BYTES, too_many_rows, wide_repeats
 from frazil.records.model.column import ColumnSpec
 from frazil.records.model.dead_letter import DeadCode, Reason, Stage
-from frazil.records.model.frame import take_repeated, take_repeated_rows
+from frazil.records.model.frame import take_repeated_rows, values_by_row
 from frazil.records.model.kafka_schema import last_header
 from frazil.records.model.spec import RecordSpec
 
@@ -110,7 +110,7 @@ class HeaderColumns:
                     for index, reason in not_text.items()
                 }
                 rows = rows.take(positions)
-            arrays.append(_by_row(values, rows, size))
+            arrays.append(values_by_row(values, rows, size))
         fitted = self._fitter.fit(pa.RecordBatch.from_arrays(arrays, list(self._types)))
         # A header that is not UTF-8 is null here, which a required column refuses, too: the first reason is the better one.
         unfit = {
@@ -126,11 +126,6 @@ class HeaderColumns:
             filled = pa.concat_arrays([rows.column(index), default]).take(chosen)
             rows = rows.set_column(index, rows.schema.field(index), filled)
         return Fitted(rows, input_rows, {row: dead[row].with_parent(_HEADER) for row in sorted(dead)}, fitted.ignored)
-
-
-def _by_row(values: pa.Array, rows: pa.Int64Array, size: int) -> pa.Array:
-    """Return values of some rows as those of all, null where a row has none."""
-    return take_repeated(values, pc.index_in(pa.arange(0, size), value_set=rows))
 
 
 def _too_many(input_rows: pa.Int64Array, own: Fitted) -> Dead:

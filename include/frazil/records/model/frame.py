@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
-from frazil.records import pa
+from frazil.records import pa, pc
 from frazil.records.model.dead_letter import Reason
 
 BARE = "value"
@@ -151,3 +151,8 @@ def take_repeated_rows(batch: pa.RecordBatch, indices: pa.Int64Array) -> pa.Reco
         return batch.take(indices)
     columns = [take_repeated(column, indices) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def values_by_row(values: pa.Array, rows: pa.Int64Array, size: int) -> pa.Array:
+    """Return the values of some rows as an array of all rows, null where a row has none."""
+    return take_repeated(values, pc.index_in(pa.arange(0, size), value_set=rows))

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.json.exact import utf8_texts
-from frazil.records.model.frame import take_repeated
+from frazil.records.model.frame import values_by_row
 from frazil.records.model.kafka_schema import HEADERS, header_entries, last_header
 
 
@@ -22,7 +22,7 @@ def has_header(headers: pa.ListArray, name: str) -> pa.BooleanArray:
 def header_texts(headers: pa.ListArray, name: str) -> pa.StringArray:
     """Return the text of a header row by row, null where there is none, or none that is UTF-8."""
     rows, values = last_header(headers, name)
-    return take_repeated(utf8_texts(values), pc.index_in(_row_numbers(len(headers)), value_set=rows))
+    return values_by_row(utf8_texts(values), rows, len(headers))
 
 
 def text_maps(headers: pa.ListArray) -> pa.MapArray:

@@ -159,8 +159,7 @@ class _Shapes:
         if len(text) <= MAX_REMEMBERED_CHARACTERS:
             _remember(self._by_schema, text, shape)
             beginning = _text_before_payload(raw)
-            # Of a record with two schemas the last one counts, which is not the one that it begins with.
-            if beginning is not None and _schema_of(beginning) == text and len(beginning) <= MAX_REMEMBERED_CHARACTERS:
+            if beginning is not None and len(beginning) <= MAX_REMEMBERED_CHARACTERS and _schema_of(beginning) == text:
                 _remember(self._by_beginning, beginning, shape)
         return shape
 
@@ -326,6 +325,7 @@ def _text_before_payload(raw: bytes) -> bytes | None:
 
 
 def _schema_of(beginning: bytes) -> str:
+    """Return the schema that a record begins with: of a record with two schemas it is not the one that counts."""
     return compact(parse_object(beginning + b"null}")["schema"])
 
 
