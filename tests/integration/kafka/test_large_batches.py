@@ -31,6 +31,7 @@ def send(cluster: Cluster, topic: str, values: Sequence[bytes], codec: str = "zs
     """Send values as one batch of records of partition 0."""
     bounds = {"batch.size": 2_000_000_000, "batch.num.messages": 1_000_000, "message.max.bytes": 1_000_000_000}
     producer = Producer({**cluster.properties, **bounds, "compression.type": codec, "linger.ms": 100_000})
+    producer.list_topics(topic, timeout=30)  # a partition that flush() still has to look up gets its records one by one
     for value in values:
         producer.produce(topic, value, partition=0)
     producer.flush()
