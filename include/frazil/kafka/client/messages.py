@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
@@ -30,7 +32,7 @@ def place_of(message: Message) -> Place:
     return cast("Place", (message.topic(), message.partition()))
 
 
-def to_batch(messages: Sequence[Message], max_record_bytes: int) -> pa.RecordBatch:
+def to_batch(messages: Sequence[Message], max_record_bytes: int, topic: str | None = None) -> pa.RecordBatch:
     """Turn messages into a batch of `KAFKA_SCHEMA`, in their order.
 
     Key, value and header value are null where Kafka has null; headers are null for a record without
@@ -40,20 +42,21 @@ def to_batch(messages: Sequence[Message], max_record_bytes: int) -> pa.RecordBat
     and nothing of that record but where and when it was. It also has it if the name of a header is not UTF-8: that
     record has no headers.
     """
+    count = len(messages)
     # Methods by `map`: a call from C, as often as there are records and columns, is a third of one from Python.
     keys, values = list(map(Message.key, messages)), list(map(Message.value, messages))
     headers, bad = _headers(messages)
     columns = [
-        pa.array(list(map(Message.topic, messages)), pa.string()),
-        pa.array(list(map(Message.partition, messages)), pa.int32()),
-        pa.array(list(map(Message.offset, messages)), pa.int64()),
+        pa.array(list(map(Message.topic, messages)), pa.string()) if topic is None else pa.repeat(topic, count),
+        pa.array(np.fromiter(map(Message.partition, messages), np.int32, count)),
+        pa.array(np.fromiter(map(Message.offset, messages), np.int64, count)),
         *_times(messages),
     ]
-    largest = sum(max(map(len, filter(None, parts)), default=0) for parts in (keys, values))
+    payload = [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
+    largest = sum(pc.max(pc.binary_length(part)).as_py() or 0 for part in payload)
     # Most records have no headers: only with some is each looked at by itself.
     if largest <= max_record_bytes and not bad and not any(headers):
-        payload = [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), pa.nulls(len(headers), _HEADERS)]
-        return pa.RecordBatch.from_arrays([*columns, *payload], schema=KAFKA_SCHEMA)
+        return pa.RecordBatch.from_arrays([*columns, *payload, pa.nulls(count, _HEADERS)], schema=KAFKA_SCHEMA)
     pairs = list(map(_pairs, headers))
     sizes = list(map(_size, keys, values, pairs))
     too_large = {position: size for position, size in enumerate(sizes) if size > max_record_bytes}
@@ -108,8 +111,9 @@ def _size(key: bytes | None, value: bytes | None, headers: Sequence[Mapping[str,
 
 def _times(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
     """The columns `timestamp` and `timestamp_type`; Kafka's number of the type is one less than librdkafka's."""
-    kinds, stamps = zip(*map(Message.timestamp, messages), strict=True) if messages else ((), ())
-    kind, ms = pa.array(kinds, pa.int32()), pa.array(stamps, pa.int64())
+    pairs = chain.from_iterable(map(Message.timestamp, messages))
+    kinds, stamps = np.fromiter(pairs, np.int64, 2 * len(messages)).reshape(-1, 2).T.copy()
+    kind, ms = pa.array(kinds), pa.array(stamps)
     is_told = pc.not_equal(kind, TIMESTAMP_NOT_AVAILABLE)
     fits = pc.and_(is_told, pc.and_(pc.less_equal(ms, _LARGEST_MS), pc.greater_equal(ms, -_LARGEST_MS)))
     us = pc.multiply(pc.if_else(fits, ms, None), _MICROSECONDS)

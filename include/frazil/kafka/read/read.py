@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import operator
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final, Literal
 
+import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -144,6 +147,7 @@ class _Reading:
         passed: The first offset of the last batch of records of each partition that can't be unpacked.
         prober: A second consumer, once there was one: it finds where such a batch ends.
         probes_whole: Whether it unpacks as much as the first one, because a batch did not come through to it.
+        topic: The topic of all ranges; None if they have several.
     """
 
     cluster: Cluster
@@ -157,6 +161,11 @@ class _Reading:
     passed: dict[Place, int] = field(default_factory=dict)
     prober: Consumer | None = None
     probes_whole: bool = False
+    topic: str | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        topics = {topic for topic, _ in self.open_ranges}
+        self.topic = topics.pop() if len(topics) == 1 else None
 
     def close(self) -> None:
         """End the consumers."""
@@ -178,7 +187,7 @@ class _Reading:
             is_full = len(pending) >= batch_records or size >= _BATCH_BYTES
             if pending and (is_full or not self.open_ranges or self.unreadable):
                 for messages in _parts(pending, size):
-                    yield to_batch(messages, self.limits.record_bytes)
+                    yield to_batch(messages, self.limits.record_bytes, self.topic)
                 pending, size = [], 0
             for r in self.unreadable:
                 for start in range(r.start, r.end, batch_records):
@@ -209,20 +218,17 @@ class _Reading:
         """
         if any(map(Message.error, arrived)):
             return self._in_turn(arrived)
-        places = list(map(place_of, arrived))
-        last = dict(zip(places, map(_offset, arrived), strict=True))
-        # Mostly all lie within their ranges: only where one begins or ends each is looked at.
-        if all(
-            place in self.reached and place in self.open_ranges and offset < self.open_ranges[place].end
-            for place, offset in last.items()
-        ):
-            records = arrived
-        else:
-            records = [
-                message for message, place in zip(arrived, places, strict=True) if self._is_in(place, _offset(message))
-            ]
-        for place, offset in last.items():
-            self._reach(place, offset + 1)
+        # Messages of one partition follow each other, their offsets ascend: only the ends of such a run are compared.
+        offsets = np.fromiter(map(Message.offset, arrived), np.int64, len(arrived))
+        records: list[Message] = []
+        for start, end in pairwise(_run_edges(arrived, one_topic=self.topic is not None)):
+            place = place_of(arrived[start])
+            first, last = int(offsets[start]), int(offsets[end - 1])
+            if self._is_in(place, first) and self._is_in(place, last):
+                records += arrived[start:end] if end - start < len(arrived) else arrived
+            else:
+                records += [message for message in arrived[start:end] if self._is_in(place, _offset(message))]
+            self._reach(place, last + 1)
         return records
 
     def _in_turn(self, arrived: list[Message]) -> list[Message]:
@@ -418,3 +424,13 @@ def _offset(message: Message) -> int:
     # Typed as optional for messages that an application makes itself; consumed ones always have it.
     offset: int = message.offset()  # type: ignore[assignment]
     return offset
+
+
+def _run_edges(messages: Sequence[Message], *, one_topic: bool) -> list[int]:
+    """Positions at which the messages of another partition begin, from 0 to the number of messages."""
+    partitions = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
+    is_edge = partitions[1:] != partitions[:-1]
+    if not one_topic:
+        topics = list(map(Message.topic, messages))
+        is_edge |= np.fromiter(map(operator.ne, topics[1:], topics[:-1]), np.bool_, len(topics) - 1)
+    return [0, *(np.flatnonzero(is_edge) + 1).tolist(), len(messages)]

@@ -161,6 +161,8 @@ def _cast_texts(data_type: pa.DataType, texts: pa.Array) -> pa.Array:
     if data_type.tz is None:
         walls = pc.replace_substring_regex(texts, _ZONE, "") if pc.any(zoned).as_py() else texts
         return walls.cast(data_type)
+    if pc.all(zoned).as_py():
+        return texts.cast(data_type)
     # Arrow wants a zone in every text of a timestamp with zone.
     return pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, "Z", "")).cast(data_type)
 

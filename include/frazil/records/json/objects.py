@@ -98,6 +98,8 @@ class ObjectDecoder:
 
 
 def _scalars(data_type: pa.DataType, values: Sequence[Any]) -> tuple[pa.Array, None]:
+    if pa.types.is_int64(data_type) and None not in values:  # NumPy takes 0.6 of the time
+        return pa.array(np.fromiter(values, np.int64, len(values))), None
     return pa.array(values, data_type), None
 
 
