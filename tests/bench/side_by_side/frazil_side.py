@@ -50,13 +50,19 @@ class FrazilSide:
 
     def _warm_up(self, bench: Bench, named: dict[str, str]) -> None:
         """Land the scratch topic where a server stays; the run starts its workers. The other engines start with each run."""
-        engine = Project.load(named).settings.engines.get(self.engine)
-        if engine is not None and engine.managed:
+        if start_server(self.engine, named):
             scratch = bench.scratch
             of = scratch.environment(f"{named[MARK]}-scratch", engine=self.engine)
-            env = os.environ | named
-            subprocess.run([sys.executable, "-m", "frazil.cli", "up", "--only", "spark"], env=env, check=True)
-            run(scratch.workload.name, self.engine, env | {key: of[key] for key in _PIPELINES})
+            run(scratch.workload.name, self.engine, os.environ | named | {key: of[key] for key in _PIPELINES})
+
+
+def start_server(engine: str, named: dict[str, str]) -> bool:
+    """Start the server of an engine that has a managed one; return whether it has."""
+    settings = Project.load(named).settings.engines.get(engine)
+    if settings is None or not settings.managed:
+        return False
+    subprocess.run([sys.executable, "-m", "frazil.cli", "up", "--only", "spark"], env=os.environ | named, check=True)
+    return True
 
 
 def command(pipeline: str, engine: str, *more: str) -> list[str]:

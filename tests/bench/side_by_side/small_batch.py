@@ -2,7 +2,7 @@
 
 `inline` in a warm process is the batch alone: the plan, the records, the commits. The other ways are commands, from their start:
 an interpreter starts, and for `submit` a JVM, with the archive of Spark's classes (AppCDS) or without. The server of `connect` is
-there: the batch that is left out starts it.
+there before the first batch, which is left out.
 """
 
 from __future__ import annotations
@@ -51,11 +51,13 @@ class Way:
     Attributes:
         env: Names its project.
         of: The project.
+        engine: That lands.
         land: Lands what waits.
     """
 
-    env: Mapping[str, str]
+    env: dict[str, str]
     of: Project
+    engine: str
     land: Callable[[str], object]
 
 
@@ -75,6 +77,7 @@ def small_batches(root: Path, order: SmallOrder, found: dict[str, Any], report: 
         all_ways = ways(ground, order)
         for way in all_ways.values():
             servers.enter_context(server_ended(way.env))
+            frazil_side.start_server(way.engine, way.env)
         rounds: dict[str, list[dict[str, Any]]] = {way: [] for way in all_ways}
         found |= {"records": order.records, "ways": rounds, "wrong": []}
         for number in range(order.rounds + 1):
@@ -93,13 +96,13 @@ def ways(ground: Bench, order: SmallOrder) -> dict[str, Way]:
     made: dict[str, Way] = {}
     env = ground.environment("warm", engine="inline")
     warm = Project.load(env)
-    made["Frazil, inline, warm process"] = Way(env, warm, lambda run: _in_process(warm, run))
+    made["Frazil, inline, warm process"] = Way(env, warm, "inline", lambda run: _in_process(warm, run))
     engines = {f"Frazil, {engine}": engine for engine in dict.fromkeys(("inline", "submit", *order.engines))}
     for said, engine in (engines | {_BARE: "submit"}).items():
         named = ground.environment(said.replace(", ", "-").replace(" ", "-"), engine=engine)
         if said == _BARE:
             named["FRAZIL_JARS"] = str(_without_archive(ground))
-        made[said] = Way(named, Project.load(named), _command(engine, os.environ | named))
+        made[said] = Way(named, Project.load(named), engine, _command(engine, os.environ | named))
     return made
 
 

@@ -214,6 +214,9 @@ def integer_carrier(bits: int) -> Carrier:
 
 def _integers(bits: int, array: pa.Array) -> CastResult:
     bound = 1 << (bits - 1)
+    least, most = pc.min_max(array).values()
+    if not least.is_valid or -bound <= least.as_py() <= most.as_py() < bound:
+        return array.cast(pa.int32()), None
     numbers, doubt = keep_certain(array, pc.and_(pc.greater_equal(array, -bound), pc.less(array, bound)))
     return numbers.cast(pa.int32()), doubt
 
