@@ -19,7 +19,7 @@ export PYTHONPATH := include:plugins:.$(if $(PYTHONPATH),:$(PYTHONPATH))
 # `frazil validate`, and the tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup system demo up down test test-fast test-full test-production chaos bench check fmt docs lock wheel clean
+.PHONY: help setup system demo up down test test-fast test-full test-production chaos bench check fmt docs lock wheel release clean
 
 help: ## Show these verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,10 +81,19 @@ lock: setup ## Resolve all pins anew: packages, tools, jars
 	$(COMPILE) .ci/release.in --output-file .ci/release.txt
 	$(BIN)/python -m frazil.runtime.jars lock
 
-wheel: setup ## Build the wheel into dist/
+wheel: setup ## Build the wheel into dist/, and constraints.txt: the versions that it is tested with
 	@rm -rf build/lib build/bdist.*  # setuptools packs what an earlier build left there
 	$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python
-	@ls dist/*.whl
+	@sed -n 's/^\([a-z0-9._-]*==[^\]*\).*/\1/p' requirements.txt > dist/constraints.txt
+	@ls dist/*
+
+release: setup ## Build a release into dist/: sdist, wheel, constraints.txt, a bill of materials
+	@rm -rf dist
+	$(BIN)/uv build --quiet --sdist --no-build-isolation --python $(BIN)/python
+	@$(MAKE) wheel
+	@test -x build/tools/bin/cyclonedx-py || { $(BIN)/python -m venv build/tools && build/tools/bin/pip install --quiet --require-hashes --requirement .ci/release.txt; }
+	@build/tools/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --output-reproducible --output-file dist/frazil.cdx.json
+	@cd dist && sha256sum -- * | tee SHA256SUMS
 
 clean: ## Stop the stack and remove everything that was made: .venv, .frazil, caches
 	@if [ -x $(BIN)/frazil ]; then $(BIN)/frazil down; fi
