@@ -14,7 +14,8 @@ from frazil.iceberg.catalog.table import Table, staging_table
 from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
 from frazil.iceberg.commit.commit import Change, commit, fit_of
 from frazil.iceberg.files.data_files import write_rows
-from frazil.iceberg.schema.schema import check_destination, declared_order, declared_schema, declared_spec
+from frazil.iceberg.schema.comparison import check_destination
+from frazil.iceberg.schema.schema import declared_order, declared_schema, declared_spec
 from frazil.pipeline.models.pipeline_file import Destination
 
 NAME = "shop.europe.north.orders"

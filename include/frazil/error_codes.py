@@ -155,7 +155,8 @@ TABLE_UNFIT = ErrorCode(
     "A table does not fit its pipeline",
     "Columns, partitions, sort order or format of a table don't go with the pipeline file or the records, and can't be changed to.",
     "The table was altered, the pipeline file was edited, or records need a change of type that Iceberg does not allow.",
-    "Alter the table or the pipeline file as the message says. `frazil validate` shows the differences.",
+    "Alter the table or the pipeline file as the message says. `frazil validate --diff` shows the differences, `frazil apply` makes"
+    " what Iceberg can change without writing rows anew.",
 )
 BAD_TABLE_PROPERTY = ErrorCode(
     305,

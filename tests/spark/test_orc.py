@@ -23,7 +23,8 @@ from frazil.iceberg.commit.refs import branch_name
 from frazil.iceberg.commit.removal import count_rows, offsets_held
 from frazil.iceberg.files.files import current_files
 from frazil.iceberg.files.row_files import RowFileWriter
-from frazil.iceberg.schema.schema import arrow_columns, check_destination
+from frazil.iceberg.schema.comparison import check_destination
+from frazil.iceberg.schema.schema import arrow_columns
 from frazil.pipeline.models.pipeline_file import Destination
 from frazil.records.model.spec import KafkaColumns
 from tests.spark.documents import COLUMNS, TABLE, Docs, sqlite

@@ -25,7 +25,7 @@ _STORED_NAMES = {"repairs": "settles", "dropped": "left", "created": "made"}
 """Attribute -> its key in the JSON of a manifest."""
 
 Role = Literal["destination", "dead_letters", "ledger"]
-Kind = Literal["start", "ingest", "replay", "dead_letters", "reset", "rewind", "repair", "settle"]
+Kind = Literal["start", "ingest", "replay", "dead_letters", "reset", "rewind", "repair", "apply", "settle"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,8 @@ class Manifest:
     Attributes:
         kind: `start` writes the start position of a first run, `ingest` lands records, `replay` lands a range again in
             place of what it landed before, `dead_letters` lands dead letters that are good now, `reset` moves the position on demand, `rewind` does so after the closing
-            table was rolled back, `repair` lets a follower that lost something go on, `settle` did so in an older Frazil.
+            table was rolled back, `repair` lets a follower that lost something go on, `apply` makes the tables what the file declares (`schema_changes`,
+            once it is decided), `settle` did what a repair does in an older Frazil.
         batch: Batch id, unique per attempt.
         position: The position after the batch; its `n` is the batch number.
         closing: What the closing table gets; its commit decides.
@@ -127,7 +128,8 @@ class Manifest:
         dropped: Destinations that the pipeline file names no more: their part ends with this batch.
         unmarked: Destinations that were there and have no part in any batch yet: an engine gives them their first rows.
         unknown_fields: Fields of written records that no column takes.
-        schema_changes: What of the tables' schemas was changed for the batch's records, before it was decided.
+        schema_changes: What of the tables was changed for the batch's records, before it was decided; with `apply` what is changed
+            then.
         record_ages: Records by their age at `planned_at`, if it was counted.
         created: Tables that the pipeline made up to this batch because records name them.
     """

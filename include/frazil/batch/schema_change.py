@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-ChangeKind = Literal["add", "widen", "optional"]
+ChangeKind = Literal["add", "widen", "optional", "doc", "identifier", "partition", "sort", "property"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -16,10 +16,13 @@ class SchemaChange:
 
     Attributes:
         path: Names from the top level down, as Iceberg has them: `element` is what a list holds, `key` and `value` what a
-            map does.
+            map does. The name of a partition field or property, the columns of an identifier; empty for `sort`.
         kind: `add` makes an optional column or field, at the end of its parent; `widen` gives one a type that holds all
-            values of the old one; `optional` lets a required one be null.
-        type: The type after the change in Iceberg's spelling, such as `struct<a: long>`; empty for `optional`.
+            values of the old one; `optional` lets a required one be null; `doc` sets its comment. Records ask for the first
+            three alone, a pipeline file declares the others: `identifier`, a `partition` field, the `sort` order, a `property`.
+        type: The type after the change in Iceberg's spelling, such as `struct<a: long>`; the comment; a partition field as files
+            have it, empty where it goes; the fields of the sort order. Empty for `optional` and `identifier`, and for a property,
+            whose value stays in the file.
         former: Of what is only asked for: names that the field had before, so that it gets no column beside that of another
             record's field which still has one of them.
         position: Of what is only asked for: where the field stands among its neighbours in the records, which orders columns.

@@ -19,7 +19,7 @@ import typer
 from frazil import __version__
 from frazil.cli.demo import demo
 from frazil.cli.files import doctor, import_connector, plugins, validate
-from frazil.cli.operate import capture, lag, maintain, produce, repair, reset, run, stack, status, stop
+from frazil.cli.operate import apply, capture, lag, maintain, produce, repair, reset, run, stack, status, stop
 from frazil.cli.output import console
 from frazil.cli.output.options import examples
 from frazil.cli.reports import dead_letters, history, sql, verify
@@ -52,6 +52,7 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     produce.produce,
     capture.capture,
     validate.validate,
+    apply.apply,
     import_connector.import_connector,
     doctor.doctor,
     run.plan,
@@ -87,6 +88,8 @@ frazil capture access_log --from end --reason "the old files are known"
 frazil validate
 frazil validate include/pipelines/pizzas.yaml
 frazil validate --diff origin/main --markdown
+frazil apply pizzas --dry-run
+frazil apply pizzas --reason "the menu has a price"
 frazil import-connector orders-sink.json --worker connect-distributed.properties
 frazil import-connector orders-sink.json --worker worker.properties --catalog lake --positions connect
 frazil doctor

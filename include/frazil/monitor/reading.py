@@ -15,7 +15,7 @@ from frazil.errors import FrazilError, Terminal
 from frazil.iceberg.commit.summary_state import BATCH_KEY, SummaryValue, lookup_position, read_summary, remaining_value
 from frazil.iceberg.ledger.dead_letter_scan import count_open_letters
 from frazil.iceberg.ledger.ledger import read_rewinds
-from frazil.iceberg.schema.schema import check_destination
+from frazil.iceberg.schema.comparison import check_destination
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.client.errors import unknown_topic
 from frazil.maintain.need import Order
@@ -102,7 +102,7 @@ def _refusal(scope: RunContext, tables: Tables, state: PipelineState) -> Termina
             return None
         for name, table in tables.destinations.items():
             refuse_no_key(pipeline, name, table)
-            check_destination(table, pipeline.destination(name), fold=pipeline.value.folds_names)
+            check_destination(table, pipeline.destination(name), pipeline.name, fold=pipeline.value.folds_names)
             refuse_other_key(pipeline, name, table.metadata)
     except Terminal as refusal:
         return refusal

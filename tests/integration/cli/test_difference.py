@@ -66,3 +66,23 @@ def test_ignored_start_is_reported(ran: Place) -> None:
     assert code == 0, texts
     assert any(text.startswith("start is ignored: the pipeline has a position") for text in texts)
     assert ran.json("sql", "FROM shop.orders.snapshots") == before
+
+
+def test_statements_are_shown_with_who_makes_them(ran: Place) -> None:
+    """Without `evolve` the next run refuses, and `frazil apply` makes them; with it, the run makes those of columns."""
+    wider = ("amount: int", "amount: long"), ("dead_letters:", "    sort_by: [amount]\ndead_letters:")
+
+    refused, found = difference(ran, *wider)
+
+    texts = [of["text"] for of in found]
+    assert refused == 1
+    assert "ALTER TABLE shop.orders ALTER COLUMN amount TYPE bigint: by frazil apply orders" in texts
+    assert "ALTER TABLE shop.orders WRITE LOCALLY ORDERED BY amount: by frazil apply orders" in texts
+    assert any("next: change the columns of the pipeline file, or alter the table as it says" in text for text in texts)
+
+    code, found = difference(ran, *wider, ("sort_by", "evolve: widen\n    sort_by"))
+
+    texts = [of["text"] for of in found]
+    assert code == 0, texts
+    assert "ALTER TABLE shop.orders ALTER COLUMN amount TYPE bigint: by the next run" in texts
+    assert "ALTER TABLE shop.orders WRITE LOCALLY ORDERED BY amount: by frazil apply orders" in texts

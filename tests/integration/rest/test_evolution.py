@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from pyiceberg.types import StringType
 
+from frazil.errors import Terminal
+from frazil.run.batches.apply import AppliedFile, apply_file
 from tests.evolving import put, rewritten, rows, types
 from tests.fault_proxy import after
 from tests.integration.rest.conftest import path_of
-from tests.operations import assert_clean, lake
+from tests.operations import assert_clean, lake, request, scope
 
 MakeShop = Callable[..., Any]
 
@@ -54,4 +56,48 @@ def test_changes_of_rival_and_run_are_both_kept(orders: Any, proxy: Any) -> None
     orders.run()
 
     assert types(orders, "deep.er.orders") == {"id": "long", "kind": "string", "ours": "long", "theirs": "string"}
+    assert_clean(orders)
+
+
+def test_file_is_applied_on_a_server_there_and_back(rest_shop: MakeShop) -> None:
+    """A server adds no layout and no schema twice: those of before are taken up again; all that a file declares is one commit."""
+    table = "{table: deep.er.orders, columns: {id: {type: long, required: true, doc: %s}, kind: string}, %s}"
+    here = table % ("Number", "partition_by: [kind], sort_by: [id]")
+    there = table % ("Key", "partition_by: ['bucket(4, id)'], sort_by: [kind desc], identifier: [id]")
+    orders = rewritten(rest_shop(partitions=1).shop, here)
+    put(orders, {"id": 1, "kind": "a"})
+    orders.run()
+    for number, text in enumerate((there, here, there), 2):
+        orders = rewritten(orders, text)
+        assert apply_file(scope(orders), request()).n is not None
+        assert apply_file(scope(orders), request()) == AppliedFile()
+        put(orders, {"id": number, "kind": "b"})
+        orders.run()
+
+    found = lake(orders).load_table("deep.er.orders")
+    assert [field.name for field in found.spec().fields] == ["id_bucket"]
+    assert (found.spec().spec_id, found.schema().fields[0].doc) == (1, "Key")
+    assert rows(orders, "deep.er.orders", "id") == [(1,), (2,), (3,), (4,)]
+    assert_clean(orders)
+
+
+def test_change_that_a_server_refuses_stops_no_run(rest_shop: MakeShop, proxy: Any) -> None:
+    """Nobody here can know it before: the batch that has it on record is finished without, and who asked is told."""
+    table = "{table: deep.er.orders, columns: {%s}}"
+    orders = rewritten(rest_shop(partitions=1).shop, table % "id: long")
+    put(orders, {"id": 1})
+    orders.run()
+    proxy.refuse("add-schema", 400)
+    lines: list[str] = []
+    with pytest.raises(
+        Terminal, match=r"batch 2 has changes on record that were not made: deep\.er\.orders: add price double"
+    ):
+        apply_file(scope(rewritten(orders, table % "id: long, price: double"), lines.append), request())
+    assert any(line.startswith("table deep.er.orders is left as it is: changing the schema") for line in lines), lines
+
+    put(orders, {"id": 2})
+    orders = rewritten(orders, table % "id: long")
+    orders.run()
+
+    assert rows(orders, "deep.er.orders", "id") == [(1,), (2,)]
     assert_clean(orders)

@@ -105,13 +105,14 @@ def test_advice_for_column_that_can_not_partition_works(shop: MakeShop) -> None:
 
     table = lake(orders).load_table("shop.orders")
     assert told == tuple(
-        f"a run would change table shop.orders first: add {of}" for of in ("at timestamptz", "id long")
+        f"a run would change table shop.orders first: {of}"
+        for of in ("add at timestamptz", "partition at_day day(at)", "add id long")
     )
     assert ([field.name for field in table.spec().fields], types(orders)) == (
         ["at_day"],
         {"at": "timestamptz", "id": "long"},
     )
-    assert [of.path for of in changes(orders)[-1]["shop.orders"]] == [("at",), ("id",)]
+    assert [of.path for of in changes(orders)[-1]["shop.orders"]] == [("at",), ("at_day",), ("id",)]
     assert_clean(orders)
 
 

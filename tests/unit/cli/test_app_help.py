@@ -39,7 +39,7 @@ HEAVY = {
 def test_no_verb_is_lost() -> None:
     """Renaming a command breaks scripts; this list is the promise."""
     assert " ".join(COMMANDS) == (
-        "capture demo doctor down history import-connector lag maintain pause plan plugins produce repair replay reset resume run sql status stop up validate verify"
+        "apply capture demo doctor down history import-connector lag maintain pause plan plugins produce repair replay reset resume run sql status stop up validate verify"
     )
 
 

@@ -18,7 +18,7 @@ from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
 from frazil.iceberg.commit.expiry import History
 from frazil.iceberg.errors import translated
-from frazil.iceberg.schema.schema import columns_with_times
+from frazil.iceberg.schema.comparison import columns_with_times
 
 MOST_FILES: Final = 200_000
 """Files that one inspection reads about: 4 s. Of a table with more, the manifests written last are read."""

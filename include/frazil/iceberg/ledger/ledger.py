@@ -51,7 +51,7 @@ LEDGER_SCHEMA = _schema(
         ("epoch", INT, True, "Epoch of the position"),
         ("batch", TEXT, True, "Batch id"),
         ("run", TEXT, True, "Id of the run that planned the batch"),
-        ("kind", TEXT, True, "start | ingest | replay | dead_letters | reset | rewind | repair | settle"),
+        ("kind", TEXT, True, "start | ingest | replay | dead_letters | reset | rewind | repair | apply | settle"),
         ("table", TEXT, True, "Table this row is about"),
         ("role", TEXT, True, "destination | dead_letters | ledger (it closes the batch) | left (named no more)"),
         (
@@ -103,7 +103,7 @@ LEDGER_SCHEMA = _schema(
             "schema_changes",
             TEXT,
             False,
-            "Changes of the table's schema for records of the batch, as JSON: [{path, kind, type}]",
+            "Changes of the table for records of the batch, or by the pipeline file, as JSON: [{path, kind, type}]",
         ),
         ("table_unknown", LONG, False, "Of table_written, those with fields that no column of this table takes"),
         ("table_unknown_fields", TEXT, False, "Names of these fields with records each, as JSON: at most 20"),

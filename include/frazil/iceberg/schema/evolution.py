@@ -1,14 +1,14 @@
-"""Applies schema changes to a table, all in one commit. Repeating it changes nothing.
+"""Applies changes of schema, layout and properties to a table, all in one commit. Repeating it changes nothing.
 
-What is there already is skipped, so a change that a rival, a killed run or a person made first is no conflict. Paths are
-followed name by name: PyIceberg's own update joins them with dots, and a name may have one.
+What is there already is skipped, so a change that a rival, a killed run or a person made first is no conflict.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.exceptions import CommitFailedException
@@ -33,15 +33,8 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
 )
-from pyiceberg.types import (
-    IcebergType,
-    ListType,
-    MapType,
-    NestedField,
-    StructType,
-)
 
-from frazil.batch.schema_change import SchemaChange, listed, shorten
+from frazil.batch.schema_change import ChangeKind, SchemaChange, listed, shorten
 from frazil.error_codes import TABLE_UNFIT
 from frazil.errors import Terminal, quotable
 from frazil.failpoints import Failpoint, hit
@@ -51,174 +44,28 @@ from frazil.iceberg.commit.refs import send
 from frazil.iceberg.commit.summary_state import CHANGES_KEY
 from frazil.iceberg.errors import as_frazil, foreign_errors
 from frazil.iceberg.patches.variant import FORMAT_VERSION
-from frazil.iceberg.schema.promotion import coming_columns, promotes
-from frazil.iceberg.schema.schema import declared_order, iceberg_type, partition_field
+from frazil.iceberg.schema.column_changes import apply_changes
+from frazil.iceberg.schema.schema import declared_order, partition_field
+from frazil.pipeline.models.layout import parse_partition_field
 from frazil.pipeline.models.pipeline_file import Destination
-from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, StructOf, parse_type
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedSchema:
-    """A schema after changes.
+class ChangedTable:
+    """A table after changes.
 
     Attributes:
-        applied: The changes that made a difference: the schema did not have them before.
+        applied: The changes that made a difference: the table did not have them before.
+        spec: Its partition spec, None if it stays.
+        order: Its sort order, None if it stays.
+        properties: Those that are set.
     """
 
     schema: Schema
     applied: tuple[SchemaChange, ...]
-
-
-class _Overtaken(Exception):
-    """A change no longer fits its column: another writer has changed the column's type meanwhile."""
-
-
-def apply_changes(
-    schema: Schema, changes: Iterable[SchemaChange], ids: Iterator[int], table: str, *, fold: bool = False
-) -> ChangedSchema:
-    """A schema with changes made.
-
-    A change whose column is gone, or has a type now that the change does not fit, is left out. The records are then checked
-    against the columns as they are, and ask again for what they still need.
-
-    A column comes before its fields. With `fold` names that differ in case only are the same column; the one that is
-    there keeps its spelling.
-
-    Raises:
-        Terminal: A column that identifies rows can't be null.
-    """
-    fields, applied = schema.fields, []
-    for change in changes:
-        try:
-            after = _parts(
-                _ColumnChange(change, ids, table, schema, fold).change_nested(StructType(*fields), change.path)
-            )
-        except _Overtaken:
-            continue
-        if after != fields:
-            applied.append(change)
-        fields = after
-    return ChangedSchema(Schema(*fields, identifier_field_ids=schema.identifier_field_ids), tuple(applied))
-
-
-@dataclass(frozen=True, slots=True)
-class _ColumnChange:
-    """One change on its way down to its column."""
-
-    change: SchemaChange
-    ids: Iterator[int]
-    table: str
-    schema: Schema
-    fold: bool
-
-    def key(self, name: str) -> str:
-        return name.casefold() if self.fold else name
-
-    def change_nested(self, parent: IcebergType, path: Sequence[str]) -> IcebergType:
-        """The type with the change applied to the field that the path names."""
-        fields = _parts(parent)
-        if parent.is_primitive:
-            raise _Overtaken
-        name, rest = path[0], path[1:]
-        existing_name = next((field.name for field in fields if self.key(field.name) == self.key(name)), None)
-        if existing_name is None:
-            is_new = not rest and self.change.kind == "add" and isinstance(parent, StructType)
-            return StructType(*fields, self.new_field(name, parse_type(self.change.type))) if is_new else parent
-        if isinstance(parent, MapType) and name == "key":
-            raise _Overtaken  # keys of maps never change
-        return _with_parts(
-            parent, [self.change_field(field, rest) if field.name == existing_name else field for field in fields]
-        )
-
-    def new_field(self, name: str, column_type: ColumnType) -> NestedField:
-        return NestedField(next(self.ids), name, iceberg_type(column_type, self.ids), required=False)
-
-    def change_field(self, field: NestedField, rest: Sequence[str]) -> NestedField:
-        if rest:
-            return field.model_copy(update={"field_type": self.change_nested(field.field_type, rest)})
-        if self.change.kind == "optional":
-            return self.optional(field)
-        new_type = parse_type(self.change.type)
-        change_type = self.widen if self.change.kind == "widen" else self.union
-        return field.model_copy(update={"field_type": change_type(field.field_type, new_type)})
-
-    def optional(self, field: NestedField) -> NestedField:
-        if field.field_id in self.schema.identifier_field_ids:
-            raise TABLE_UNFIT.terminal(
-                f"table {self.table}, column {field.name}: it identifies rows, so it can't be null",
-                next_step="records without it are dead letters: declare evolve: widen or less",
-            )
-        return field.model_copy(update={"required": False})
-
-    def widen(self, current: IcebergType, new_type: ColumnType) -> IcebergType:
-        target = iceberg_type(new_type, self.ids)
-        if promotes(current, target):
-            return target
-        if not promotes(target, current):
-            raise _Overtaken
-        return current
-
-    def union(self, current: IcebergType, new_type: ColumnType) -> IcebergType:
-        """The current type with the new type's missing fields added. Types that only need widening stay: records that need it ask."""
-        match current, new_type:
-            case StructType(), StructOf(fields):
-                return self.join_structs(current, fields)
-            case ListType(), ListOf(element):
-                return _with_parts(current, [self.merge_field(current.element_field, element)])
-            case MapType(), MapOf(key, value):
-                self.union(current.key_type, key)
-                return _with_parts(current, [current.key_field, self.merge_field(current.value_field, value)])
-            case ((StructType() | ListType() | MapType()), _) | (_, (StructOf() | ListOf() | MapOf())):
-                raise _Overtaken
-        target = iceberg_type(new_type, self.ids)
-        if not (promotes(current, target) or promotes(target, current)):
-            raise _Overtaken
-        return current
-
-    def join_structs(self, struct: StructType, new_fields: Sequence[tuple[str, ColumnType]]) -> StructType:
-        existing_names, types = (
-            {self.key(field.name) for field in struct.fields},
-            {self.key(name): column_type for name, column_type in new_fields},
-        )
-        merged_fields = [
-            self.merge_field(field, types[self.key(field.name)]) if self.key(field.name) in types else field
-            for field in struct.fields
-        ]
-        return StructType(
-            *merged_fields,
-            *(
-                self.new_field(name, column_type)
-                for name, column_type in new_fields
-                if self.key(name) not in existing_names
-            ),
-        )
-
-    def merge_field(self, field: NestedField, new_type: ColumnType) -> NestedField:
-        return field.model_copy(update={"field_type": self.union(field.field_type, new_type)})
-
-
-def _parts(nested: IcebergType) -> tuple[NestedField, ...]:
-    match nested:
-        case StructType():
-            return nested.fields
-        case ListType():
-            return (nested.element_field,)
-        case MapType():
-            return (nested.key_field, nested.value_field)
-    return ()
-
-
-def _with_parts(nested: IcebergType, parts: Sequence[NestedField]) -> IcebergType:
-    match nested:
-        case ListType():
-            (element,) = parts
-            return ListType(element.field_id, element.field_type, element_required=element.required)
-        case MapType():
-            key, value = parts
-            return MapType(
-                key.field_id, key.field_type, value.field_id, value.field_type, value_required=value.required
-            )
-    return StructType(*parts)
+    spec: PartitionSpec | None = None
+    order: SortOrder | None = None
+    properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 _LAST = -1
@@ -231,8 +78,9 @@ class TableChanges:
 
     Attributes:
         destination: What the pipeline file says of it: partition fields and sort order are set with their columns.
-        changes: What its schema is to have, in this order: a column before its fields.
-        pipeline: Whose records need it. The table notes what was changed for them, until their batch is decided.
+        changes: What it is to have, in this order: a column before its fields.
+        pipeline: Whose records need it. The table notes what was changed for them, until their batch is decided. Empty: a batch
+            that is decided has the changes on record.
         fold: Whether names that differ in case only are the same column.
     """
 
@@ -246,12 +94,6 @@ class TableChanges:
     def table(self) -> str:
         """Its name."""
         return self.destination.table
-
-
-def declared_changes(schema: Schema, destination: Destination, *, fold: bool = False) -> tuple[SchemaChange, ...]:
-    """Changes that add the declared columns which a table lacks. The new columns are optional; records are checked for required ones."""
-    coming = coming_columns(schema, destination, fold=fold)
-    return tuple(SchemaChange((name,), "add", destination.columns[name].type) for name in coming)
 
 
 def evolve(lake: Lake, request: TableChanges) -> tuple[SchemaChange, ...]:
@@ -270,9 +112,10 @@ def evolve(lake: Lake, request: TableChanges) -> tuple[SchemaChange, ...]:
         after = plan_changes(table, request)
         if not after.applied:
             return unconfirmed  # of an attempt that was not confirmed and landed all the same; or nothing was to do
-        updates, requirements = _commit_request(table, request, after.schema)
-        updates += (_note_update(table.metadata, request, after.applied),)
-        _refuse_unwritable(lake, table, request.table)
+        updates, requirements = _commit_request(table, after)
+        if request.pipeline:
+            updates += (_note_update(table.metadata, request, after.applied),)
+        refuse_unwritable(lake, table, request.table)
         hit(Failpoint.EVOLVING)
         try:
             send(table, updates, requirements)
@@ -315,7 +158,7 @@ def undecided_changes(metadata: TableMetadata, pipeline: str, newest: int) -> tu
     return changes if n > newest else ()
 
 
-def plan_changes(table: Table, request: TableChanges) -> ChangedSchema:
+def plan_changes(table: Table, request: TableChanges) -> ChangedTable:
     """The changes that `evolve` would make to the table, without making them.
 
     Raises:
@@ -323,13 +166,57 @@ def plan_changes(table: Table, request: TableChanges) -> ChangedSchema:
     """
     ids = itertools.count(table.metadata.last_column_id + 1)
     try:
-        after = apply_changes(table.schema(), request.changes, ids, request.table, fold=request.fold)
+        schema, applied = apply_changes(table.schema(), request.changes, ids, request.table, fold=request.fold)
     except ValueError as error:  # two columns whose names are one with dots between
         raise _refusal(request, str(error)) from error
-    if after.applied:
-        _refuse_taken_names(table, request, _new_columns(table, after.schema))
-        _refuse_unfit(request, after.schema)
-    return after
+    coming = _new_columns(table, schema)
+    schema = _with_identifier(request, schema)
+    after = ChangedTable(
+        schema,
+        applied,
+        _spec_after(table, request, schema, coming),
+        _order_after(table, request, schema, coming),
+        _properties_after(table, request),
+    )
+    applied = tuple(change for change in request.changes if _is_applied(change, table, after))
+    if applied:
+        _refuse_taken_names(table, request, coming)
+        _refuse_unfit(request, schema)
+    return dataclasses.replace(after, applied=applied)
+
+
+def _is_applied(change: SchemaChange, table: Table, after: ChangedTable) -> bool:
+    """Whether a change makes a difference."""
+    match change.kind:
+        case "identifier":
+            return {*after.schema.identifier_field_ids} != {*table.schema().identifier_field_ids}
+        case "partition":
+            (name,) = change.path
+            fields = after.spec.fields if after.spec is not None else table.spec().fields
+            return [field for field in fields if field.name == name] != [
+                field for field in table.spec().fields if field.name == name
+            ]
+        case "sort":
+            return after.order is not None
+        case "property":
+            return change.path[0] in after.properties
+    return change in after.applied
+
+
+def _with_identifier(request: TableChanges, schema: Schema) -> Schema:
+    """The schema with the declared identifier fields, where that is requested and its columns take it."""
+    names = {name for change in request.changes if change.kind == "identifier" for name in change.path}
+    ids = [field.field_id for field in schema.fields if field.name in names and field.required]
+    if len(ids) < len(names) or {*ids} == {*schema.identifier_field_ids} or not names:
+        return schema
+    return Schema(*schema.fields, identifier_field_ids=ids)
+
+
+def _properties_after(table: Table, request: TableChanges) -> dict[str, str]:
+    """The properties that are set: with the values of the file, as far as it still has them."""
+    names = [change.path[0] for change in request.changes if change.kind == "property"]
+    values = {name: request.destination.properties[name] for name in names if name in request.destination.properties}
+    return {name: value for name, value in values.items() if table.metadata.properties.get(name) != value}
 
 
 def _new_columns(table: Table, after: Schema) -> set[str]:
@@ -377,53 +264,91 @@ def _refusal(request: TableChanges, why: str, next_step: str = _OTHERWISE) -> Te
     )
 
 
-def _commit_request(
-    table: Table, request: TableChanges, after: Schema
-) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
+def _commit_request(table: Table, after: ChangedTable) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
+    """The updates, and what must be as it was read. What the table had before is taken up again: a server adds nothing twice."""
     metadata = table.metadata
-    schema = after.model_copy(
-        update={"schema_id": 1 + max(known_schema.schema_id for known_schema in metadata.schemas)}
-    )
-    updates: tuple[TableUpdate, ...] = (AddSchemaUpdate(schema_=schema), SetCurrentSchemaUpdate(schema_id=_LAST))
+    updates: tuple[TableUpdate, ...] = ()
     requirements: tuple[TableRequirement, ...] = (
         AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
         AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id),
     )
-    coming = _new_columns(table, schema)
-    spec, order = _extended_spec(table, request, schema, coming), _extended_order(table, request, schema, coming)
-    if spec is not None:
-        updates += AddPartitionSpecUpdate(spec=spec), SetDefaultSpecUpdate(spec_id=_LAST)
+    if after.schema != table.schema():
+        number = next((schema.schema_id for schema in metadata.schemas if schema == after.schema), _LAST)
+        schema_id = 1 + max(schema.schema_id for schema in metadata.schemas)
+        if number == _LAST:
+            updates += (AddSchemaUpdate(schema_=after.schema.model_copy(update={"schema_id": schema_id})),)
+        updates += (SetCurrentSchemaUpdate(schema_id=number),)
+    if after.spec is not None:
+        number = next((spec.spec_id for spec in metadata.specs().values() if spec.fields == after.spec.fields), _LAST)
+        if number == _LAST:
+            updates += (AddPartitionSpecUpdate(spec=after.spec),)
+        updates += (SetDefaultSpecUpdate(spec_id=number),)
         requirements += (
             AssertLastAssignedPartitionId(last_assigned_partition_id=metadata.last_partition_id),
             AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
         )
-    if order is not None:
-        updates += AddSortOrderUpdate(sort_order=order), SetDefaultSortOrderUpdate(sort_order_id=_LAST)
+    if after.order is not None:
+        number = next((order.order_id for order in metadata.sort_orders if order.fields == after.order.fields), _LAST)
+        if number == _LAST:
+            updates += (AddSortOrderUpdate(sort_order=after.order),)
+        updates += (SetDefaultSortOrderUpdate(sort_order_id=number),)
         requirements += (AssertDefaultSortOrderId(default_sort_order_id=metadata.default_sort_order_id),)
+    if after.properties:
+        updates += (SetPropertiesUpdate(updates=dict(after.properties)),)
     return updates, requirements
 
 
-def _extended_spec(table: Table, request: TableChanges, after: Schema, coming: Collection[str]) -> PartitionSpec | None:
-    """The partition spec with the fields of the new columns; None if no partition field has a new column."""
-    metadata = table.metadata
-    fields = [field for field in request.destination.partition_fields if field.column in coming]
-    if not fields:
+def _spec_after(table: Table, request: TableChanges, after: Schema, coming: Collection[str]) -> PartitionSpec | None:
+    """The partition spec with the requested fields and those of new columns; None if it stays.
+
+    A field that the table had before gets its number again, as the table specification has it.
+    """
+    metadata, current = table.metadata, table.spec().fields
+    requested = [change for change in request.changes if change.kind == "partition"]
+    dropped = {change.path[0] for change in requested if not change.type}
+    fields = [field for field in current if field.name not in dropped]
+    declared = [parse_partition_field(change.type) for change in requested if change.type]
+    declared += [
+        field for field in request.destination.partition_fields if field.column in coming and field not in declared
+    ]
+    former = {
+        (field.source_id, str(field.transform), field.name): field.field_id
+        for spec in metadata.specs().values()
+        for field in spec.fields
+    }
+    numbers = itertools.count((metadata.last_partition_id or 999) + 1)
+    columns = {column.name for column in after.fields}
+    for declared_field in declared:
+        if declared_field.name in {field.name for field in fields} or declared_field.column not in columns:
+            continue
+        new_field = partition_field(declared_field, after, 0, request.table)
+        number = former.get((new_field.source_id, str(new_field.transform), new_field.name))
+        fields.append(new_field.model_copy(update={"field_id": next(numbers) if number is None else number}))
+    return None if tuple(fields) == current else PartitionSpec(*fields, spec_id=1 + max(metadata.specs()))
+
+
+def _order_after(table: Table, request: TableChanges, after: Schema, coming: Collection[str]) -> SortOrder | None:
+    """The declared sort order, where it is requested or has a new column; None if it stays."""
+    is_requested = any(change.kind == "sort" for change in request.changes)
+    columns = {field.column for field in request.destination.sort_fields}
+    if not (is_requested and columns <= {column.name for column in after.fields}) and columns.isdisjoint(coming):
         return None
-    number = itertools.count((metadata.last_partition_id or 999) + 1)
-    added = [partition_field(field, after, next(number), request.table) for field in fields]
-    return PartitionSpec(*table.spec().fields, *added, spec_id=1 + max(metadata.specs()))
-
-
-def _extended_order(table: Table, request: TableChanges, after: Schema, coming: Collection[str]) -> SortOrder | None:
-    """The sort order over the columns after the change; None if no sort field has a new column."""
-    if not any(field.column in coming for field in request.destination.sort_fields):
+    order = declared_order(request.destination, after)
+    if order.fields == table.sort_order().fields:
         return None
-    order_id = 1 + max(order.order_id for order in table.metadata.sort_orders)
-    return SortOrder(*declared_order(request.destination, after).fields, order_id=order_id)
+    return (
+        SortOrder(*order.fields, order_id=1 + max(each.order_id for each in table.metadata.sort_orders))
+        if order.fields
+        else order
+    )
 
 
-def _refuse_unwritable(lake: Lake, table: Table, name: str) -> None:
-    """PyIceberg sends the changes of any table to a server; metadata of version 3 it does not write itself."""
+def refuse_unwritable(lake: Lake, table: Table, name: str) -> None:
+    """PyIceberg sends the changes of any table to a server; metadata of version 3 it does not write itself.
+
+    Raises:
+        Terminal: The table is of version 3, and its catalog no server.
+    """
     catalog = lake.catalog_of(name)
     if table.format_version >= FORMAT_VERSION and catalog.kind != "rest":
         raise TABLE_UNFIT.terminal(
@@ -433,7 +358,22 @@ def _refuse_unwritable(lake: Lake, table: Table, name: str) -> None:
         )
 
 
+_LINES: Mapping[ChangeKind, str] = {
+    "add": "column {} added: {}",
+    "widen": "column {} is {} now",
+    "optional": "column {} may be null now",
+    "doc": "column {} is described now",
+    "identifier": "identifier fields are {} now{}",
+    "partition": "partition field {} added: {}",
+    "sort": "{}sort order is {} now",
+    "property": "property {} set",
+}
+
+
 def change_lines(changes: Sequence[SchemaChange]) -> Iterator[str]:
     """Changes as lines for the log."""
-    words = {"add": "column {} added: {}", "widen": "column {} is {} now", "optional": "column {} may be null now"}
-    return (words[change.kind].format(".".join(change.path), shorten(change.type)) for change in changes)
+    for change in changes:
+        is_dropped = change.kind == "partition" and not change.type
+        line = "partition field {} dropped" if is_dropped else _LINES[change.kind]
+        separator = ", " if change.kind == "identifier" else "."
+        yield line.format(separator.join(change.path), shorten(change.type))

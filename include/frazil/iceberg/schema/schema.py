@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
@@ -38,11 +38,10 @@ from pyiceberg.types import (
 )
 
 from frazil.error_codes import BAD_SCHEMA, TABLE_UNFIT
-from frazil.iceberg.patches.variant import FORMAT_VERSION, VariantType, as_text
-from frazil.iceberg.schema.promotion import coming_columns, has_grown_from, same_shape, takes_table_columns
+from frazil.iceberg.patches.variant import VariantType, as_text
+from frazil.iceberg.schema.promotion import takes_table_columns
 from frazil.pipeline.models import pipeline_file
 from frazil.pipeline.models.changes import DELETED, TOLD
-from frazil.pipeline.models.pipeline_file import Destination
 from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 
 _PLAIN: dict[str, IcebergType] = {
@@ -60,7 +59,7 @@ _PLAIN: dict[str, IcebergType] = {
     "binary": BinaryType(),
     "variant": VariantType(),
 }
-_UNWRITABLE = {
+UNWRITABLE = {
     ("uuid", "identity"),
     ("time", "bucket"),
     ("binary", "truncate"),
@@ -69,9 +68,6 @@ _UNWRITABLE = {
 }
 """Allowed by the table specification, but PyIceberg 0.12 can't write them, or writes 0.0 and -0.0 twice: better refused
 before anything is read."""
-
-_WRITABLE_FORMAT_VERSION = 2
-"""PyIceberg 0.12 reads version 3 and does not write it."""
 
 _FIRST_PARTITION_FIELD_ID = 1000
 """The table specification reserves ids below 1000 for columns."""
@@ -168,7 +164,7 @@ def partition_field(field: pipeline_file.PartitionField, schema: Schema, field_i
     """
     transform = _transform(field)
     source = next(candidate for candidate in schema.fields if candidate.name == field.column)
-    if not transform.can_transform(source.field_type) or (str(source.field_type), field.transform) in _UNWRITABLE:
+    if not transform.can_transform(source.field_type) or (str(source.field_type), field.transform) in UNWRITABLE:
         raise TABLE_UNFIT.terminal(f"table {table}: {field} can't partition a column of type {source.field_type}")
     return PartitionField(source.field_id, field_id, transform, field.name)
 
@@ -214,77 +210,6 @@ def identity_columns(metadata: TableMetadata) -> tuple[str, ...]:
     """Columns whose values are partition values as they are."""
     fields = (field for field in metadata.spec().fields if isinstance(field.transform, IdentityTransform))
     return tuple(filter(None, (metadata.schema().find_column_name(field.source_id) for field in fields)))
-
-
-def check_destination(table: Table, destination: pipeline_file.Destination, *, fold: bool = False) -> None:
-    """Refuse a table that exists and can't take the declared columns.
-
-    Raises:
-        Terminal: A column is missing and none that comes, has another type, or is required although the pipeline does not fill it.
-    """
-    existing = {field.name: field for field in table.schema().fields}
-    declared = {field.name: field for field in declared_schema(destination).fields}
-    takes_all = takes_table_columns(destination)
-    fits, coming = has_grown_from if takes_all else same_shape, coming_columns(table.schema(), destination, fold=fold)
-    alike = {
-        name.casefold(): f"{name}, with field_names: case_insensitive the same column" for name in existing if fold
-    }
-    problems = [
-        f"column {name}: declared {field.field_type}, the table has"
-        f" {existing[name].field_type if name in existing else alike.get(name.casefold(), 'no such column')}"
-        for name, field in declared.items()
-        if not (name in coming if name not in existing else fits(field.field_type, existing[name].field_type))
-    ]
-    problems += identifier_problems(table, destination)
-    problems += list(
-        _engine_problems(table)
-        if destination.by_engine
-        else _writer_problems(table, existing if takes_all else declared)
-    )
-    if destination.format_version == "3" and table.format_version < FORMAT_VERSION:
-        problems.append(f"format version {table.format_version}: the pipeline declares {FORMAT_VERSION}")
-    problems += [
-        f"column {name}: the table requires a value, the pipeline declares it as optional"
-        for name, field in existing.items()
-        if field.required and not takes_all and not (name in declared and declared[name].required)
-    ]
-    if problems:
-        raise TABLE_UNFIT.terminal(
-            f"table {destination.table} does not fit its pipeline:\n" + "\n".join(f"  {p}" for p in problems),
-            next_step="change the columns of the pipeline file, or alter the table",
-        )
-
-
-def columns_with_times(schema: Schema) -> Iterator[str]:
-    """Columns that are, or hold, times of day: Iceberg's Spark can't read a table that has one."""
-    for field in schema.fields:
-        if any(isinstance(part.field_type, TimeType) for part in index_by_id(Schema(field)).values()):
-            yield field.name
-
-
-def _engine_problems(table: Table) -> Iterator[str]:
-    """Reasons why Spark can't write an existing table."""
-    for name in columns_with_times(table.schema()):
-        yield f"column {name}: it has the type time, and Spark, which writes the table, can't read it"
-
-
-def _writer_problems(table: Table, filled: Collection[str]) -> Iterator[str]:
-    """Reasons why PyIceberg can't write files for an existing table."""
-    if table.format_version > _WRITABLE_FORMAT_VERSION:
-        yield f"format version {table.format_version}: files can be written up to version {_WRITABLE_FORMAT_VERSION}"
-    file_format = table.properties.get("write.format.default", "parquet").lower()
-    if file_format != "parquet":
-        yield (
-            f"write.format.default is {file_format}: only Parquet can be written without an engine; for orc, say so in the"
-            f" pipeline file: properties: {{write.format.default: orc}}"
-        )
-    for field in table.spec().fields:
-        source = table.schema().find_field(field.source_id)
-        transform = str(field.transform).partition("[")[0]
-        if table.schema().find_column_name(field.source_id) not in filled:
-            yield f"partition field {field.name}: the pipeline does not fill its column {source.name}"
-        elif (str(source.field_type), transform) in _UNWRITABLE:
-            yield f"partition field {field.name}: {transform} of {source.field_type} can't be written"
 
 
 def arrow_columns(table: Table, destination: pipeline_file.Destination) -> pa.Schema:
@@ -337,20 +262,3 @@ def identifier_columns(table: Table) -> tuple[str, ...]:
     schema = table.schema()
     names = {number: schema.find_column_name(number) or "" for number in schema.identifier_field_ids}
     return tuple(names[number] for number in sorted(names, key=lambda number: list(schema.field_ids).index(number)))
-
-
-def identifier_problems(table: Table, destination: Destination) -> Iterator[str]:
-    """Differences between declared and actual identifier fields, and required columns that a row with only a key can't fill.
-
-    A table without a key is fine: an engine need not know it.
-    """
-    table_key = identifier_columns(table)
-    if table_key and destination.is_history:
-        yield f"identifier: the table has {', '.join(table_key)}, of which write: history adds several rows with one value"
-    elif table_key and destination.identifier and sorted(table_key) != sorted(destination.identifier):
-        yield f"identifier: declared {', '.join(destination.identifier)}, the table has {', '.join(table_key)}"
-    if destination.deleted_column is not None and takes_table_columns(destination):
-        filled = {*destination.identifier, destination.order_by, *table_key}
-        for field in table.schema().fields:
-            if field.required and field.name not in filled:
-                yield f"column {field.name}: the table requires a value, which a row has not that was deleted before it was known"

@@ -27,6 +27,11 @@ class TableColumns(Model):
         " more digits of a decimal); `full`: also null in required columns. Without: `none` beside declared columns, else"
         " `widen`.",
     )
+    undeclared_columns: Literal["keep", "refuse"] = Field(
+        "keep",
+        description="Columns that the table has and the file does not declare: they stay as they are, or, with `refuse`, runs and"
+        " `frazil apply` refuse the table. No column is ever dropped.",
+    )
     on_incompatible: Literal["rescue", "dead_letter", "variant_column", "fail"] = Field(
         "rescue",
         description="A value whose type the column can't be widened to. `rescue`: if the file does not declare the column, the"
@@ -67,4 +72,8 @@ class TableColumns(Model):
         options = [name for name in ("on_incompatible", "max_columns", "max_depth") if name in self.model_fields_set]
         if options and self.evolves == "none":
             raise ValueError(f"{options[0]} is for a table that records may change: write evolve: add, widen or full")
+        if self.undeclared_columns == "refuse" and (self.evolves != "none" or not self.columns):
+            raise ValueError(
+                "undeclared_columns: refuse is for declared columns with evolve: none: records would bring others"
+            )
         return self

@@ -9,8 +9,8 @@ from typing import Literal
 
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.table import Table
-from frazil.iceberg.schema.evolution import declared_changes
-from frazil.iceberg.schema.schema import check_destination
+from frazil.iceberg.schema.comparison import check_destination, compare
+from frazil.iceberg.schema.statements import alter_statements
 from frazil.pipeline.files.difference import PipelineChange
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
@@ -175,10 +175,15 @@ def _on_table(context: RunContext, name: str, table: Table | None, *, is_new: bo
     if is_new:
         refuse_same_topics(pipeline, name, table.metadata)
         yield Impact("info", f"table {name} is there already, and takes its rows")
-    check_destination(table, destination, fold=fold)
+    comparison = compare(table, destination, fold=fold)
+    for change, statement in zip(comparison.changes, alter_statements(destination, comparison.changes), strict=True):
+        maker = "the next run" if change in comparison.by_run else f"frazil apply {pipeline.name}"
+        yield Impact("info", f"{statement}: by {maker}")
+    for line in comparison.refused:
+        if line not in comparison.unfit:
+            yield Impact("warning", f"table {name}: {line}: frazil apply {pipeline.name} refuses, runs go on")
+    check_destination(table, destination, pipeline.name, fold=fold)
     refuse_other_key(pipeline, name, table.metadata)
-    for schema_change in declared_changes(table.schema(), destination, fold=fold):
-        yield Impact("info", f"table {name}: {schema_change}")
 
 
 def _on_position(context: RunContext, tables: Tables, change: PipelineChange) -> Iterator[Impact]:

@@ -27,9 +27,9 @@ from frazil.batch.target import LATEST, RunRequest
 from frazil.error_codes import BAD_HANDOVER
 from frazil.iceberg.catalog.table_properties import PARTITIONED_LAYOUT
 from frazil.iceberg.files.partition_limit import PartitionLayout, PartitionLimit, folder_bytes, layout_of
-from frazil.iceberg.schema.evolution import TableChanges, declared_changes, plan_changes
+from frazil.iceberg.schema.comparison import check_destination
+from frazil.iceberg.schema.evolution import TableChanges, plan_changes
 from frazil.iceberg.schema.schema import (
-    check_destination,
     check_layout,
     declared_columns,
     declared_schema,
@@ -126,9 +126,8 @@ def _columns(
         check_layout(destination)
         return declared_columns(destination), ()
     fold = context.pipeline.value.folds_names
-    check_destination(table, destination, fold=fold)
+    declared = check_destination(table, destination, context.pipeline.name, fold=fold)
     refuse_other_key(context.pipeline, destination.table, table.metadata)
-    declared = declared_changes(table.schema(), destination, fold=fold)
     after = plan_changes(table, TableChanges(destination, declared, fold=fold)).schema
     return schema_columns(after, destination), declared
 

@@ -41,6 +41,7 @@ from frazil.run.commit.dead_letter_topic import send_letters
 from frazil.run.commit.ledger_entry import entry_rows, marks_after, marks_json
 from frazil.run.commit.manifests import refuse_foreign_parts
 from frazil.run.state.context import RunContext
+from frazil.run.state.evolution import make_changes
 from frazil.run.state.pipeline_state import PipelineState, recovered_manifests
 from frazil.run.state.tables import refuse_same_topics
 
@@ -147,9 +148,18 @@ def roll_forward(context: RunContext, manifest: Manifest, path: str, state: Pipe
             " was taken back, or finished and expired meanwhile",
             next_step="run again; it plans from where the pipeline stands now",
         )
+    if manifest.kind == "apply":
+        _make_changes(context, manifest)
     snapshots: dict[str, int | None] = {table: decided}
     snapshots |= commit_all_followers(context, manifest, path)
     _record_in_ledger(context, manifest, closing, snapshots, path, state)
+
+
+def _make_changes(context: RunContext, manifest: Manifest) -> None:
+    """Make the tables' changes, unless the batch is finished: whoever comes late must not undo what later batches changed."""
+    ledger, key = context.lake.load_table(manifest.ledger), DONE_KEY.format(manifest.pipeline)
+    if landed_snapshot(ledger.metadata, key, manifest.mark, manifest.ledger) is None:
+        make_changes(context, manifest.schema_changes)
 
 
 def _record_in_ledger(

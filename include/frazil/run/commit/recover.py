@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from frazil.batch.manifest import Manifest
+from frazil.batch.schema_change import SchemaChange
 from frazil.error_codes import FILES_OUTDATED
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import read_text
@@ -18,11 +19,11 @@ from frazil.iceberg.commit.summary_state import (
     read_summary,
 )
 from frazil.iceberg.patches.clocks import refuse_skew
-from frazil.iceberg.schema.schema import check_destination
+from frazil.iceberg.schema.comparison import check_destination
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.commit.commit_batch import lake_of_batch, roll_forward
 from frazil.run.state.context import EngineNeeded, RunContext
-from frazil.run.state.evolution import with_declared_columns
+from frazil.run.state.evolution import with_declared_changes
 from frazil.run.state.merge_key import refuse_no_key, refuse_other_key
 from frazil.run.state.pipeline_state import STATE_READS, PipelineState, read_manifest, read_state, state_kept_moving
 from frazil.run.state.source import mirror_to_consumer_group
@@ -34,14 +35,19 @@ and images are rolled out in about ten."""
 
 
 def recover(
-    context: RunContext, mended_tables: Collection[str] = (), *, leave_waiting: bool = False
+    context: RunContext,
+    mended_tables: Collection[str] = (),
+    *,
+    leave_waiting: bool = False,
+    is_applying: bool = False,
 ) -> tuple[RunContext, Tables, PipelineState]:
     """Roll the last decided batch forward to its end, and return the tables and the pipeline's state.
 
     The context comes along, since a decided batch may have made tables: they are the pipeline's from then on.
 
     A loss of `mended_tables` is not refused: the caller is about to repair them. With `leave_waiting` a batch that only
-    waits for an engine is left unfinished, for the ingest step.
+    waits for an engine is left unfinished, for the ingest step. With `is_applying` the tables may differ from the file: the caller
+    is about to change them.
 
     Raises:
         Terminal: A table can't take its part of a decided batch, or a table is not the one that was written, or was rolled
@@ -60,7 +66,7 @@ def recover(
         if state.rolled_back is not None:  # the caller is about to mend it
             return context, tables, state
         if not state.unfinished:
-            tables = _check_tables(context, tables, state)
+            tables = _check_tables(context, tables, state, is_applying=is_applying)
             if has_worked:
                 mirror_to_consumer_group(context, state.position)
         if waits or not state.unfinished:
@@ -155,18 +161,21 @@ def _finish_last_batch(context: RunContext, tables: Tables, state: PipelineState
     return False
 
 
-def _check_tables(context: RunContext, tables: Tables, state: PipelineState) -> Tables:
+def _check_tables(context: RunContext, tables: Tables, state: PipelineState, *, is_applying: bool) -> Tables:
     """Check the tables against the pipeline file. Only at rest: an edited file must not block a decided batch."""
     for loaded in (*tables.destinations.values(), tables.dead_letters, tables.ledger):
         refuse_skew(loaded)
     _refuse_older_file(context, state)
-    fold = context.pipeline.value.folds_names
-    for table in context.pipeline.tables:
-        refuse_no_key(context.pipeline, table, tables.destinations.get(table))
-    for table in context.pipeline.tables:
-        check_destination(tables.destinations[table], context.pipeline.destination(table), fold=fold)
-        refuse_other_key(context.pipeline, table, tables.destinations[table].metadata)
-    return with_declared_columns(context, tables, state.newest_batch + 1)
+    pipeline, fold = context.pipeline, context.pipeline.value.folds_names
+    for table in pipeline.tables:
+        refuse_no_key(pipeline, table, tables.destinations.get(table))
+    changes: dict[str, tuple[SchemaChange, ...]] = {}
+    for table in pipeline.tables:
+        if not is_applying:
+            destination = pipeline.destination(table)
+            changes[table] = check_destination(tables.destinations[table], destination, pipeline.name, fold=fold)
+        refuse_other_key(pipeline, table, tables.destinations[table].metadata)
+    return with_declared_changes(context, tables, changes, state.newest_batch + 1)
 
 
 def _refuse_older_file(context: RunContext, state: PipelineState) -> None:

@@ -15,7 +15,8 @@ from frazil.error_codes import RUN_OVERTAKEN, TABLE_ROLLED_BACK
 from frazil.iceberg.catalog.table import absent_table
 from frazil.iceberg.commit.removal import count_rows
 from frazil.iceberg.commit.summary_state import BATCH_KEY, DONE_KEY, RolledBack, read_summary
-from frazil.iceberg.schema.schema import check_destination, check_layout
+from frazil.iceberg.schema.comparison import check_destination
+from frazil.iceberg.schema.schema import check_layout
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.commit.manifests import LETTER_COLUMNS, Batch, removed_on_return, row_removal
 from frazil.run.state.context import RunContext
@@ -231,4 +232,4 @@ def _refuse_misfit(context: RunContext, tables: Tables, missing: list[str], stat
             check_layout(destination)
         elif not state.unfinished and state.rolled_back is None:
             # Only at rest: an edited file must not keep a decided batch, or a rollback, from being finished.
-            check_destination(tables.destinations[destination.table], destination, fold=fold)
+            check_destination(tables.destinations[destination.table], destination, context.pipeline.name, fold=fold)

@@ -17,7 +17,7 @@ from frazil.errors import Terminal
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.table import Table
 from frazil.iceberg.commit.summary_state import BATCH_KEY, BEGUN_KEY, MADE_BY_KEY, begun_tables, read_summary
-from frazil.iceberg.schema.schema import check_destination
+from frazil.iceberg.schema.comparison import check_destination
 from frazil.run.state.context import RunContext
 from frazil.run.state.tables import Tables, in_parallel, make_destination
 
@@ -176,7 +176,8 @@ def _foreign_reason(context: RunContext, table: Table, name: str, owner: Mapping
     if read_summary(table.metadata, BATCH_KEY.format(context.pipeline.name), name) is not None:
         return WRITTEN
     try:
-        check_destination(table, context.pipeline.destination(name), fold=context.pipeline.value.folds_names)
+        pipeline = context.pipeline
+        check_destination(table, pipeline.destination(name), pipeline.name, fold=pipeline.value.folds_names)
     except Terminal as refusal:
         # Never dropped here: another run with the old pipeline file may be about to decide a batch for it.
         return f"an attempt that ended early made it to another template, no batch landed in it: drop it: {_one_line(refusal)}"

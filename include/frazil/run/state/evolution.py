@@ -11,13 +11,7 @@ from frazil.batch.schema_change import Demands, UntypedPaths, listed
 from frazil.error_codes import TABLE_UNFIT
 from frazil.errors import Terminal
 from frazil.iceberg.commit.commit import fit_of
-from frazil.iceberg.schema.evolution import (
-    TableChanges,
-    change_lines,
-    declared_changes,
-    evolve,
-    undecided_changes,
-)
+from frazil.iceberg.schema.evolution import TableChanges, change_lines, evolve, undecided_changes
 from frazil.iceberg.schema.schema import arrow_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.records.evolution.schema_requests import apply_changes, has_column, merge_changes
@@ -50,24 +44,39 @@ def evolve_tables(
     return after, {name: changes for name, changes in applied.items() if changes}
 
 
-def with_declared_columns(context: RunContext, tables: Tables, n: int) -> Tables:
-    """Add missing declared columns to evolving tables, and the partition fields that use them.
+def with_declared_changes(context: RunContext, tables: Tables, changes: Demands, n: int) -> Tables:
+    """Make the changes that a run makes of declared columns: new ones, with their partition fields, and wider types.
 
     Only at rest, as staged files don't fit another layout. Batch `n` is the next one, which has the changes on record.
 
     Raises:
         Terminal: A table can't be changed so.
     """
-    evolved = {}
-    for name, table in tables.destinations.items():
-        destination, fold = context.pipeline.destination(name), context.pipeline.value.folds_names
-        if changes := declared_changes(table.schema(), destination, fold=fold):
-            for line in change_lines(
-                evolve(context.lake, TableChanges(destination, changes, context.pipeline.name, n, fold=fold))
-            ):
-                context.report(f"table {name}: {line}, as it is declared")
-            evolved[name] = context.lake.load_table(name)
+    evolved, fold = {}, context.pipeline.value.folds_names
+    for name, declared in ((name, declared) for name, declared in changes.items() if declared):
+        request = TableChanges(context.pipeline.destination(name), declared, context.pipeline.name, n, fold=fold)
+        for line in change_lines(evolve(context.lake, request)):
+            context.report(f"table {name}: {line}, as it is declared")
+        evolved[name] = context.lake.load_table(name)
     return replace(tables, destinations={**tables.destinations, **evolved})
+
+
+def make_changes(context: RunContext, changes: Demands) -> None:
+    """Make the changes that a decided batch has on record. What a table, or its catalog, takes no more is left out: no batch
+    may wait for it, and the next comparison shows it.
+
+    Properties get the values that the file has by now; a table that it names no more stays as it is.
+
+    Raises:
+        Retryable: The catalog is not available now, or others changed the table every time.
+    """
+    for name in sorted(changes.keys() & {*context.pipeline.tables}):
+        destination, fold = context.pipeline.destination(name), context.pipeline.value.folds_names
+        try:
+            for line in change_lines(evolve(context.lake, TableChanges(destination, changes[name], fold=fold))):
+                context.report(f"table {name}: {line}, as it is declared")
+        except Terminal as refusal:
+            context.report(f"table {name} is left as it is: {refusal.message_with_code}")
 
 
 DemandFinder = Callable[[Mapping[str, pa.Schema]], tuple[Demands, Mapping[str, RecordSpec]]]

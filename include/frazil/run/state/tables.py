@@ -274,13 +274,7 @@ def _create_table(lake: Lake, pipeline: Pipeline, name: str) -> Table:
 
 def make_destination(lake: Lake, destination: Destination, notes: Mapping[str, str] | None = None) -> Table:
     """Create the table of a destination, unless another process did it first."""
-    catalog = lake.catalog_of(destination.table)
-    if refused := next(refused_properties(destination.properties, catalog.table_properties), None):
-        raise BAD_TABLE_PROPERTY.terminal(
-            f"table {destination.table} is not made: its pipeline gives it the property {refused}, which may run code, or have a say in"
-            " the storage, for all who open it",
-            next_step=f"take it out of the file, or list it in the settings: catalogs.{catalog.name}.table_properties",
-        )
+    refuse_properties(lake, destination, "made")
     schema = declared_schema(destination)
     spec = declared_spec(destination, schema)
     layout = PARTITIONED_LAYOUT if destination.partition_by else {}
@@ -289,6 +283,21 @@ def make_destination(lake: Lake, destination: Destination, notes: Mapping[str, s
     merged: dict[str, str] = {**modes, **_full_metrics(destination)} if destination.is_merged else {}
     properties = TABLE_PROPERTIES | layout | version | merged | destination.properties | dict(notes or {})
     return lake.create_table(destination.table, schema, spec, properties, declared_order(destination, schema))
+
+
+def refuse_properties(lake: Lake, destination: Destination, deed: str) -> None:
+    """Refuse properties that the settings don't let a file give its table. The deed is what would be done to the table.
+
+    Raises:
+        Terminal: The file has one.
+    """
+    catalog = lake.catalog_of(destination.table)
+    if refused := next(refused_properties(destination.properties, catalog.table_properties), None):
+        raise BAD_TABLE_PROPERTY.terminal(
+            f"table {destination.table} is not {deed}: its pipeline gives it the property {refused}, which may run code, or have a say in"
+            " the storage, for all who open it",
+            next_step=f"take it out of the file, or list it in the settings: catalogs.{catalog.name}.table_properties",
+        )
 
 
 def _full_metrics(destination: Destination) -> dict[str, str]:

@@ -15,7 +15,8 @@ from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
 from frazil.iceberg.ledger.ledger import UNPARTITIONED
-from frazil.iceberg.schema.schema import arrow_columns, check_destination, declared_schema, declared_spec
+from frazil.iceberg.schema.comparison import check_destination
+from frazil.iceberg.schema.schema import arrow_columns, declared_schema, declared_spec
 from frazil.pipeline.models.pipeline_file import Destination
 from tests.unit.iceberg.orders import TABLE, commit_batches, destination, elsewhere
 

@@ -15,8 +15,9 @@ from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
 from frazil.iceberg.ledger.ledger import UNPARTITIONED
-from frazil.iceberg.schema.evolution import TableChanges, declared_changes, evolve, plan_changes
-from frazil.iceberg.schema.schema import check_destination, declared_schema
+from frazil.iceberg.schema.comparison import check_destination, compare
+from frazil.iceberg.schema.evolution import TableChanges, evolve, plan_changes
+from frazil.iceberg.schema.schema import declared_schema
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 
 TABLE = "shop.events"
@@ -36,10 +37,10 @@ def test_column_declared_in_another_case_is_refused(lake: Lake, declared: dict[s
 
     with pytest.raises(Terminal, match=r"the table has price, with field_names: case_insensitive the same column"):
         check_destination(table, of, fold=True)
-    assert declared_changes(table.schema(), of, fold=True) == ()
+    assert compare(table, of, fold=True).by_run == ()
 
     check_destination(table, of)
-    assert len(declared_changes(table.schema(), of)) == 1
+    assert len(compare(table, of).by_run) == 1
 
 
 def test_log_of_a_merged_table_gets_its_declared_columns(lake: Lake) -> None:
@@ -64,7 +65,7 @@ def test_log_of_a_merged_table_gets_its_declared_columns(lake: Lake) -> None:
         lake.create_table(of.table, declared_schema(old), UNPARTITIONED, TABLE_PROPERTIES)
 
         check_destination(lake.load_table(of.table), of)
-        evolve(lake, TableChanges(of, declared_changes(lake.load_table(of.table).schema(), of)))
+        evolve(lake, TableChanges(of, compare(lake.load_table(of.table), of).by_run))
 
         assert lake.load_table(of.table).schema().fields[-1].name == "name"
         check_destination(lake.load_table(of.table), of)
@@ -88,7 +89,7 @@ def test_partition_field_name_that_a_renamed_column_still_has_is_refused(
     lake.create_table(TABLE, schema, spec, TABLE_PROPERTIES)
     before = lake.load_table(TABLE)
     of = destination(partition_by=partition_by, **given)
-    changes = declared_changes(before.schema(), of) or (SchemaChange(("town",), "add", "string"),)
+    changes = compare(before, of).by_run or (SchemaChange(("town",), "add", "string"),)
 
     for look in (
         lambda: plan_changes(before, TableChanges(of, changes)),
@@ -100,7 +101,7 @@ def test_partition_field_name_that_a_renamed_column_still_has_is_refused(
     assert lake.load_table(TABLE).metadata_location == before.metadata_location
 
     mended = destination(columns={"city": {"type": "string", "from": "town"}, "kind": "string"}, partition_by=way_out)
-    evolve(lake, TableChanges(mended, declared_changes(before.schema(), mended)))
+    evolve(lake, TableChanges(mended, compare(before, mended).by_run))
     after = lake.load_table(TABLE)
     assert [(of.source_id, of.name) for of in after.spec().fields] == [(2, field)]
     assert [of.name for of in after.schema().fields] == ["id", "city", "kind"]

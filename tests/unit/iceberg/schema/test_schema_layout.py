@@ -16,7 +16,8 @@ from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import Table, staging_table
 from frazil.iceberg.files.data_files import data_file, in_order, write_rows
-from frazil.iceberg.schema.schema import check_destination, declared_order, declared_schema
+from frazil.iceberg.schema.comparison import check_destination
+from frazil.iceberg.schema.schema import declared_order, declared_schema
 from frazil.pipeline.models.pipeline_file import Destination
 from tests.layouts import EXPECTED, LAYOUT, created, described, land, orders
 

@@ -20,7 +20,7 @@ from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog
 from frazil.iceberg.commit.summary_state import IDENTIFIER_KEY
 from frazil.iceberg.ledger.ledger import UNPARTITIONED
-from frazil.iceberg.schema.schema import check_destination
+from frazil.iceberg.schema.comparison import check_destination
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.commit.manifests import operation_of
 from frazil.run.staging.record_problems import record_problems

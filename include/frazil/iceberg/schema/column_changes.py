@@ -1,0 +1,176 @@
+"""Changes of columns, wherever they are nested: additions, wider types, null, comments.
+
+What is there already is skipped, so a change that a rival, a killed run or a person made first is no conflict. Paths are
+followed name by name: PyIceberg's own update joins them with dots, and a name may have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+from frazil.batch.schema_change import SchemaChange
+from frazil.error_codes import TABLE_UNFIT
+from frazil.iceberg.schema.promotion import promotes
+from frazil.iceberg.schema.schema import iceberg_type
+from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, StructOf, parse_type
+
+
+class _Overtaken(Exception):
+    """A change no longer fits its column: another writer has changed the column's type meanwhile."""
+
+
+def apply_changes(
+    schema: Schema, changes: Iterable[SchemaChange], ids: Iterator[int], table: str, *, fold: bool = False
+) -> tuple[Schema, tuple[SchemaChange, ...]]:
+    """The schema with the changes of columns made, and those that made a difference: it did not have them before.
+
+    A change whose column is gone, or has a type now that the change does not fit, is left out. The records are then checked
+    against the columns as they are, and ask again for what they still need.
+
+    A column comes before its fields. With `fold` names that differ in case only are the same column; the one that is
+    there keeps its spelling.
+
+    Raises:
+        Terminal: A column that identifies rows can't be null.
+    """
+    fields, applied = schema.fields, []
+    for change in (change for change in changes if change.kind in _OF_COLUMNS):
+        try:
+            after = _parts(
+                _ColumnChange(change, ids, table, schema, fold).change_nested(StructType(*fields), change.path)
+            )
+        except _Overtaken:
+            continue
+        if after != fields:
+            applied.append(change)
+        fields = after
+    return Schema(*fields, identifier_field_ids=schema.identifier_field_ids), tuple(applied)
+
+
+_OF_COLUMNS = ("add", "widen", "optional", "doc")
+
+
+@dataclass(frozen=True, slots=True)
+class _ColumnChange:
+    """One change on its way down to its column."""
+
+    change: SchemaChange
+    ids: Iterator[int]
+    table: str
+    schema: Schema
+    fold: bool
+
+    def key(self, name: str) -> str:
+        return name.casefold() if self.fold else name
+
+    def change_nested(self, parent: IcebergType, path: Sequence[str]) -> IcebergType:
+        """The type with the change applied to the field that the path names."""
+        fields = _parts(parent)
+        if parent.is_primitive:
+            raise _Overtaken
+        name, rest = path[0], path[1:]
+        existing_name = next((field.name for field in fields if self.key(field.name) == self.key(name)), None)
+        if existing_name is None:
+            is_new = not rest and self.change.kind == "add" and isinstance(parent, StructType)
+            return StructType(*fields, self.new_field(name, parse_type(self.change.type))) if is_new else parent
+        if isinstance(parent, MapType) and name == "key":
+            raise _Overtaken  # keys of maps never change
+        return _with_parts(
+            parent, [self.change_field(field, rest) if field.name == existing_name else field for field in fields]
+        )
+
+    def new_field(self, name: str, column_type: ColumnType) -> NestedField:
+        return NestedField(next(self.ids), name, iceberg_type(column_type, self.ids), required=False)
+
+    def change_field(self, field: NestedField, rest: Sequence[str]) -> NestedField:
+        if rest:
+            return field.model_copy(update={"field_type": self.change_nested(field.field_type, rest)})
+        if self.change.kind == "optional":
+            return self.optional(field)
+        if self.change.kind == "doc":
+            return field.model_copy(update={"doc": self.change.type})
+        new_type = parse_type(self.change.type)
+        change_type = self.widen if self.change.kind == "widen" else self.union
+        return field.model_copy(update={"field_type": change_type(field.field_type, new_type)})
+
+    def optional(self, field: NestedField) -> NestedField:
+        if field.field_id in self.schema.identifier_field_ids:
+            raise TABLE_UNFIT.terminal(
+                f"table {self.table}, column {field.name}: it identifies rows, so it can't be null",
+                next_step="records without it are dead letters: declare evolve: widen or less",
+            )
+        return field.model_copy(update={"required": False})
+
+    def widen(self, current: IcebergType, new_type: ColumnType) -> IcebergType:
+        target = iceberg_type(new_type, self.ids)
+        if promotes(current, target):
+            return target
+        if not promotes(target, current):
+            raise _Overtaken
+        return current
+
+    def union(self, current: IcebergType, new_type: ColumnType) -> IcebergType:
+        """The current type with the new type's missing fields added. Types that only need widening stay: records that need it ask."""
+        match current, new_type:
+            case StructType(), StructOf(fields):
+                return self.join_structs(current, fields)
+            case ListType(), ListOf(element):
+                return _with_parts(current, [self.merge_field(current.element_field, element)])
+            case MapType(), MapOf(key, value):
+                self.union(current.key_type, key)
+                return _with_parts(current, [current.key_field, self.merge_field(current.value_field, value)])
+            case ((StructType() | ListType() | MapType()), _) | (_, (StructOf() | ListOf() | MapOf())):
+                raise _Overtaken
+        target = iceberg_type(new_type, self.ids)
+        if not (promotes(current, target) or promotes(target, current)):
+            raise _Overtaken
+        return current
+
+    def join_structs(self, struct: StructType, new_fields: Sequence[tuple[str, ColumnType]]) -> StructType:
+        existing_names, types = (
+            {self.key(field.name) for field in struct.fields},
+            {self.key(name): column_type for name, column_type in new_fields},
+        )
+        merged_fields = [
+            self.merge_field(field, types[self.key(field.name)]) if self.key(field.name) in types else field
+            for field in struct.fields
+        ]
+        return StructType(
+            *merged_fields,
+            *(
+                self.new_field(name, column_type)
+                for name, column_type in new_fields
+                if self.key(name) not in existing_names
+            ),
+        )
+
+    def merge_field(self, field: NestedField, new_type: ColumnType) -> NestedField:
+        return field.model_copy(update={"field_type": self.union(field.field_type, new_type)})
+
+
+def _parts(nested: IcebergType) -> tuple[NestedField, ...]:
+    match nested:
+        case StructType():
+            return nested.fields
+        case ListType():
+            return (nested.element_field,)
+        case MapType():
+            return (nested.key_field, nested.value_field)
+    return ()
+
+
+def _with_parts(nested: IcebergType, parts: Sequence[NestedField]) -> IcebergType:
+    match nested:
+        case ListType():
+            (element,) = parts
+            return ListType(element.field_id, element.field_type, element_required=element.required)
+        case MapType():
+            key, value = parts
+            return MapType(
+                key.field_id, key.field_type, value.field_id, value.field_type, value_required=value.required
+            )
+    return StructType(*parts)

@@ -1,0 +1,451 @@
+"""A pipeline file against a table that is there: what makes the table what the file declares, who may do it, and what can't be done.
+
+The one comparison: a run makes what `evolve` allows and refuses what does not fit, `frazil apply` makes all of it, and
+`frazil validate --diff` shows it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.table import Table
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, TimeType
+
+from frazil.batch.schema_change import ChangeKind, SchemaChange
+from frazil.error_codes import TABLE_UNFIT
+from frazil.errors import Terminal
+from frazil.iceberg.patches.variant import FORMAT_VERSION
+from frazil.iceberg.schema.column_changes import apply_changes
+from frazil.iceberg.schema.promotion import promotes, same_shape, takes_table_columns
+from frazil.iceberg.schema.schema import (
+    UNWRITABLE,
+    declared_order,
+    declared_schema,
+    iceberg_type,
+    identifier_columns,
+    partition_field,
+    plain_types,
+)
+from frazil.pipeline.models.layout import PartitionField as DeclaredField
+from frazil.pipeline.models.pipeline_file import Destination
+from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
+
+_WRITABLE_FORMAT_VERSION: Final = 2
+"""PyIceberg 0.12 reads version 3 and does not write it. In version 1 partition fields never go."""
+
+_RUN_MAKES: Final[Mapping[str, tuple[ChangeKind, ...]]] = {
+    "none": (),
+    "add": ("add",),
+    "widen": ("add", "widen"),
+    "full": ("add", "widen", "optional"),
+}
+"""Changes of declared columns that a run makes by itself, by `evolve`."""
+
+OWN_PROPERTIES: Final = ("frazil.", "kafka.offsets.")
+"""How names of properties begin that say where a pipeline stands: no file sets them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The differences between a pipeline file and a table.
+
+    Attributes:
+        changes: What makes the table what the file declares, in an order in which it can be made.
+        by_run: Those of them that the next run makes by itself.
+        unfit: Why a run refuses the table as it is; what it changes by itself is no reason.
+        refused: What no change of metadata can make: rows, or files, would have to be written anew.
+    """
+
+    changes: tuple[SchemaChange, ...]
+    by_run: tuple[SchemaChange, ...]
+    unfit: tuple[str, ...]
+    refused: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """One difference.
+
+    Attributes:
+        reason: Why it can't be made even; None: the changes do. Empty: the line says it.
+        blocks: Whether a run can't work with the table as long as it is there.
+    """
+
+    line: str
+    changes: tuple[SchemaChange, ...] = ()
+    reason: str | None = None
+    blocks: bool = True
+
+    @property
+    def text(self) -> str:
+        """The line, and why it can't be made even."""
+        return f"{self.line}: {self.reason}" if self.reason else self.line
+
+
+def compare(table: Table, destination: Destination, *, fold: bool = False) -> Comparison:
+    """Compare a table with its destination. With `fold` names that differ in case only are the same column."""
+    declared = {field.name: field for field in declared_schema(destination).fields}
+    columns = list(_column_differences(table, destination, declared, fold=fold))
+    keys = list(_key_differences(table, destination))
+    after = _schema_after(table, destination, columns, fold=fold)
+    layout = list(_layout_differences(table, destination, after))
+    properties = list(_property_differences(table, destination))
+    filled = {field.name for field in after.fields} if takes_table_columns(destination) else declared.keys()
+    dropped = {name for difference in layout for name in _dropped(difference)}
+    formats = list(_format_differences(table, destination, filled, dropped))
+    differences = [*columns, *keys, *layout, *properties, *formats]
+    changes = tuple(change for difference in differences if difference.reason is None for change in difference.changes)
+    by_run = _by_run(destination, changes)
+    return Comparison(
+        changes,
+        by_run,
+        tuple(difference.text for difference in differences if difference.blocks and not _is_made(difference, by_run)),
+        tuple(difference.text for difference in differences if difference.reason is not None),
+    )
+
+
+def check_destination(
+    table: Table, destination: Destination, pipeline: str = "PIPELINE", *, fold: bool = False
+) -> tuple[SchemaChange, ...]:
+    """Refuse a table that exists and does not take the declared columns, nor gets them from the next run of the pipeline.
+
+    Returns the changes that this run makes.
+
+    Raises:
+        Terminal: A column is missing and none that comes, has another type, or is required although the pipeline does not fill it.
+    """
+    comparison = compare(table, destination, fold=fold)
+    if comparison.unfit:
+        can_apply = {*comparison.unfit}.isdisjoint(comparison.refused)
+        raise TABLE_UNFIT.terminal(
+            f"table {destination.table} does not fit its pipeline:\n"
+            + "\n".join(f"  {problem}" for problem in comparison.unfit),
+            next_step="change the columns of the pipeline file, or alter the table"
+            + (f" as it says: frazil apply {pipeline}" if can_apply else ""),
+        )
+    return comparison.by_run
+
+
+def _is_made(difference: _Difference, changes: Collection[SchemaChange]) -> bool:
+    return difference.reason is None and bool(difference.changes) and {*difference.changes} <= {*changes}
+
+
+def _by_run(destination: Destination, changes: Collection[SchemaChange]) -> tuple[SchemaChange, ...]:
+    """The changes that the next run makes: of declared columns what `evolve` allows, and what belongs to columns that it adds."""
+    kinds = {*_RUN_MAKES[destination.evolves], *(("add", "widen") if destination.is_history else ())}
+    coming = {
+        change.path[0]
+        for change in changes
+        if change.kind == "add" and "add" in kinds and change.path[1:] == () and change.path[0] in destination.columns
+    }
+    sorted_columns = {field.column for field in destination.sort_fields}
+    brought = {field.name for field in destination.partition_fields if field.column in coming}
+
+    def is_by_run(change: SchemaChange) -> bool:
+        match change.kind:
+            case "add" | "widen" | "optional":
+                return change.kind in kinds and change.path[0] in destination.columns
+            case "doc":
+                return change.path[0] in coming
+            case "partition":
+                return bool(change.type) and change.path[0] in brought
+            case "sort":
+                return not sorted_columns.isdisjoint(coming)
+        return False
+
+    return tuple(filter(is_by_run, changes))
+
+
+def _schema_after(
+    table: Table, destination: Destination, differences: Collection[_Difference], *, fold: bool
+) -> Schema:
+    """The schema with the columns that come: partition fields and sort order may need them."""
+    changes = [change for difference in differences if difference.reason is None for change in difference.changes]
+    if not changes:
+        return table.schema()
+    try:
+        ids = itertools.count(table.metadata.last_column_id + 1)
+        return apply_changes(table.schema(), changes, ids, destination.table, fold=fold)[0]
+    except ValueError:  # two columns whose names are one with dots between: refused before they are made
+        return table.schema()
+
+
+def _column_differences(
+    table: Table, destination: Destination, declared: Mapping[str, NestedField], *, fold: bool
+) -> Iterator[_Difference]:
+    existing = {field.name: field for field in table.schema().fields}
+    alike = {name.casefold(): name for name in existing if fold}
+    for name, field in declared.items():
+        if name in existing:
+            yield from _type_differences(field, existing[name], destination)
+        else:
+            same = alike.get(name.casefold())
+            actual = f"{same}, with field_names: case_insensitive the same column" if same else "no such column"
+            yield _Difference(
+                f"column {name}: declared {field.field_type}, the table has {actual}",
+                (
+                    SchemaChange((name,), "add", str(_declared_type(field, destination))),
+                    *_doc(field, None, destination),
+                ),
+                "" if same else _no_column_reason(name, destination),
+            )
+    for name in sorted(existing.keys() - declared.keys()) if destination.undeclared_columns == "refuse" else ():
+        yield _Difference(
+            f"column {name}: the table has it, the pipeline does not declare it",
+            reason="declare it; or drop it by hand, with its values; or leave undeclared_columns out",
+        )
+    keys = identifier_columns(table)
+    for name, field in existing.items():
+        if field.required and not (name in declared and declared[name].required):
+            yield from _required_difference(name, destination, is_declared=name in declared, is_key=name in keys)
+
+
+def _type_differences(field: NestedField, existing: NestedField, destination: Destination) -> Iterator[_Difference]:
+    name, more = field.name, takes_table_columns(destination)
+    steps = list(_growth((name,), _declared_type(field, destination), existing.field_type, more=more))
+    if steps:
+        yield _Difference(
+            f"column {name}: declared {field.field_type}, the table has {existing.field_type}",
+            tuple(filter(None, steps)),
+            "a column only gets a wider type (int to long, float to double, more digits before the point), and a struct more"
+            " fields"
+            if None in steps
+            else None,
+        )
+    if docs := tuple(_doc(field, existing, destination)):
+        yield _Difference(f"column {name}: another doc", docs, blocks=False)
+
+
+def _growth(
+    path: tuple[str, ...], declared: ColumnType, actual: IcebergType, *, more: bool
+) -> Iterator[SchemaChange | None]:
+    """The changes that make a column's type the declared one, with `more` at least that; None for what none of them does."""
+    match declared, actual:
+        case StructOf(fields), StructType():
+            existing = {field.name: field.field_type for field in actual.fields}
+            if not more and not existing.keys() <= {name for name, _ in fields}:
+                yield None
+            for name, field_type in fields:
+                if name in existing:
+                    yield from _growth((*path, name), field_type, existing[name], more=more)
+                else:
+                    yield SchemaChange((*path, name), "add", str(field_type))
+        case ListOf(element), ListType():
+            yield from _growth((*path, "element"), element, actual.element_type, more=more)
+        case MapOf(key, value), MapType():
+            if not same_shape(_iceberg(key), actual.key_type):
+                yield None
+            yield from _growth((*path, "value"), value, actual.value_type, more=more)
+        case _:
+            target = _iceberg(declared)
+            if not same_shape(target, actual) and not (more and promotes(target, actual)):
+                yield SchemaChange(path, "widen", str(declared)) if promotes(actual, target) else None
+
+
+def _iceberg(declared: ColumnType) -> IcebergType:
+    return iceberg_type(declared, itertools.count(1))
+
+
+def _declared_type(field: NestedField, destination: Destination) -> ColumnType:
+    """The type as files spell it; Frazil's own columns are of plain types."""
+    column = destination.columns.get(field.name)
+    return Primitive(plain_types()[field.field_type]) if column is None else column.parsed
+
+
+def _doc(field: NestedField, existing: NestedField | None, destination: Destination) -> Iterator[SchemaChange]:
+    """The comment that the file declares and the column has not; of Frazil's own columns only new ones get theirs."""
+    is_own = field.name not in destination.columns and existing is not None
+    if field.doc is not None and not is_own and (existing is None or field.doc != existing.doc):
+        yield SchemaChange((field.name,), "doc", field.doc)
+
+
+def _no_column_reason(name: str, destination: Destination) -> str | None:
+    """Why a missing column can't come later; None if it can."""
+    column = destination.columns.get(name)
+    if name in destination.identifier and not destination.is_history:
+        return "it identifies rows, and those that are there have no value for it"
+    is_exact = destination.evolves == "none" and not destination.is_history
+    if is_exact and column is not None and column.required and not column.has_default:
+        return (
+            "rows that are there have no value for a required column: give it a default, leave required out, or declare evolve: add"
+            " (then records without it are dead letters, and older rows have null)"
+        )
+    return None
+
+
+def _required_difference(
+    name: str, destination: Destination, *, is_declared: bool, is_key: bool
+) -> Iterator[_Difference]:
+    """A column that the table requires and the file does not."""
+    column = destination.columns.get(name)
+    if not takes_table_columns(destination):
+        reason = "it identifies rows" if is_key else None if is_declared else "no record fills it: declare it"
+        yield _Difference(
+            f"column {name}: the table requires a value, the pipeline declares it as optional",
+            (SchemaChange((name,), "optional"),),
+            reason,
+        )
+    elif column is not None and "required" in column.model_fields_set and not is_key:
+        yield _Difference(f"column {name}: required", (SchemaChange((name,), "optional"),), blocks=False)
+
+
+def _key_differences(table: Table, destination: Destination) -> Iterator[_Difference]:
+    """Differences between declared and actual identifier fields, and required columns that a row with only a key can't fill.
+
+    A table without a key is fine where its columns may be null: an engine need not know the key.
+    """
+    table_key, declared = identifier_columns(table), destination.identifier
+    required = {field.name for field in table.schema().fields if field.required}
+    if table_key and destination.is_history:
+        yield _Difference(
+            f"identifier: the table has {', '.join(table_key)}, of which write: history adds several rows with one value",
+            reason="",
+        )
+    elif declared and not destination.is_history and sorted(table_key) != sorted(declared):
+        reason = None
+        if table_key and destination.is_merged and table.current_snapshot() is not None:
+            reason = "of a key by which rows were not merged there may be several rows"
+        elif nullable := [name for name in declared if name not in required]:
+            reason = f"{', '.join(nullable)} may be null in the table, and what identifies rows may not"
+        if table_key or reason is None:
+            yield _Difference(
+                f"identifier: declared {', '.join(declared)}, the table has {', '.join(table_key) or 'none'}",
+                (SchemaChange(tuple(declared), "identifier"),),
+                reason,
+                blocks=bool(table_key),
+            )
+    if destination.deleted_column is not None and takes_table_columns(destination):
+        for name in sorted(required - {*declared, *table_key, destination.order_by or ""}):
+            yield _Difference(
+                f"column {name}: the table requires a value, which a row has not that was deleted before it was known",
+                reason="",
+            )
+
+
+def _layout_differences(table: Table, destination: Destination, after: Schema) -> Iterator[_Difference]:
+    """Partition fields and sort order that the file names, each as a whole; columns that records are to bring bring theirs."""
+    names = {field.name for field in after.fields}
+    if "partition_by" in destination.model_fields_set:
+        declared = zip(destination.partition_by, destination.partition_fields, strict=True)
+        yield from _partition_differences(
+            table, destination, after, {text: field for text, field in declared if field.column in names}
+        )
+    if "sort_by" in destination.model_fields_set and {field.column for field in destination.sort_fields} <= names:
+        change = SchemaChange((), "sort", ", ".join(destination.sort_by))
+        try:
+            if declared_order(destination, after).fields != table.sort_order().fields:
+                yield _Difference("sort_by: another order", (change,), blocks=False)
+        except Terminal as refusal:
+            yield _Difference(refusal.message, reason="", blocks=False)
+
+
+def _partition_differences(
+    table: Table, destination: Destination, after: Schema, declared: Mapping[str, DeclaredField]
+) -> Iterator[_Difference]:
+    fields: dict[str, PartitionField] = {}
+    for text, field in declared.items():
+        try:
+            fields[text] = partition_field(field, after, 0, destination.table)
+        except Terminal as refusal:
+            yield _Difference(refusal.message, reason="", blocks=False)
+            return
+    existing_names = {
+        text: existing.name
+        for text, field in fields.items()
+        for existing in table.spec().fields
+        if _is_same(existing, field, declared[text])
+    }
+    changes = [
+        *(
+            SchemaChange((field.name,), "partition")
+            for field in table.spec().fields
+            if field.name not in existing_names.values() and not isinstance(field.transform, VoidTransform)
+        ),
+        *(
+            SchemaChange((field.name,), "partition", text)
+            for text, field in fields.items()
+            if text not in existing_names
+        ),
+    ]
+    if changes:
+        is_old = table.format_version < _WRITABLE_FORMAT_VERSION
+        reason = "in format version 1 no partition field goes: make it version 2 first" if is_old else None
+        yield _Difference("partition_by: other fields", tuple(changes), reason, blocks=False)
+
+
+def _is_same(existing: PartitionField, field: PartitionField, declared: DeclaredField) -> bool:
+    """Whether a partition field is the declared one; engines name fields in ways of their own, so only an alias counts."""
+    is_named = declared.alias in (None, existing.name)
+    return is_named and (existing.source_id, existing.transform) == (field.source_id, field.transform)
+
+
+def _dropped(difference: _Difference) -> Iterator[str]:
+    if difference.reason is None:
+        yield from (change.path[0] for change in difference.changes if change.kind == "partition" and not change.type)
+
+
+def _property_differences(table: Table, destination: Destination) -> Iterator[_Difference]:
+    """Declared properties that the table has not so. Its format version is none of them."""
+    for name, value in destination.properties.items():
+        if name == "format-version" or table.metadata.properties.get(name) == value:
+            continue
+        is_own = name.startswith(OWN_PROPERTIES)
+        reason = "it says where a pipeline stands, and no file sets it" if is_own else None
+        yield _Difference(f"property {name}", (SchemaChange((name,), "property"),), reason, blocks=False)
+
+
+def _format_differences(
+    table: Table, destination: Destination, filled: Collection[str], dropped: Collection[str]
+) -> Iterator[_Difference]:
+    """Reasons why nobody can write the table; those that the declared layout ends are no reason against it."""
+    if destination.by_engine:
+        for name in columns_with_times(table.schema()):
+            line = f"column {name}: it has the type time, and Spark, which writes the table, can't read it"
+            yield _Difference(line, reason="")
+    else:
+        yield from _writer_differences(table, destination, filled, dropped)
+    if destination.format_version == "3" and table.format_version < FORMAT_VERSION:
+        line = f"format version {table.format_version}: the pipeline declares {FORMAT_VERSION}"
+        yield _Difference(line, reason="")
+
+
+def columns_with_times(schema: Schema) -> Iterator[str]:
+    """Columns that are, or hold, times of day: Iceberg's Spark can't read a table that has one."""
+    for field in schema.fields:
+        if any(isinstance(part.field_type, TimeType) for part in index_by_id(Schema(field)).values()):
+            yield field.name
+
+
+def _writer_differences(
+    table: Table, destination: Destination, filled: Collection[str], dropped: Collection[str]
+) -> Iterator[_Difference]:
+    """Reasons why PyIceberg can't write files for an existing table."""
+    if table.format_version > _WRITABLE_FORMAT_VERSION:
+        yield _Difference(
+            f"format version {table.format_version}: files can be written up to version {_WRITABLE_FORMAT_VERSION}",
+            reason="",
+        )
+    file_format = table.properties.get("write.format.default", "parquet").lower()
+    if file_format != "parquet":
+        yield _Difference(
+            f"write.format.default is {file_format}: only Parquet can be written without an engine; for orc, say so in the"
+            f" pipeline file: properties: {{write.format.default: orc}}",
+            reason=None if "write.format.default" in destination.properties else "",
+        )
+    for field in table.spec().fields:
+        source = table.schema().find_field(field.source_id)
+        transform = str(field.transform).partition("[")[0]
+        problem = None
+        if table.schema().find_column_name(field.source_id) not in filled:
+            problem = f"the pipeline does not fill its column {source.name}"
+        elif (str(source.field_type), transform) in UNWRITABLE:
+            problem = f"{transform} of {source.field_type} can't be written"
+        if problem is not None:
+            reason = None if field.name in dropped else ""
+            yield _Difference(f"partition field {field.name}: {problem}", reason=reason)
