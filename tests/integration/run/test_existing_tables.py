@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from frazil.batch.dead_letters import LetterChoice
@@ -15,7 +16,7 @@ from tests import made as shops
 from tests.integration.run.conftest import At
 from tests.integration.run.test_shared_tables import run_other
 from tests.made import LETTERS, auto_created, fill, ids, letters
-from tests.operations import Killed, assert_clean, catalog, lake, request, scope
+from tests.operations import Killed, assert_clean, catalog, lake, offsets, replay, request, scope
 
 THEIRS = "shop.theirs"
 
@@ -130,4 +131,18 @@ def test_dead_letters_land_once_the_file_allows_existing_tables(shop: Callable[.
     replay_dead_letters(scope(orders), LetterChoice(), request())
     assert ids(orders, (THEIRS,)) == {THEIRS: [2]}
     assert letters(orders) == []
+    assert_clean(orders)
+
+
+def test_rows_of_others_in_an_existing_table_stay(shop: Callable[..., Any]) -> None:
+    """What was there before is nobody's record: a check of the pipeline leaves it alone, and so does a replay."""
+    orders = with_existing(shop)
+    table = catalog(orders).load_table(THEIRS)
+    rows = [{"id": 99} | {field.name: None for field in table.schema().fields if not field.required}]
+    table.append(pa.Table.from_pylist(rows, table.schema().as_arrow()))
+    fill(orders, (2, THEIRS))
+    orders.run()
+    assert_clean(orders)
+    replay(orders, offsets(orders, 0), offsets(orders, 2))
+    assert ids(orders, (THEIRS,)) == {THEIRS: [2, 99]}
     assert_clean(orders)
