@@ -15,7 +15,7 @@ from frazil.pipeline.files.load import load_settings
 from frazil.pipeline.files.references import References, connection_fields, connection_variable
 from frazil.pipeline.models.engines import AUTO_ENGINE
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.pipeline.settings.capture import Capture
+from frazil.pipeline.settings.capture import Capture, Flow
 from frazil.pipeline.settings.catalogs import CatalogSettings
 from frazil.pipeline.settings.databases import DatabaseSettings
 from frazil.pipeline.settings.settings import EngineSettings, Settings
@@ -146,6 +146,14 @@ class Project:
             Terminal: It does not exist, or its file is broken.
         """
         return self.captures.get(name)
+
+    def flows(self) -> dict[str, Flow]:
+        """All pipelines and captures whose files can be used, by unique name."""
+        return {**self.pipelines.usable, **{capture.unique_name: capture for capture in self.captures.usable.values()}}
+
+    def find_flow(self, unique_name: str) -> Flow | None:
+        """The pipeline or the capture with a unique name; None if there is none, or its file can't be used."""
+        return self.flows().get(unique_name) if "." in unique_name else self.pipelines.find(unique_name)
 
     def database(self, name: str) -> DatabaseSettings:
         """The database of that name in the settings file.

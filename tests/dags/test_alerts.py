@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +16,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from frazil.alerts.failure import failure, of_chore
 from frazil.alerts.notification_log import Page, to_json
-from frazil.monitor.condition import Condition
+from frazil.monitor.condition import Condition, Runs
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil_airflow.alerts import callbacks
@@ -269,3 +270,75 @@ def test_hanging_catalog_does_not_delay_notifications_of_other_pipelines(
 
     assert [body["key"] for body in hook.bodies] == ["refused/orders"]
     assert "frazil_alerts__abyss" not in variables.texts
+
+
+CAPTURE = "{capture: jdbc, name: orders, owner: testers, topic: t, database: shop, table: orders, mode: bulk, MORE}"
+
+
+def capture_project(project: Callable[..., Project], tmp_path: Path, more: str = "") -> Project:
+    """A project with a capture that is named as its pipeline."""
+    project()
+    settings = tmp_path / "settings.yaml"
+    database = {"shop": {"url": "jdbc:sqlite:/tmp/none.db", "driver": "org.sqlite.JDBC"}}
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"databases": database}))
+    (tmp_path / "captures").mkdir(exist_ok=True)
+    (tmp_path / "captures" / "orders.yaml").write_text(CAPTURE.replace("MORE", more))
+    return Project.load()
+
+
+def test_capture_is_notified_beside_pipeline_of_its_name(
+    project: Callable[..., Project], tmp_path: Path, hook: Posts
+) -> None:
+    """A failed run, under the capture's own name, with the link to its DAG; and once more when it is over."""
+    known, store = capture_project(project, tmp_path), VariableStore()
+    noted = failure("capture__orders", "r1", NOW, "no driver\n  next: bring its jar", final=True)
+    store.texts["frazil_failure__capture__orders"] = noted.to_json()
+    condition = Condition(
+        "capture.orders", "testers", NOW, n=3, unit="rows", runs=Runs(last_state="failed", last_run="r1")
+    )
+    capture = known.capture("orders")
+
+    assert monitor.send_notices(known, capture, condition, NOW, store) == []
+    assert send_notices(known, WELL, store) == []
+    ended = replace(condition, runs=Runs(last_state="success", last_ended_at=NOW + timedelta(minutes=1), failures=0))
+    assert monitor.send_notices(known, capture, ended, NOW + timedelta(minutes=2), store) == []
+
+    assert [(body["key"], body["status"]) for body in hook.bodies] == [
+        ("failed_run/capture.orders", "firing"),
+        ("failed_run/capture.orders", "recovered"),
+    ]
+    assert (hook.bodies[0]["title"], hook.bodies[0]["next_step"]) == ("capture orders: a run failed", "bring its jar")
+    assert {name for name in store.texts if "alerts" in name} == {
+        "frazil_alerts__capture.orders",
+        "frazil_alerts__orders",
+    }
+
+
+def test_late_capture_is_notified_where_no_monitor_looked(
+    project: Callable[..., Project], tmp_path: Path, hook: Posts, variables: VariableStore
+) -> None:
+    capture_project(project, tmp_path)
+
+    callbacks.notify_of_late_run("capture.orders")
+
+    assert [(body["key"], body["title"]) for body in hook.bodies] == [
+        ("stale/capture.orders", "capture orders: a run is late")
+    ]
+    assert "A run of capture__orders has not ended" in hook.bodies[0]["cause"]
+
+
+def test_broken_and_removed_captures_are_notified(project: Callable[..., Project], tmp_path: Path, hook: Posts) -> None:
+    """A file that can't be used stops a capture without a failed run; one that is gone ends what was told of it."""
+    store, broken = VariableStore(), capture_project(project, tmp_path, "modus: x")
+
+    assert monitor.notify_of_broken_files(broken, NOW, store) == []
+    (tmp_path / "captures" / "orders.yaml").unlink()
+    for look in range(monitor.MISSED):
+        assert monitor.close_unwatched(Project.load(), NOW + timedelta(minutes=look), store) == []
+
+    assert [(body["key"], body["status"]) for body in hook.bodies] == [
+        ("refused/capture.orders", "firing"),
+        ("refused/capture.orders", "recovered"),
+    ]
+    assert hook.bodies[0]["title"] == "capture orders: its file is broken, it does not run"
+    assert "modus: unknown key" in hook.bodies[0]["cause"]

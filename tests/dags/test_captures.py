@@ -74,3 +74,31 @@ def test_refused_capture_is_not_retried(captures: Callable[..., None], monkeypat
     captures(LOGS)
     with pytest.raises(AirflowFailException, match="no capture is named 'gone'"):
         CaptureFilesOperator(task_id="capture", capture="gone").execute({"run_id": "manual__1"})
+
+
+def test_capture_notes_its_failures_where_people_are_told(
+    parse: Parse, captures: Callable[..., None], tmp_path: Path
+) -> None:
+    """Run and task store why they failed, a run that succeeds forgets it, and a promise is a deadline; `alerts: false` is none."""
+    captures({**LOGS, "alerts": {"fresh_within": "20m"}}, {**LOGS, "name": "quiet", "alerts": False})
+    settings = tmp_path / "settings.yaml"
+    told = json.loads(settings.read_text()) | {
+        "alerts": {"channels": {"web": {"type": "webhook", "connection": "hook"}}}
+    }
+    settings.write_text(json.dumps(told))
+    bag = parse()
+    assert bag.import_errors == {}
+    logs, quiet = bag.dags["capture__logs"], bag.dags["capture__quiet"]
+    assert (logs.has_on_failure_callback, logs.has_on_success_callback) == (True, True)
+    assert logs.get_task("capture").has_on_failure_callback
+    (deadline,) = logs.deadline
+    assert deadline.callback.kwargs == {"pipeline": "capture.logs"}
+    assert not quiet.has_on_failure_callback
+    assert logs.tags == {"frazil", "capture"}
+
+
+def test_lineage_of_a_capture_has_its_files_and_its_topic(captures: Callable[..., None]) -> None:
+    captures(LOGS)
+    lineage = CaptureFilesOperator(task_id="capture", capture="logs").get_openlineage_facets_on_start()
+    assert [(of.namespace, of.name) for of in lineage.inputs] == [("file", "/var/log/app.log*")]
+    assert [(of.namespace, of.name) for of in lineage.outputs] == [("kafka://127.0.0.1:1", "logs")]

@@ -31,14 +31,16 @@ ROOT = Path(__file__).resolve().parents[2]
 SEND = """
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 from airflow.sdk.observability.stats import Stats
-from frazil.monitor.samples import condition_samples, maintenance_samples, run_samples
+from frazil.monitor.samples import capture_samples, condition_samples, maintenance_samples, run_samples
 from frazil_airflow.outputs.metrics import emit
-from tests.unit.monitor.measured import CONDITION, MAINTENANCE, PROMISE, RUN
+from tests.unit.monitor.measured import CAPTURE, CAPTURED, CONDITION, MAINTENANCE, PROMISE, RUN, WAITING_FILES
 
 Stats.initialize(factory=get_stats_factory(), export_legacy_names=True)  # as Airflow's task runner does
 emit(run_samples(RUN))
+emit(capture_samples(CAPTURE, CAPTURED))
 emit(maintenance_samples(MAINTENANCE))
 emit(condition_samples(CONDITION, PROMISE))
+emit(condition_samples(WAITING_FILES, PROMISE))
 """
 
 

@@ -151,6 +151,32 @@ def test_threat_model_names_tests_that_exist() -> None:
     assert [name for name in named if f"def {name[1]}(" not in _text_of(ROOT / name[0])] == []
 
 
+def test_each_wish_names_a_page_and_a_test_that_exist() -> None:
+    """Every row of "What people asked for" leads to its page, and to the test that holds it or to another answer."""
+    page = (ROOT / "docs" / "wishes.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith(("| ---", "| wish |"))]
+    form = r"\| .+ \| \[[\w./-]+\]\((?P<page>[\w./-]+)(#(?P<anchor>[\w-]+))?\) \|( `(?P<file>tests/[\w/]+\.py)::(?P<test>test_\w+)` \|)?"
+    matches = {row: re.fullmatch(form, row) for row in rows}
+    missing = [
+        row
+        for row, match in matches.items()
+        if match is None
+        or not _has_heading(ROOT / "docs" / match["page"], match["anchor"])
+        or (match["test"] and f"def {match['test']}(" not in _text_of(ROOT / match["file"]))
+    ]
+
+    assert missing == []
+    assert sum(1 for match in matches.values() if match is not None and match["test"]) >= 50
+
+
+def _has_heading(page: Path, anchor: str | None) -> bool:
+    headings = re.findall(r"^#+ (.+)$", _text_of(page), re.MULTILINE)
+    return bool(headings) and anchor in (
+        None,
+        *(re.sub(r"[^\w -]", "", text).lower().replace(" ", "-") for text in headings),
+    )
+
+
 def _text_of(file: Path) -> str:
     return file.read_text(encoding="utf-8") if file.is_file() else ""
 

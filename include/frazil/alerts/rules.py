@@ -1,4 +1,4 @@
-"""Pure rules: from a pipeline's condition and its thresholds to the troubles that it has.
+"""Pure rules: from the condition and the thresholds of a pipeline, or a capture, to the troubles that it has.
 
 A kind that is not in the answer is unknown now: what was said of it stands. `None`: it is not so.
 """
@@ -13,8 +13,9 @@ from typing import Literal
 
 from frazil.alerts.failure import RUN_KINDS, ChoreKind, Failure
 from frazil.alerts.notice import Notice
+from frazil.batch.audit import TABLE_NOT_MADE
 from frazil.monitor.condition import Condition, Retention
-from frazil.monitor.state import spoken
+from frazil.monitor.state import DEAD_OF, DEAD_SHARE, spoken, waiting
 from frazil.pipeline.models.alerts import Alerts, Severity
 from frazil.pipeline.models.maintenance import parse_age
 
@@ -59,7 +60,27 @@ def judge(case: Case) -> Judged:
         verdict = rule(case)
         if verdict != "unknown":
             notices[kind] = None if verdict is None else _notice(case, kind, severity, *verdict)
-    return notices | dict(_failed(case)) | dict(_chores(case))
+    of_runs = dict(_failed(case))
+    if (trouble := _tables_not_made(case)) is not None and of_runs.get("tolerance") is None:
+        of_runs["tolerance"] = _notice(case, "tolerance", "warning", *trouble)
+    elif case.failure is None:  # and nothing else could end that one
+        of_runs.setdefault("tolerance", None)
+    return notices | of_runs | dict(_chores(case))
+
+
+def _tables_not_made(case: Case) -> Trouble | None:
+    """Published batches whose records named more tables than may be made: a run that lands the rest does not fail."""
+    condition = case.condition
+    count, read = condition.dead_codes.get(TABLE_NOT_MADE, 0), condition.rows + condition.dead + condition.filtered
+    if read < DEAD_OF or count <= DEAD_SHARE * read or condition.open_letters == 0:
+        return None
+    cause = (
+        f"{count:,} of {read:,} records in {spoken(condition.window_seconds)} name tables that were not made: a run makes no more"
+        " than route.create.max_new_tables, all runs together max_tables. All other records landed, these wait as dead letters"
+        " (TABLE_NOT_MADE)."
+    )
+    step = f'frazil dead-letters replay {condition.pipeline} --reason "the next tables"'
+    return f"{condition.pipeline}: records name more tables than may be made", cause, step
 
 
 def _refused(case: Case) -> Verdict:
@@ -76,13 +97,20 @@ def _unreadable(case: Case) -> Verdict:
 
 def _error(condition: Condition, title: str, error: str) -> Trouble:
     cause, _, step = error.partition(_NEXT)
-    return f"{condition.pipeline}: {title}", cause, step or f"frazil lag {condition.pipeline}"
+    return f"{condition.title}: {title}", cause, step or _look_at(condition, "lag")
+
+
+def _look_at(condition: Condition, command: str) -> str:
+    """The command that shows more of a pipeline, or of a capture."""
+    if condition.is_capture:
+        return f"frazil {condition.title} --dry-run"
+    return f"frazil {command} {condition.pipeline}"
 
 
 def _is_half_read(condition: Condition) -> bool:
     """Whether the waiting time of the records is unknown, because Kafka answered only in part or not at all."""
     is_partial = bool(condition.lag) and condition.lag_seconds is None and condition.unreadable is not None
-    return condition.lag is None or is_partial
+    return (condition.lag_seconds if condition.unit == "rows" else condition.lag) is None or is_partial
 
 
 def _stale(case: Case) -> Verdict:
@@ -95,12 +123,17 @@ def _stale(case: Case) -> Verdict:
     age = condition.read_at - through
     if age <= case.promise:
         return None
-    cause = (
-        f"The tables are complete through {_instant(through)} only: {spoken(age.total_seconds())} before"
-        f" {_instant(condition.read_at)}, promised are {spoken(case.promise.total_seconds())}. {condition.lag:,} records are not read yet."
+    what, unread = (
+        ("The topic has everything", f"{waiting(condition)}.")
+        if condition.is_capture
+        else ("The tables are complete", f"{condition.lag:,} records are not read yet.")
     )
-    title = f"{condition.pipeline}: stale for {spoken((age - case.promise).total_seconds())}"
-    return title, cause, f"frazil history {condition.pipeline}"
+    cause = (
+        f"{what} through {_instant(through)} only: {spoken(age.total_seconds())} before"
+        f" {_instant(condition.read_at)}, promised are {spoken(case.promise.total_seconds())}. {unread}"
+    )
+    title = f"{condition.title}: stale for {spoken((age - case.promise).total_seconds())}"
+    return title, cause, _look_at(condition, "history")
 
 
 def _complete_through(condition: Condition) -> datetime | None:
@@ -109,7 +142,7 @@ def _complete_through(condition: Condition) -> datetime | None:
         return condition.read_at
     oldest = (
         condition.read_at - timedelta(seconds=condition.lag_seconds)
-        if condition.lag and condition.lag_seconds is not None
+        if (condition.lag or condition.unit == "rows") and condition.lag_seconds is not None
         else None
     )
     return max((instant for instant in (condition.complete_through, oldest) if instant is not None), default=None)
@@ -121,8 +154,9 @@ def _lag(case: Case) -> Verdict:
         return "unknown"
     if most is None or condition.lag <= most:
         return None
-    cause = f"{condition.lag:,} records are not read yet, {most:,} are tolerated.{_oldest(condition)}"
-    return f"{condition.pipeline}: {condition.lag:,} records wait", cause, f"frazil lag {condition.pipeline}"
+    unread = waiting(condition) if condition.is_capture else f"{condition.lag:,} records are not read yet"
+    cause = f"{unread}, {most:,} are tolerated.{_oldest(condition)}"
+    return f"{condition.title}: {waiting(condition)}", cause, _look_at(condition, "lag")
 
 
 def _growing(case: Case) -> Verdict:
@@ -136,11 +170,10 @@ def _growing(case: Case) -> Verdict:
     if not grows or not waits or condition.runs.is_paused:
         return None
     cause = (
-        f"Unread records, the fewest of each interval: {', '.join(f'{count:,}' for count in last)}. More arrives than is"
+        f"Unread {condition.unit}, the fewest of each interval: {', '.join(f'{count:,}' for count in last)}. More arrives than is"
         f" read.{_oldest(condition)}"
     )
-    title = f"{condition.pipeline}: lag is growing, {condition.lag:,} records wait"
-    return title, cause, f"frazil lag {condition.pipeline}"
+    return f"{condition.title}: lag is growing, {waiting(condition)}", cause, _look_at(condition, "lag")
 
 
 def _retention(case: Case) -> Verdict:
@@ -186,11 +219,11 @@ def _failed(case: Case) -> Iterator[tuple[str, Notice | None]]:
     if holds is not None:
         condition = case.condition
         runs = max(1, condition.runs.failures or 1)
-        title_of_one = f"{condition.pipeline}: {_TITLES[holds.kind]}"
+        title_of_one = f"{condition.title}: {_TITLES[holds.kind]}"
         title = title_of_one if runs == 1 else f"{title_of_one}, {runs} times in a row"
         cause = f"Run {holds.run}\n{holds.cause}"
         notice = _notice(
-            case, holds.kind, holds.severity, title, cause, holds.next_step or f"frazil history {condition.pipeline}"
+            case, holds.kind, holds.severity, title, cause, holds.next_step or _look_at(condition, "history")
         )
     # Without Airflow's word the tables tell that what a run left is over; where it left nothing, nobody can.
     is_over = _is_over(case) if case.failure is not None else case.condition.runs.failures is not None

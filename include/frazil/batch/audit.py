@@ -137,7 +137,12 @@ def exceeded(total: Counts, dead_codes: Mapping[str, int], tolerance: Tolerance)
         return None
     allowed = f"at most {tolerance.max_rate:.1%}" if by_rate else f"at most {tolerance.max_count}"
     codes = ", ".join(f"{code} {count}" for code, count in sorted(dead_codes.items(), key=lambda item: -item[1]))
-    return f"{total.dead} of {total.read} records ({rate:.1%}), {allowed} are tolerated ({codes})"
+    waiting = (
+        "; records of tables that were not made wait for: frazil dead-letters replay"
+        if TABLE_NOT_MADE in dead_codes
+        else ""
+    )
+    return f"{total.dead} of {total.read} records ({rate:.1%}), {allowed} are tolerated ({codes}){waiting}"
 
 
 def _first_of(staged: Staged) -> str:

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import BinaryIO, Final
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ BYTES_PER_TRANSACTION: Final = 32 * 2**20
 LONGEST_LINE: Final = 64 * 2**20
 """Bounds memory where a file has no line breaks. Kafka's default limit of a record is a 64th of it."""
 
+_PIECE: Final = 2**20
 
 Place = tuple[str, int]
 """Path of a file, and the byte at which a line begins."""
@@ -83,6 +85,21 @@ def _keyed(capture: FileCapture, records: Sequence[OutgoingRecord]) -> tuple[Out
     around = f"(?s:\\A.*?)(?:{capture.key_pattern})(?s:.*)\\z"
     keys = pc.if_else(pc.match_substring_regex(lines, around), pc.replace_substring_regex(lines, around, r"\1"), None)
     return tuple(replace(record, key=key or None) for record, key in zip(records, keys.to_pylist(), strict=True))
+
+
+def has_line(file: FoundFile, mark: FileMark) -> bool:
+    """Whether a file has a whole line after its mark; of a packed one, whether it has anything.
+
+    Raises:
+        Terminal, Retryable: It can't be read.
+    """
+    if file.is_packed or is_captured(file, mark):
+        return not is_captured(file, mark)
+    with translated(file.path), open_file(file) as stream:
+        stream.seek(mark.offset)
+        # A line without end is looked at as far as a run would: it refuses a longer one.
+        pieces = (stream.read(_PIECE) for _ in range(LONGEST_LINE // _PIECE))
+        return any(b"\n" in piece for piece in takewhile(bool, pieces)) or file.size - mark.offset > LONGEST_LINE
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -95,7 +95,7 @@ def capture_files(
     folders = project.settings.captures.folders
     begin = partial(_begin, capture, folders)
     with shutdown.handled(report), open_capture(ground, order, begin, clock()) as (producer, start):
-        decided, remarks = _plan_reads(capture, start.state, folders)
+        decided, remarks = plan_reads(capture, start.state, folders)
         for line in remarks:
             report(f"{capture.name}: {line}")
         hit(Failpoint.PLANNED)
@@ -135,7 +135,7 @@ def preview_files(project: Project, capture: FileCapture) -> tuple[tuple[FileLoo
     position, topic = ground.position(), ground.topic()
     if topic is not None:
         require_position(capture.name, capture.capture, position, topic)
-    decided, remarks = _plan_reads(
+    decided, remarks = plan_reads(
         capture, _begin(capture, folders, capture.start) if position is None else position.state, folders
     )
     reads = [(file, mark) for file, mark in decided.reads if not is_captured(file, mark)]
@@ -148,7 +148,7 @@ def _begin(capture: FileCapture, folders: Sequence[str], where: Literal["beginni
     return state_of(mark for file in find_files(capture.paths, (), folders) if (mark := end_mark(file)) is not None)
 
 
-def _plan_reads(capture: FileCapture, state: Any, folders: Sequence[str]) -> tuple[FileDecisions, list[str]]:
+def plan_reads(capture: FileCapture, state: Any, folders: Iterable[str]) -> tuple[FileDecisions, list[str]]:
     """Plan the reads of the files, and report what people should know.
 
     Raises:

@@ -43,8 +43,17 @@ class Ground:
         Raises:
             Terminal, Retryable: As `last_position`; or what is there is none.
         """
-        text = last_position(self.cluster, self.positions, self.identity)
-        return None if text is None else CapturePosition.from_json(text)
+        stored = self.position_and_time()
+        return None if stored is None else stored[0]
+
+    def position_and_time(self) -> tuple[CapturePosition, datetime] | None:
+        """Its last position, and when that was committed.
+
+        Raises:
+            Terminal, Retryable: As `position`.
+        """
+        stored = last_position(self.cluster, self.positions, self.identity)
+        return None if stored is None else (CapturePosition.from_json(stored[0]), stored[1])
 
     def topic(self) -> TopicState | None:
         """Its topic; None if it is not there."""

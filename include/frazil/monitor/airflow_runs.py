@@ -1,4 +1,4 @@
-"""Reads the runs of pipelines from Airflow's REST API, for processes outside of Airflow."""
+"""Reads the runs of pipelines and captures from Airflow's REST API, for processes outside of Airflow."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from frazil.errors import FrazilError
 from frazil.monitor.condition import Runs
+from frazil.pipeline.settings.capture import dag_of
 from frazil.runtime.airflow_login import any_api
 from frazil.runtime.home import Home
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from frazil.runtime.airflow_api import AirflowApi
     from frazil.runtime.airflow_rows import DagRun
 
-_PREFIX: Final = "ingest__"
+_PREFIXES: Final = ("ingest__", "capture__")
 
 _LAST: Final = 20
 """Runs of a DAG that are looked at: more failures than that in a row are told as so many."""
@@ -37,15 +38,17 @@ def runs_of(pipelines: Iterable[str], home: Home) -> Mapping[str, Runs]:
 
 
 def fetch_runs(airflow: AirflowApi, pipelines: Iterable[str]) -> Mapping[str, Runs]:
-    """Airflow's runs of pipelines by name, in a few requests. Pipelines without a DAG are left out, and those beyond the
-    limit of requests.
+    """Airflow's runs of pipelines and captures by unique name, in a few requests. Those without a DAG are left out, and
+    those beyond the limit of requests.
 
     Raises:
         Retryable: Airflow does not answer.
         Terminal: Airflow refused the requests.
     """
-    paused = airflow.paused(_PREFIX)
-    pipeline_names = {f"{_PREFIX}{name}": name for name in pipelines if f"{_PREFIX}{name}" in paused}
+    dag_ids = {dag_of(key): key for key in pipelines}
+    prefixes = [prefix for prefix in _PREFIXES if any(dag_id.startswith(prefix) for dag_id in dag_ids)]
+    paused = {dag_id: is_paused for prefix in prefixes for dag_id, is_paused in airflow.paused(prefix).items()}
+    pipeline_names = {dag_id: key for dag_id, key in dag_ids.items() if dag_id in paused}
     runs = _newest(airflow, pipeline_names) if pipeline_names else {}
     return {
         name: summarize_runs(runs[dag_id], is_paused=paused[dag_id])

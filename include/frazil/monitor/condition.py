@@ -1,4 +1,4 @@
-"""The condition of a pipeline at an instant, as plain data."""
+"""The condition of a pipeline, or a capture, at an instant, as plain data."""
 
 from __future__ import annotations
 
@@ -76,9 +76,10 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The present condition of a pipeline: facts from its tables, its topics and its DAG.
+    """The present condition of a pipeline: facts from its tables, its topics and its DAG; or of a capture.
 
     Attributes:
+        pipeline: Its name; of a capture `capture.NAME`.
         owner: Owner, from its file.
         read_at: When this was read, UTC.
         n: Number of the last batch; None if it never ran.
@@ -88,8 +89,10 @@ class Condition:
         unfinished_since: When that was decided; None if all are finished, or nobody can tell.
         refusal: Why a plan would refuse, with what to do; None if it would not.
         unreadable: Why Kafka or the catalog could not be read now; what it says is then missing.
-        lag: Records not read yet; None if unknown.
+        lag: Records not read yet, or files with lines that are not captured yet; None if unknown, as of rows.
         lag_seconds: Age of the oldest of them; 0 if there are none, None if unknown.
+        lag_bytes: Bytes of these files that are not captured yet.
+        unit: What `lag` counts. All but records are a capture's.
         topics: The same topic by topic, by name.
         held_back: Records behind open transactions; None if unknown.
         retention: Partitions with records to lose, the most urgent first.
@@ -128,6 +131,18 @@ class Condition:
     health: Mapping[str, int] = field(default_factory=dict)
     auto_created: tuple[str, ...] = ()
     runs: Runs = Runs()
+    unit: Literal["records", "files", "rows"] = "records"
+    lag_bytes: int | None = None
+
+    @property
+    def is_capture(self) -> bool:
+        """Whether it is of a capture."""
+        return self.unit != "records"
+
+    @property
+    def title(self) -> str:
+        """The name for people: `orders`, or `capture access_log`."""
+        return self.pipeline.replace(".", " ")
 
     def to_body(self) -> dict[str, Any]:
         """In JSON's terms, under the keys that `frazil status --json` has always had."""

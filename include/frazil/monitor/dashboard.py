@@ -91,6 +91,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         _gauge("Since the last commit", metrics.COMMIT_AGE, "s"),
         _gauge("Held back by open transactions, records", metrics.HELD_BACK),
     ),
+    "Captures": (
+        _gauge("Files with lines that are not captured yet", metrics.LAG_FILES),
+        _gauge("Bytes of them that are not captured yet", metrics.LAG_BYTES, "bytes"),
+        _count("Captured records, per second", metrics.RUN_CAPTURED, "pipeline"),
+    ),
     "Records": (
         _count("Records by outcome, per second", metrics.RUN_RECORDS, "pipeline", "outcome"),
         _count("Rows by table, per second", metrics.RUN_ROWS, "table"),

@@ -10,7 +10,7 @@ from croniter import croniter
 from croniter.croniter import CroniterError
 
 from frazil.pipeline.models.maintenance import parse_age
-from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.capture import Flow
 from frazil.pipeline.syntax.interval import Interval
 
 _SECOND = timedelta(seconds=1)
@@ -66,7 +66,7 @@ INTERVALS: Final = 3
 LEAST: Final = timedelta(minutes=10)
 
 
-def promise_of(pipeline: Pipeline, instant: datetime) -> float | None:
+def promise_of(pipeline: Flow, instant: datetime) -> float | None:
     """Seconds that a record may wait by its file (`alerts.fresh_within`). Without, three intervals, at least ten minutes; of a cron
     expression, what came before the third last time at which a run was due is in, so a night without runs is no delay, and its
     length none by day. None: a run is never due.

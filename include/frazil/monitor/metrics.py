@@ -56,7 +56,7 @@ CATALOGUE: Final[list[Metric]] = []
 
 
 def _metric(kind: Kind, source: Source, name: str, unit: str, description: str, *tags: str) -> Metric:
-    """Define a metric of a pipeline, told apart by further tags."""
+    """Define a metric of a pipeline, or a capture (`capture.NAME`), told apart by further tags."""
     metric = Metric(name, kind, unit, ("pipeline", *tags), source, description)
     CATALOGUE.append(metric)
     return metric
@@ -81,6 +81,7 @@ RUN_UNKNOWN = _landed(
 RUN_ROWS = _landed("frazil.run.rows", "rows", "Rows that a destination got, replays included.", "table")
 RUN_FILES = _landed("frazil.run.files", "files", "Data files that a destination got.", "table")
 RUN_BYTES = _landed("frazil.run.bytes", "bytes", "Size of these files.", "table")
+RUN_CAPTURED = _landed("frazil.run.captured", "records", "Records that a capture sent.")
 RUN_SECONDS = _took("frazil.run.duration", "seconds", "From the plan to the ledger's last row, all tries.")
 BATCH_PHASE = _took(
     "frazil.batch.phase",
@@ -123,11 +124,13 @@ STEP_SECONDS = _metric(
     "timing", "maintenance", "frazil.maintenance.step", "seconds", "A step of maintenance that was tried.", *_STEP
 )
 
-STATE = _level(
-    "frazil.state", "0 or 1", "1 for the word that `frazil status` has for the pipeline, 0 for all others.", "state"
-)
+STATE = _level("frazil.state", "0 or 1", "1 for the word that `frazil status` has for it, 0 for all others.", "state")
 LAG_RECORDS = _level("frazil.lag.records", "records", "Records not read yet.")
-LAG_SECONDS = _level("frazil.lag.seconds", "seconds", "Age of the oldest of them; 0 without any.")
+LAG_SECONDS = _level(
+    "frazil.lag.seconds", "seconds", "Age of the oldest of them, or of a capture's lines; 0 without any."
+)
+LAG_FILES = _level("frazil.lag.files", "files", "Files with lines that a capture did not send yet.")
+LAG_BYTES = _level("frazil.lag.bytes", "bytes", "Bytes of these files that it did not send yet.")
 HELD_BACK = _level("frazil.lag.held_back", "records", "Records behind open transactions.")
 TOPIC_RECORDS = _level("frazil.topic.lag_records", "records", "Records of a topic not read yet.", "topic")
 TOPIC_SECONDS = _level("frazil.topic.lag_seconds", "seconds", "Age of the oldest of them; 0 without any.", "topic")

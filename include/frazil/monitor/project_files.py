@@ -104,7 +104,8 @@ def _files(places: Places) -> list[Path]:
 
 def _written_files(places: Places) -> list[Path]:
     """Those with references."""
-    return [places.settings_file, *sorted(places.pipelines_folder.glob("*.y*ml"))]
+    folders = (places.pipelines_folder, places.captures_folder)
+    return [places.settings_file, *(file for folder in folders for file in sorted(folder.glob("*.y*ml")))]
 
 
 def _secret_files(places: Places) -> tuple[Path, ...]:

@@ -13,8 +13,10 @@ from frazil.monitor.metrics import Metric, Sample
 from frazil.monitor.state import STATES, state_of
 
 if TYPE_CHECKING:
+    from frazil.capture.run import CaptureResult
     from frazil.maintain.result import Figures, MaintenanceResult
     from frazil.monitor.condition import Condition, Retention
+    from frazil.pipeline.settings.capture import Capture
     from frazil.run.batches.result import RunResult
 
 _COMMIT = ("decide", "forward")
@@ -43,6 +45,12 @@ def run_samples(result: RunResult) -> Iterator[Sample]:
         yield sample(metrics.BATCH_COMMIT, sum(phases.get(phase, 0.0) for phase in _COMMIT))
 
 
+def capture_samples(capture: Capture, result: CaptureResult) -> Iterator[Sample]:
+    """What a run of a capture did. Nothing if it sent nothing."""
+    if result.records:
+        yield _Sampler({"pipeline": capture.unique_name})(metrics.RUN_CAPTURED, result.records)
+
+
 def maintenance_samples(result: MaintenanceResult) -> Iterator[Sample]:
     """Metrics of a pipeline's tables after maintenance: their health, and the steps that ran."""
     sample = _Sampler({"pipeline": result.pipeline})
@@ -61,13 +69,15 @@ def _figures(sample: _Sampler, table: str, figures: Figures) -> Iterator[Sample]
 
 
 def condition_samples(condition: Condition, promise: float | None) -> Iterator[Sample]:
-    """Metrics of a pipeline's condition. Unknown figures are omitted: an old value would look current."""
+    """Metrics of a condition. Unknown figures are omitted: an old value would look current."""
     sample = _Sampler({"pipeline": condition.pipeline})
     word, _ = state_of(condition, promise)
     for state in STATES:
         yield sample(metrics.STATE, int(state == word), state=state)
     gauges = {
-        metrics.LAG_RECORDS: condition.lag,
+        metrics.LAG_RECORDS: None if condition.is_capture else condition.lag,
+        metrics.LAG_FILES: condition.lag if condition.unit == "files" else None,
+        metrics.LAG_BYTES: condition.lag_bytes,
         metrics.LAG_SECONDS: condition.lag_seconds,
         metrics.HELD_BACK: condition.held_back,
         metrics.COMMIT_AGE: _age(condition.read_at, condition.last_commit),
@@ -75,7 +85,7 @@ def condition_samples(condition: Condition, promise: float | None) -> Iterator[S
         metrics.OPEN_LETTERS: condition.open_letters,
         metrics.REFUSED: int(condition.refusal is not None),
         metrics.UNREADABLE: int(condition.unreadable is not None),
-        metrics.UNFINISHED: int(condition.unfinished is not None),
+        metrics.UNFINISHED: None if condition.is_capture else int(condition.unfinished is not None),
         metrics.FAILURES: condition.runs.failures,
         metrics.PAUSED: None if condition.runs.is_paused is None else int(condition.runs.is_paused),
     }

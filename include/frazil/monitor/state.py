@@ -1,4 +1,4 @@
-"""The state of a pipeline, and why: one rule for page, terminal, metrics and alerts.
+"""The state of a pipeline or a capture, and why: one rule for page, terminal, metrics and alerts.
 
 Rules are asked in the order of `RULES`, and the first that holds gives the word; `Idle` holds always. So every condition has
 exactly one word, the most urgent one.
@@ -114,11 +114,21 @@ def _unhealthy(condition: Condition) -> str | None:
 
 
 def _behind(condition: Condition, promise: float | None) -> str | None:
-    if promise is None or condition.n is None or not condition.lag or condition.lag_seconds is None:
+    waits = bool(condition.lag) or condition.unit == "rows"
+    if promise is None or condition.n is None or not waits or condition.lag_seconds is None:
         return None
     if condition.lag_seconds <= promise:
         return None
-    return f"{condition.lag:,} records wait, the oldest for {spoken(condition.lag_seconds)}; promised are {spoken(promise)}"
+    return f"{waiting(condition)}, the oldest for {spoken(condition.lag_seconds)}; promised are {spoken(promise)}"
+
+
+def waiting(condition: Condition) -> str:
+    """What waits: `1,234 records wait`. Rows of a database are not counted."""
+    if condition.lag is None:
+        return "rows may wait"
+    size = f" with {condition.lag_bytes:,} bytes" if condition.lag_bytes is not None else ""
+    unit = condition.unit.removesuffix("s") if condition.is_capture and condition.lag == 1 else condition.unit
+    return f"{condition.lag:,} {unit}{size} wait{'s' if unit != condition.unit else ''}"
 
 
 def _running(condition: Condition, _: float | None) -> str | None:
@@ -132,6 +142,8 @@ def _running(condition: Condition, _: float | None) -> str | None:
 def _idle(condition: Condition) -> str:
     if condition.n is None:
         return "it never ran"
+    if condition.lag is None and condition.is_capture:
+        return "its files are not on this machine" if condition.unit == "files" else "its last run took what was there"
     if condition.lag is None:
         return "nothing is known of its topics"
     if condition.lag == 0:
@@ -140,7 +152,7 @@ def _idle(condition: Condition) -> str:
             if not condition.held_back
             else f"{condition.held_back:,} records are held back by open transactions"
         )
-    return f"{condition.lag:,} records wait for the next run"
+    return f"{waiting(condition)} for the next run"
 
 
 RULES: Final[tuple[tuple[State, _Rule], ...]] = (

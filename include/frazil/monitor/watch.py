@@ -1,4 +1,4 @@
-"""The conditions of all pipelines, refreshed in the background: readers get the last one at once."""
+"""The conditions of all pipelines and captures, refreshed in the background: readers get the last one at once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from typing import Final, Self
 
 from frazil.errors import FrazilError
 from frazil.monitor.batches import Ledgers, Series, last_day
+from frazil.monitor.captures import read_capture
 from frazil.monitor.condition import Condition, Runs
 from frazil.monitor.freshness import promise_of
 from frazil.monitor.reading import read, table_health
 from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.capture import Flow
 from frazil.project import Project
 from frazil.run.state.context import utc_now
 
@@ -60,13 +62,13 @@ def _no_runs(_: Iterable[str]) -> Mapping[str, Runs]:
 
 
 class Watch:
-    """Reads the conditions of pipelines again and again, a few at a time. Use it as a context manager, or close it.
+    """Reads the conditions of pipelines and captures again and again, a few at a time. Use it as a context manager, or close it.
 
     If a pipeline can't be read, its condition says why, and the others are still read.
 
     Args:
         load: The project as it is now, so that files that come and go are followed.
-        names: Pipelines to watch; all if left out.
+        names: Keys of pipelines and captures to watch; all if left out.
         runs_of: Reads Airflow's runs of pipelines.
         refresh_seconds: From one reading of a pipeline to the next.
         threads: How many pipelines are read at the same time.
@@ -172,9 +174,7 @@ class Watch:
     def _round(self, project: Project) -> None:
         """Look at every pipeline once."""
         pipelines = {
-            name: pipeline
-            for name, pipeline in project.pipelines.usable.items()
-            if not self._names or name in self._names
+            name: pipeline for name, pipeline in project.flows().items() if not self._names or name in self._names
         }
         with self._lock:
             self._seen = {name: self._seen.get(name) for name in pipelines}
@@ -193,7 +193,14 @@ class Watch:
             if failure is not None:  # a fault of ours: told, and the others go on
                 _LOG.error("looking at pipeline %s failed", name, exc_info=failure)
 
-    def _look(self, project: Project, pipeline: Pipeline, runs: Future[Mapping[str, Runs]]) -> None:
+    def _look(self, project: Project, flow: Flow, runs: Future[Mapping[str, Runs]]) -> None:
+        if isinstance(flow, Pipeline):
+            self._look_at_pipeline(project, flow, runs)
+        else:
+            runs_of_capture = runs.result().get(flow.unique_name, Runs())
+            self._note(read_capture(project, flow, runs=runs_of_capture), Series())
+
+    def _look_at_pipeline(self, project: Project, pipeline: Pipeline, runs: Future[Mapping[str, Runs]]) -> None:
         name = pipeline.name
         with self._lock:
             before = self._seen.get(name)

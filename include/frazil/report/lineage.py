@@ -6,6 +6,7 @@ that is the same whatever catalog and engine it is reached through; its name in 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from frazil.batch.plan import RunPlan
 from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.capture import Capture, FileCapture
 from frazil.project import Project
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 _KAFKA_PORT = 9092
 _LANDED = ("destination", "dead_letters")
 """Roles of tables that records land in. The ledger tells of them, it holds none."""
+
+_JDBC = re.compile(r"jdbc:(?P<scheme>\w+)://(?P<host>[\w.-]+(:\d+)?)/(?P<database>[\w-]+)")
 
 _OBJECT_STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "abfs", "abfss": "abfss", "wasbs": "wasbs"}
 """Scheme of a location -> the scheme in the name."""
@@ -104,6 +108,25 @@ def run_lineage(project: Project, pipeline: Pipeline, plan: RunPlan, *, has_land
         if row["role"] in _LANDED and (row["role"] == "destination" or row["rows"]):
             by_table.setdefault(row["table"], []).append(row)
     return Lineage(tuple(TopicRead(name, records, size) for name in names), tuple(_tables(lake, by_table)))
+
+
+def capture_names(project: Project, capture: Capture) -> tuple[tuple[Name, ...], Name]:
+    """The files, or the table, that a capture reads, and its topic. Of a query the database is named."""
+    topic = Name(cluster_namespace(project.settings.clusters[capture.cluster].bootstrap_servers), capture.topic)
+    if isinstance(capture, FileCapture):
+        return tuple(Name("file", path) for path in capture.paths), topic
+    return (database_name(project.database(capture.database).url, capture.database, capture.table),), topic
+
+
+def database_name(url: str, database: str, table: str | None) -> Name:
+    """The name of a table by the address of its database: ``postgres://host:port`` and ``database.table``.
+
+    Some drivers put passwords behind `;`, or users before the host: in place of any other form stands the name in our settings.
+    """
+    address = _JDBC.fullmatch(url.partition("?")[0])
+    names = (address["database"] if address else database, *([table] if table else []))
+    scheme = f"{address['scheme']}://{address['host']}" if address else "jdbc"
+    return Name(scheme.replace("postgresql:", "postgres:"), ".".join(names))
 
 
 def _topics(project: Project, pipeline: Pipeline, plan: RunPlan) -> list[Name]:

@@ -21,10 +21,11 @@ from frazil.errors import OutcomeUnknown, Retryable, Stopped, Terminal, without_
 from frazil.pipeline.models.alerts import AlertSettings
 from frazil.pipeline.models.maintenance import parse_age
 from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.capture import Flow, dag_of
 from frazil.project import Project
 from frazil_airflow.alerts.notification_log import Variables
 from frazil_airflow.compat import AirflowFailException, AsyncCallback, named_deadline
-from frazil_airflow.project.pipelines import INGEST, MAINTAIN, REPLAY, REPORT
+from frazil_airflow.project.pipelines import MAINTAIN, REPLAY, REPORT
 from frazil_airflow.project.secrets import load_project
 
 _log = logging.getLogger(__name__)
@@ -45,16 +46,17 @@ _REASONS = {
 """How Airflow says why a run failed."""
 
 
-def deadline(project: Project, pipeline: Pipeline) -> DeadlineAlert | None:
-    """Return the deadline of a pipeline's runs: the freshness objective of its file, if there is one."""
+def deadline(project: Project, pipeline: Flow) -> DeadlineAlert | None:
+    """Return the deadline of the runs of a pipeline or a capture: the freshness objective of its file, if there is one."""
     alerts = pipeline.alerts
     if project.settings.alerts is None or alerts is False or alerts.fresh_within is None:
         return None
     return named_deadline(
         "fresh_within",
         reference=DeadlineReference.DAGRUN_QUEUED_AT,
-        interval=parse_age(alerts.fresh_within) + (pipeline.session or timedelta()),
-        callback=AsyncCallback(missed_deadline, {"pipeline": pipeline.name}),
+        interval=parse_age(alerts.fresh_within)
+        + ((pipeline.session if isinstance(pipeline, Pipeline) else None) or timedelta()),
+        callback=AsyncCallback(missed_deadline, {"pipeline": pipeline.unique_name}),
     )
 
 
@@ -125,7 +127,7 @@ def notify_of_late_run(pipeline: str) -> None:
 
     project, now, store = load_project(), datetime.now(UTC), Variables()
     settings = project.settings.alerts
-    watched_pipeline = project.pipelines.find(pipeline)
+    watched_pipeline = project.find_flow(pipeline)
     if settings is None or watched_pipeline is None:
         return
     looked_at = page_of(store, pipeline).looked_at
@@ -133,10 +135,10 @@ def notify_of_late_run(pipeline: str) -> None:
         _log.info("the monitor looked at %s, it tells whether the table is stale", looked_at)
         return
     cause = (
-        f"A run of {INGEST}{pipeline} has not ended within its promise, and the monitor, which would know more, is not at"
+        f"A run of {dag_of(pipeline)} has not ended within its promise, and the monitor, which would know more, is not at"
         f" work: its last look was {looked_at or 'never'}."
     )
-    title = f"{pipeline}: a run is late"
+    title = f"{pipeline.replace('.', ' ')}: a run is late"
     step = "airflow dags unpause monitor"
     notice = Notice(pipeline, watched_pipeline.owner, "stale", "critical", title, cause, step)
     variable = late_variable(pipeline)

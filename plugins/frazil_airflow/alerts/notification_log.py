@@ -124,7 +124,7 @@ def send_due(
     settings, name = project.settings.alerts, variable or variable_of(pipeline)
     if settings is None:
         return []
-    pipeline_file = project.pipelines.find(pipeline)
+    pipeline_file = project.find_flow(pipeline)
     alerts = pipeline_file.alerts if pipeline_file is not None else Alerts()
     page, messages = due_messages(
         page,

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, BaseOperator, Context
 
 from frazil import shutdown
 from frazil.capture.position import CaptureOrder
 from frazil.error_codes import FILES_OUTDATED
-from frazil.pipeline.settings.capture import Capture, FileCapture, unknown_in_capture
+from frazil.pipeline.settings.capture import Capture, FileCapture, dag_of
 from frazil.project import Project
+from frazil_airflow.alerts.callbacks import deadline
 from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
+from frazil_airflow.outputs.lineage import CaptureLineage
 from frazil_airflow.project.failures import terminal_is_final
+from frazil_airflow.project.pipelines import sound_captures
 from frazil_airflow.project.secrets import load_project, load_project_for_job
 from frazil_airflow.tasks.operators import SparkJobOperator
 
-_PREFIX = "capture__"
+if TYPE_CHECKING:
+    from frazil.capture.run import CaptureResult
 
 CAPTURE_TIMEOUT = timedelta(hours=2)
 """Bounds a task that hangs. What takes longer loses no work: committed transactions stay, the next try goes on."""
@@ -27,21 +31,20 @@ def capture_dags(project: Project, only: str | None = None) -> list[DAG]:
     """Make the DAG of every valid capture; `only`: the id of the single DAG to make."""
     return [
         capture_dag(project, capture)
-        for name, capture in sorted(project.captures.usable.items())
-        if only in (None, f"{_PREFIX}{name}") and not any(unknown_in_capture(capture, project.settings))
+        for capture in sound_captures(project)
+        if only in (None, dag_of(capture.unique_name))
     ]
 
 
 def capture_dag(project: Project, capture: Capture) -> DAG:
     """Make the DAG of a capture."""
-    shared = dag_arguments("capture")
-    shared["default_args"] |= {"owner": capture.owner}
     with DAG(
-        f"{_PREFIX}{capture.name}",
+        dag_of(capture.unique_name),
         description=capture.description or f"Captures into topic {capture.topic}",
         doc_md=_doc(capture),
-        schedule=timetable(capture.schedule),
-        **shared,
+        schedule=timetable(capture.every),
+        deadline=deadline(project, capture),
+        **dag_arguments("capture", capture, project=project, forgets=True),
     ) as dag:
         _task(project, capture)
     return dag
@@ -63,7 +66,7 @@ def _task(project: Project, capture: Capture) -> BaseOperator:
     )
 
 
-class CaptureFilesOperator(BaseOperator):
+class CaptureFilesOperator(CaptureLineage, BaseOperator):
     """Capture files in the task's own process. The worker's machine must have the files."""
 
     def __init__(self, *, capture: str, **kwargs: Any) -> None:
@@ -81,7 +84,6 @@ class CaptureFilesOperator(BaseOperator):
             Retryable: Another try goes on behind what was committed.
         """
         from frazil.capture.run import capture_files
-        from frazil_airflow.outputs.run_summary import write_note
 
         shutdown.end_with_parent()  # without its worker Airflow starts another try, beside this one
         with terminal_is_final():
@@ -90,15 +92,16 @@ class CaptureFilesOperator(BaseOperator):
             if not isinstance(chosen, FileCapture):
                 raise _other_kind(self.capture)
             result = capture_files(project, chosen, _order(context), self.log.info)
-        write_note(context["dag_run"], result.summary)
+        _report(chosen, result, context)
         return result.to_json()
 
 
-class CaptureRowsOperator(SparkJobOperator):
+class CaptureRowsOperator(CaptureLineage, SparkJobOperator):
     """Capture a database in a Spark job."""
 
     def __init__(self, *, capture: str, **kwargs: Any) -> None:
         super().__init__(pipeline=capture, plan_json="", asset_name="", **kwargs)
+        self.capture = capture
 
     def execute(self, context: Context) -> str | None:  # type: ignore[override]  # the provider's returns nothing
         """Run the job and wait for it.
@@ -110,12 +113,11 @@ class CaptureRowsOperator(SparkJobOperator):
             AirflowFailException, AirflowException: As of every job.
         """
         from frazil.capture.run import CaptureResult
-        from frazil_airflow.outputs.run_summary import write_note
 
         self.plan_json = _order(context).to_json()
         done = super().execute(context)
         if done is not None:
-            write_note(context["dag_run"], CaptureResult.from_json(done).summary)
+            _report(load_project().capture(self.capture), CaptureResult.from_json(done), context)
         return done
 
     def run_of(self, context: Context) -> str:
@@ -137,6 +139,16 @@ class CaptureRowsOperator(SparkJobOperator):
         if isinstance(chosen, FileCapture):
             raise _other_kind(self.pipeline)
         return capture_submission(project, chosen, "capture")
+
+
+def _report(capture: Capture, result: CaptureResult, context: Context) -> None:
+    """Say what a run did, in the run's note and as metrics."""
+    from frazil.monitor.samples import capture_samples
+    from frazil_airflow.outputs.metrics import emit
+    from frazil_airflow.outputs.run_summary import write_note
+
+    emit(capture_samples(capture, result))
+    write_note(context["dag_run"], result.summary)
 
 
 def _order(context: Context) -> CaptureOrder:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.capture import Flow
 from frazil.pipeline.syntax.interval import Interval
 from frazil.project import Project
 from frazil_airflow.alerts.callbacks import forget_failure, note_failed_run, note_failed_task
@@ -21,7 +22,7 @@ RETRY_DELAY = timedelta(seconds=30)
 
 
 def dag_arguments(
-    what: str, pipeline: Pipeline | None = None, *, project: Project | None = None, forgets: bool = False
+    what: str, pipeline: Flow | None = None, *, project: Project | None = None, forgets: bool = False
 ) -> dict[str, Any]:
     """Return the arguments that DAGs share, but for names, schedules and texts.
 
@@ -50,7 +51,7 @@ def dag_arguments(
             "retry_delay": RETRY_DELAY,
             **(of_task if is_noted else {}),
         },
-        "tags": ["frazil", what, *([] if pipeline is None else [pipeline.namespace])],
+        "tags": ["frazil", what, *([pipeline.namespace] if isinstance(pipeline, Pipeline) else [])],
         **(of_run if is_noted else {}),
     }
 

@@ -1,4 +1,4 @@
-"""The DAG `monitor`: checks every pipeline, and notifies people of troubles and of their end. While it is paused, nobody is
+"""The DAG `monitor`: checks every pipeline and capture, and notifies people of troubles and of their end. While it is paused, nobody is
 notified.
 """
 
@@ -18,6 +18,7 @@ from airflow.sdk import DAG
 
 from frazil.pipeline.models.maintenance import parse_age
 from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.capture import Flow, dag_of
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil.project import Project
 from frazil_airflow.alerts.callbacks import last_failure, note_of
@@ -35,10 +36,18 @@ from frazil_airflow.alerts.notification_log import (
 )
 from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.dags.maintenance import maintenance_schedule
-from frazil_airflow.project.pipelines import INGEST, MAINTAIN, REPLAY, REPORT, broken_pipelines, sound_pipelines
+from frazil_airflow.project.pipelines import (
+    MAINTAIN,
+    REPLAY,
+    REPORT,
+    broken_pipelines,
+    sound_captures,
+    sound_pipelines,
+)
 from frazil_airflow.project.secrets import load_project
 
 if TYPE_CHECKING:
+    from frazil.alerts.failure import ChoreKind, Failure
     from frazil.alerts.notification_log import Page
     from frazil.monitor.condition import Condition, Runs
 
@@ -58,13 +67,13 @@ def notify_of_broken_files(project: Project, now: datetime, store: Variables) ->
     from frazil.alerts.notification_log import update_page
 
     problems_told = []
-    sound = {pipeline.name for pipeline in sound_pipelines(project)}
+    sound = {pipeline.unique_name for pipeline in (*sound_pipelines(project), *sound_captures(project))}
     for name, broken in broken_pipelines(project).items():
         if name in sound:  # of another file: one page can't say of both how they are
             problems_told.append(f"a broken file is named as another pipeline: {broken.complaint}")
             continue
         cause, _, step = broken.complaint.partition("\n  next: ")
-        title = f"{name}: its file is broken, it does not run"
+        title = f"{name.replace('.', ' ')}: its file is broken, it does not run"
         notice = Notice(name, broken.owner or "unknown", "refused", "critical", title, cause, step or "frazil validate")
         page = update_page(page_of(store, name), {"refused": notice}, now)
         problems_told += send_due(project, name, page, now, store)
@@ -77,9 +86,9 @@ def close_unwatched(project: Project, now: datetime, store: Variables) -> list[s
     Returns:
         The reasons why channels took no message, one line each.
     """
-    usable = project.pipelines.usable
+    usable = project.flows()
     unwatched = pages(store) - {name for name, pipeline in usable.items() if pipeline.alerts is not False}
-    if project.pipelines.broken:  # a file that can't be read may be that of any
+    if project.pipelines.broken or project.captures.broken:  # a file that can't be read may be that of any
         unwatched &= usable.keys()
     problems = []
     for name in sorted(unwatched):
@@ -102,7 +111,9 @@ def _close(project: Project, name: str, why: str, now: datetime, store: Variable
     problems = send_due(project, name, page, now, store)
     delete_late_page(store, name, late)  # or it would be over at each look anew
     if not page_of(store, name).entries:
-        notes = (note_of(f"{prefix}{name}") for prefix in (INGEST, MAINTAIN, REPORT, REPLAY))
+        notes = (
+            note_of(dag_id) for dag_id in (dag_of(name), *(f"{prefix}{name}" for prefix in (MAINTAIN, REPORT, REPLAY)))
+        )
         delete_variables(store, *notes, variable_of(name))
     return problems
 
@@ -116,7 +127,7 @@ READ_TIMEOUT = timedelta(minutes=5)
 """Bounds reading all of them. What takes longer is left to the next look, and told as a failure of this one."""
 
 READERS = 4
-"""Pipelines that are read at once: most of it is waiting for brokers and catalogs."""
+"""Pipelines and captures that are read at once: most of it is waiting for brokers and catalogs."""
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +139,7 @@ def monitor_dags(project: Project, only: str | None = None) -> list[DAG]:
         return []
     with DAG(
         MONITOR,
-        description="Looks at every pipeline and tells people what is wrong",
+        description="Looks at every pipeline and capture and tells people what is wrong",
         doc_md=_DOC,
         schedule=timetable(parse_interval(alerts.every)),
         is_paused_upon_creation=False,  # who names a channel wants to be told
@@ -140,13 +151,13 @@ def monitor_dags(project: Project, only: str | None = None) -> list[DAG]:
             retries=0,  # the next look is near
             max_active_tis_per_dag=1,
             execution_timeout=LOOK_TIMEOUT,
-            doc_md="Reads the condition of every pipeline, and tells what changed. Fails where a channel was not told.",
+            doc_md="Reads the condition of every pipeline and capture, and tells what changed. Fails where a channel was not told.",
         )
     return [dag]
 
 
 def look() -> None:
-    """Check every pipeline and send the due notices.
+    """Check every pipeline and capture and send the due notices.
 
     Raises:
         RuntimeError: A channel took no message, or a pipeline could not be read. All others were handled; the next run tries
@@ -156,23 +167,25 @@ def look() -> None:
     from frazil_airflow.outputs.run_summary import runs_of
 
     project, store = load_project(), Variables()
-    watched = [pipeline for pipeline in sound_pipelines(project) if pipeline.alerts is not False]
+    sound = (*sound_pipelines(project), *sound_captures(project))
+    watched = [pipeline for pipeline in sound if pipeline.alerts is not False]
     runs = runs_of(watched)
     problems = _done("broken files", lambda: notify_of_broken_files(project, datetime.now(UTC), store))
     problems += _done("what nobody watches", lambda: close_unwatched(project, datetime.now(UTC), store))
     readers = ThreadPoolExecutor(READERS)
     # Threads read, this one asks Airflow and tells: its API is for one thread.
     looks = {
-        readers.submit(_read, project, pipeline, runs.get(pipeline.name, Runs())): pipeline for pipeline in watched
+        readers.submit(_read, project, pipeline, runs.get(pipeline.unique_name, Runs())): pipeline
+        for pipeline in watched
     }
     try:
         for look_future in _as_answered(looks):
             pipeline = looks.pop(look_future)
-            problems += _done(pipeline.name, partial(_handle_look, project, pipeline, look_future, store))
+            problems += _done(pipeline.unique_name, partial(_handle_look, project, pipeline, look_future, store))
     finally:
         readers.shutdown(wait=False, cancel_futures=True)
     problems += [
-        f"{pipeline.name} could not be looked at: no answer within {READ_TIMEOUT}" for pipeline in looks.values()
+        f"{pipeline.unique_name} could not be looked at: no answer within {READ_TIMEOUT}" for pipeline in looks.values()
     ]
     if problems:
         raise RuntimeError("\n".join(problems))
@@ -187,12 +200,17 @@ def _done(what: str, act: Callable[[], list[str]]) -> list[str]:
         return [f"{what}: nobody could be told: {type(error).__name__}: {error}"]
 
 
-def _read(project: Project, pipeline: Pipeline, runs: Runs) -> Condition:
+def _read(project: Project, pipeline: Flow, runs: Runs) -> Condition:
+    from frazil.batch.audit import TABLE_NOT_MADE
+    from frazil.monitor.captures import read_capture
     from frazil.monitor.reading import read, with_open_letters
     from frazil_airflow.outputs.metrics import are_sent
 
+    if not isinstance(pipeline, Pipeline):
+        return read_capture(project, pipeline, runs=runs)
     condition = read(project, pipeline, runs=runs)
-    return with_open_letters(condition, project, pipeline) if are_sent() else condition
+    is_counted = are_sent() or TABLE_NOT_MADE in condition.dead_codes  # by which an alert of these ends
+    return with_open_letters(condition, project, pipeline) if is_counted else condition
 
 
 def _as_answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Condition]]:
@@ -206,22 +224,20 @@ def _as_answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Conditio
         yield from [look_future for look_future in waiting if look_future.done()]  # while others were told of
 
 
-def _handle_look(project: Project, pipeline: Pipeline, look_future: Future[Condition], store: Variables) -> list[str]:
+def _handle_look(project: Project, pipeline: Flow, look_future: Future[Condition], store: Variables) -> list[str]:
     from frazil.monitor.freshness import promise_of
     from frazil.monitor.samples import condition_samples
     from frazil_airflow.outputs.metrics import emit
 
     error = look_future.exception()
     if error is not None:
-        return [f"{pipeline.name} could not be looked at: {type(error).__name__}: {error}"]
+        return [f"{pipeline.unique_name} could not be looked at: {type(error).__name__}: {error}"]
     condition = look_future.result()
     emit(condition_samples(condition, promise_of(pipeline, condition.read_at)))  # first: a channel may be away
     return send_notices(project, pipeline, condition, datetime.now(UTC), store)
 
 
-def send_notices(
-    project: Project, pipeline: Pipeline, condition: Condition, now: datetime, store: Variables
-) -> list[str]:
+def send_notices(project: Project, pipeline: Flow, condition: Condition, now: datetime, store: Variables) -> list[str]:
     """Send the notices that a condition calls for, and record them on the pipeline's page.
 
     Returns:
@@ -233,21 +249,21 @@ def send_notices(
     settings = project.settings.alerts
     if settings is None or pipeline.alerts is False:
         return []
-    late = store.get(late_variable(pipeline.name))
-    page, case = _case(project, pipeline, condition, store, whole_page(store, pipeline.name, late))
+    late = store.get(late_variable(pipeline.unique_name))
+    page, case = _case(project, pipeline, condition, store, whole_page(store, pipeline.unique_name, late))
     runs, judged = condition.runs, judge(case)
     linked = {kind: notice and replace(notice, link=_link(pipeline, kind, runs)) for kind, notice in judged.items()}
     page = update_page(page, linked, now)
-    problems = send_due(project, pipeline.name, page, now, store)
-    delete_late_page(store, pipeline.name, late)  # it is in the log now
+    problems = send_due(project, pipeline.unique_name, page, now, store)
+    delete_late_page(store, pipeline.unique_name, late)  # it is in the log now
     return problems
 
 
-def _case(project: Project, pipeline: Pipeline, condition: Condition, store: Variables, page: Page) -> tuple[Page, Any]:
+def _case(project: Project, pipeline: Flow, condition: Condition, store: Variables, page: Page) -> tuple[Page, Any]:
     from frazil.alerts.rules import Case
     from frazil.monitor.freshness import promise_of, span_at
 
-    name, alerts, settings = pipeline.name, pipeline.alerts, project.settings.alerts
+    name, alerts, settings = pipeline.unique_name, pipeline.alerts, project.settings.alerts
     if alerts is False or settings is None:
         raise AssertionError("nobody is told of it")
     # A look at least in each, or nothing can be compared.
@@ -260,19 +276,24 @@ def _case(project: Project, pipeline: Pipeline, condition: Condition, store: Var
         promise=timedelta.max if promised is None else timedelta(seconds=promised),
         interval=span.length,
         fewest=page.finished,
-        failure=last_failure(store, f"{INGEST}{name}"),
-        chores={
-            # Without such a DAG no later run would end them.
-            "failed_maintenance": last_failure(store, f"{MAINTAIN}{name}")
-            if maintenance_schedule(project, pipeline)
-            else None,
-            "failed_report": last_failure(store, f"{REPORT}{name}") if pipeline.dead_letters.report else None,
-            "failed_replay": last_failure(store, f"{REPLAY}{name}"),
-        },
+        failure=last_failure(store, dag_of(name)),
+        chores=_chores(project, pipeline, store) if isinstance(pipeline, Pipeline) else {},
     )
 
 
-def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:
+def _chores(project: Project, pipeline: Pipeline, store: Variables) -> dict[ChoreKind, Failure | None]:
+    name = pipeline.name
+    return {
+        # Without such a DAG no later run would end them.
+        "failed_maintenance": last_failure(store, f"{MAINTAIN}{name}")
+        if maintenance_schedule(project, pipeline)
+        else None,
+        "failed_report": last_failure(store, f"{REPORT}{name}") if pipeline.dead_letters.report else None,
+        "failed_replay": last_failure(store, f"{REPLAY}{name}"),
+    }
+
+
+def _link(pipeline: Flow, kind: str, runs: Runs) -> str | None:
     """Link to Airflow's UI; None if its address is not configured."""
     from frazil_airflow.compat import conf
 
@@ -280,7 +301,7 @@ def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:
     if not base:
         return None
     chores = {"failed_maintenance": MAINTAIN, "failed_report": REPORT, "failed_replay": REPLAY}
-    dag = f"{chores.get(kind, INGEST)}{pipeline.name}"
+    dag = f"{chores[kind]}{pipeline.unique_name}" if kind in chores else dag_of(pipeline.unique_name)
     failed: Sequence[str] = ("failed_run", "tolerance", "conflict")
     tail = f"/runs/{quote(runs.last_run)}" if kind in failed and runs.last_run else ""
     return f"{base.rstrip('/')}/dags/{dag}{tail}"
@@ -288,7 +309,7 @@ def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:
 
 _DOC = """### Monitor
 
-Looks at every pipeline: is it refused, stale, behind, failing; will Kafka's retention take what was not read. Tells the channels
+Looks at every pipeline and capture: is it refused, stale, behind, failing; will Kafka's retention take what was not read. Tells the channels
 of the settings file (`alerts`) once, again after `remind_after`, and when it is over. Paused, it tells nobody, and
 sends no levels of metrics.
 

@@ -1,4 +1,4 @@
-"""OpenLineage: which topics an ingest task reads and which tables it writes.
+"""OpenLineage: which topics an ingest task reads and which tables it writes, and the same of captures.
 
 Airflow's OpenLineage provider asks the operator when the task begins and when it ends, in a process of its own, and only
 where a transport is configured. What these methods raise, it logs: lineage never fails a task.
@@ -68,6 +68,30 @@ class IngestLineage:
 
         project, plan = load_project(), RunPlan.from_json(self.plan_json)
         return operator_lineage(run_lineage(project, project.pipeline(self.pipeline), plan, has_landed=has_landed))
+
+
+class CaptureLineage:
+    """For operators that run a capture: `capture` is its name."""
+
+    capture: str
+
+    def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
+        """Return what the capture reads, and its topic."""
+        from airflow.providers.openlineage.extractors import OperatorLineage
+        from openlineage.client.event_v2 import InputDataset, OutputDataset
+
+        from frazil.report.lineage import capture_names
+
+        project = load_project()
+        names, topic = capture_names(project, project.capture(self.capture))
+        return OperatorLineage(
+            inputs=[InputDataset(name.namespace, name.name) for name in names],
+            outputs=[OutputDataset(topic.namespace, topic.name)],
+        )
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002, the provider's signature
+        """Return the same: what was sent is counted in the run's result."""
+        return self.get_openlineage_facets_on_start()
 
 
 def operator_lineage(lineage: Lineage) -> OperatorLineage[Any, Any]:

@@ -13,6 +13,7 @@ from frazil.batch.facts import UnknownFields
 from frazil.batch.plan import RunPlan
 from frazil.errors import FrazilError
 from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.capture import Flow
 from frazil.run.batches.result import RunResult
 from frazil_airflow.compat import AirflowNotFoundException
 from frazil_airflow.outputs.assets import destination_assets
@@ -149,13 +150,13 @@ def address(login: Connection) -> str:
     return f"{base}:{login.port}" if login.port else base
 
 
-def runs_of(pipelines: Sequence[Pipeline]) -> Mapping[str, Runs]:
-    """Return Airflow's run states of pipelines; empty without its API, then the tables decide."""
+def runs_of(flows: Sequence[Flow]) -> Mapping[str, Runs]:
+    """Return Airflow's run states of pipelines and captures by unique name; empty without its API, then the tables decide."""
     from frazil.monitor.airflow_runs import fetch_runs
 
     try:
         with _api(Connection.get(CONNECTION)) as api:
-            return fetch_runs(api, [pipeline.name for pipeline in pipelines])
+            return fetch_runs(api, [flow.unique_name for flow in flows])
     except AirflowNotFoundException:
         _log.info("there is no Airflow connection %r: the tables tell how runs went", CONNECTION)
     except FrazilError as error:

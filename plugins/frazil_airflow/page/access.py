@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil_airflow.project.pipelines import INGEST, MAINTAIN, REPLAY, REPORT
+from frazil.pipeline.settings.capture import dag_of
+from frazil_airflow.project.pipelines import CAPTURE, INGEST, MAINTAIN, REPLAY, REPORT
 
 if TYPE_CHECKING:
     from airflow.api_fastapi.auth.managers.base_auth_manager import ResourceMethod
@@ -34,7 +35,9 @@ def run_of(pipeline: str, kind: str, run: str) -> tuple[str, str]:
 
 
 def pipeline_of(dag_id: str) -> str | None:
-    """The pipeline that a DAG belongs to, by its id; None if it is of no one pipeline."""
+    """The unique name of the pipeline or capture that a DAG belongs to, by its id; None if it is of no one."""
+    if dag_id.startswith(CAPTURE):
+        return f"capture.{dag_id.removeprefix(CAPTURE)}"
     return next(
         (dag_id.removeprefix(prefix) for prefix in (INGEST, MAINTAIN, REPORT, REPLAY) if dag_id.startswith(prefix)),
         None,
@@ -77,11 +80,11 @@ class AirflowAccess:
 
 
 def visible(access: AirflowAccess, pipelines: Iterable[str]) -> tuple[str, ...]:
-    """Names of the pipelines whose ingest DAG the user may read, sorted."""
+    """Unique names of the pipelines and captures whose DAG the user may read, sorted."""
     readable = access.readable()
-    return tuple(sorted(name for name in pipelines if f"{INGEST}{name}" in readable))
+    return tuple(sorted(name for name in pipelines if dag_of(name) in readable))
 
 
 def may_see(access: AirflowAccess, pipeline: str) -> bool:
-    """Whether he may read the ingest DAG of a pipeline."""
-    return f"{INGEST}{pipeline}" in access.readable()
+    """Whether he may read the DAG of a pipeline or a capture, by its unique name."""
+    return dag_of(pipeline) in access.readable()

@@ -12,10 +12,12 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import Depends, HTTPException
 
 from frazil.monitor.batches import Series
+from frazil.monitor.captures import with_runs
 from frazil.monitor.condition import Condition, Runs, State
 from frazil.monitor.state import state_of
 from frazil.monitor.watch import REFRESH_SECONDS
 from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.capture import Capture, Flow, dag_of
 from frazil_airflow.page.access import AirflowAccess, may_see, visible
 from frazil_airflow.page.project_source import ProjectSource, shared_source
 from frazil_airflow.page.runs import RecentRuns
@@ -31,7 +33,7 @@ OLD = timedelta(seconds=4 * REFRESH_SECONDS)
 
 @dataclass(frozen=True, slots=True)
 class PipelineView:
-    """A pipeline as the page shows it.
+    """A pipeline or a capture as the page shows it.
 
     Attributes:
         pipeline: Its file.
@@ -42,7 +44,7 @@ class PipelineView:
         series: Landed records over time.
     """
 
-    pipeline: Pipeline
+    pipeline: Flow
     condition: Condition
     read_at: datetime | None
     state: State
@@ -81,22 +83,30 @@ class PageRequest:
         """All pipelines that the person may see, by name."""
         return self._standings(visible(self.access, self.source.pipelines()))
 
+    def captures(self) -> list[PipelineView]:
+        """All captures that the person may see, by name."""
+        return self._standings(visible(self.access, self.source.captures()))
+
     def broken(self) -> dict[str, str]:
         """Files of pipelines that can't be used, and why, of those whose DAG the person may read."""
         files = self.source.broken()
         return {name: files[name] for name in visible(self.access, files)}
 
     def standing(self, name: str) -> PipelineView:
-        """One pipeline. The answer does not reveal whether a missing pipeline is hidden or does not exist.
+        """One pipeline or capture. The answer does not reveal whether a missing one is hidden or does not exist.
 
         Raises:
             HTTPException: 404, it is not there, or the person may not see it.
         """
-        return self._standings((self.pipeline(name).name,))[0]
+        return self._standings(((self.capture(name) or self.pipeline(name)).unique_name,))[0]
 
     def sees(self, name: str) -> bool:
-        """Whether there is such a pipeline, and the person may see it."""
-        return name in self.source.pipelines() and may_see(self.access, name)
+        """Whether there is such a pipeline or capture, and the person may see it."""
+        return (name in self.source.pipelines() or name in self.source.captures()) and may_see(self.access, name)
+
+    def capture(self, name: str) -> Capture | None:
+        """The capture with a unique name; None if there is none, or the person may not see it."""
+        return self.source.captures().get(name) if may_see(self.access, name) else None
 
     def pipeline(self, name: str) -> Pipeline:
         """The file of one pipeline that the person may see.
@@ -111,23 +121,25 @@ class PageRequest:
 
     def _standings(self, names: Iterable[str]) -> list[PipelineView]:
         names = tuple(names)
-        runs = RUNS.find(self.session, [f"{INGEST}{name}" for name in names])
-        pipelines = self.source.pipelines()
-        return [self._judged(pipelines[name], runs.get(f"{INGEST}{name}", Runs())) for name in names]
+        runs = RUNS.find(self.session, [dag_of(name) for name in names])
+        pipelines: dict[str, Flow] = {**self.source.pipelines(), **self.source.captures()}
+        return [self._judged(pipelines[name], runs.get(dag_of(name), Runs())) for name in names]
 
-    def _judged(self, pipeline: Pipeline, runs: Runs) -> PipelineView:
+    def _judged(self, pipeline: Flow, runs: Runs) -> PipelineView:
         now = datetime.now(UTC)
-        read = self.source.condition(pipeline.name)
-        condition = _as_of(read or Condition(pipeline.name, pipeline.owner, now), runs, now)
-        state, why = state_of(condition, self.source.promised(pipeline.name))
+        read = self.source.condition(pipeline.unique_name)
+        condition = _as_of(read or Condition(pipeline.unique_name, pipeline.owner, now), runs, now)
+        state, why = state_of(condition, self.source.promised(pipeline.unique_name))
         read_at = read.read_at if read is not None else None
-        series = self.source.series(pipeline.name)
+        series = self.source.series(pipeline.unique_name)
         return PipelineView(pipeline, condition, read_at, state, _with_age(state, why, read_at, now), series)
 
 
 def _as_of(read: Condition, runs: Runs, now: datetime) -> Condition:
     """A condition with Airflow's present runs. Its other figures stay as they were read."""
     since = read.unfinished_since
+    if read.is_capture:
+        return with_runs(replace(read, read_at=now), runs)
     return replace(
         read, read_at=now, runs=runs, unfinished_since=since + (now - read.read_at) if since is not None else None
     )

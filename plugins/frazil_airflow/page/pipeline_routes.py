@@ -1,4 +1,4 @@
-"""All pipelines that a person may see; one pipeline with its batches, snapshots and schema changes; and the form that starts a run, filled in."""
+"""All pipelines and captures that a person may see; one pipeline with its batches, snapshots and schema changes; and the form that starts a run, filled in."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from frazil.errors import FrazilError
 from frazil.monitor.batches import BatchPage
 from frazil.monitor.state import STATES
 from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.capture import Flow, dag_of
 from frazil_airflow.page.access import pipeline_of
 from frazil_airflow.page.asking import AskingDep, PageRequest, PipelineView
 from frazil_airflow.page.rendering import render
@@ -63,6 +64,7 @@ def overview(  # noqa: PLR0913, PLR0917 - filters of a list
         request,
         "overview.html.j2",
         broken=asking.broken(),
+        captures=sorted_by(matching_pipelines(asking.captures(), q, state), "state", is_down=False),
         standings=chosen_standings[(page - 1) * PAGE_SIZE : page * PAGE_SIZE],
         counts=Counter(standing.state for standing in standings),
         total=len(standings),
@@ -85,10 +87,15 @@ def matching_pipelines(standings: Sequence[PipelineView], text: str, state: str)
             not text
             or any(
                 text in part.lower()
-                for part in (standing.pipeline.name, standing.pipeline.owner, *standing.pipeline.tables)
+                for part in (standing.pipeline.name, standing.pipeline.owner, *_places(standing.pipeline))
             )
         )
     ]
+
+
+def _places(flow: Flow) -> tuple[str, ...]:
+    """Tables of a pipeline, the topic of a capture."""
+    return tuple(flow.tables) if isinstance(flow, Pipeline) else (flow.topic,)
 
 
 def sorted_by(standings: Sequence[PipelineView], column: str, *, is_down: bool) -> list[PipelineView]:
@@ -106,7 +113,7 @@ Table = Annotated[str | None, Query(max_length=500)]
 
 @router.get("/dag")
 def of_dag(request: Request, asking: AskingDep, dag_id: Annotated[str, Query(max_length=250)]) -> HTMLResponse:
-    """The pipeline that a DAG belongs to: the tab on Airflow's page of a DAG, which every DAG has.
+    """The pipeline or capture that a DAG belongs to: the tab on Airflow's page of a DAG, which every DAG has.
 
     For a pipeline that the user may not see, the answer is the same as for a missing one.
     """
@@ -118,7 +125,7 @@ def of_dag(request: Request, asking: AskingDep, dag_id: Annotated[str, Query(max
 
 @router.get("/pipelines/{name}")
 def pipeline(request: Request, asking: AskingDep, name: str) -> HTMLResponse:
-    """How it does, in figures and charts, its last batches, and what can be started."""
+    """How it does, in figures and charts, its last batches, and what can be started; or a capture, by its unique name."""
     return _pipeline(request, asking, name)
 
 
@@ -180,12 +187,20 @@ def _starts(asking: PageRequest, pipeline: Pipeline) -> list[dict[str, str]]:
         (f"{MAINTAIN}{name}", "Maintain", "{}"),
         (f"{REPLAY}{name}", "Replay dead letters", "{}"),
     )
+    return _startable(asking, offers)
+
+
+def _startable(asking: PageRequest, offers: Sequence[tuple[str, str, str]]) -> list[dict[str, str]]:
     readable = asking.access.readable()
     allowed = asking.access.startable({dag_id for dag_id, _, _ in offers if dag_id in readable})
     return [{"dag_id": dag_id, "label": label, "conf": conf} for dag_id, label, conf in offers if dag_id in allowed]
 
 
 def _pipeline(request: Request, asking: PageRequest, name: str) -> HTMLResponse:
+    if (capture := asking.capture(name)) is not None:
+        offers = ((dag_of(name), "Capture", "{}"),)
+        standing, starts = asking.standing(name), _startable(asking, offers)
+        return render(request, "capture.html.j2", of=standing, capture=capture, now=datetime.now(UTC), starts=starts)
     pipeline = asking.pipeline(name)
     page, problem = _recent(asking, name)
     values = common_context(asking, pipeline, "pipeline")
@@ -216,7 +231,8 @@ def start(
 ) -> HTMLResponse:
     """The fields of a DAG's run form, with these values in them. Nothing starts before the button is pressed."""
     name = pipeline_of(dag_id)
-    if name is None or name not in asking.source.pipelines() or dag_id not in asking.access.readable():
+    is_known = name in asking.source.pipelines() or name in asking.source.captures()
+    if name is None or not is_known or dag_id not in asking.access.readable():
         raise HTTPException(404, f"There is no DAG {dag_id} of a pipeline, or you may not see it")
     if dag_id not in asking.access.startable({dag_id}):
         raise HTTPException(403, f"You may not start runs of {dag_id}")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from frazil.iceberg.ledger.dead_letter_scan import State as LetterState
     from frazil.monitor.batches import BatchPage
     from frazil.pipeline.models.pipeline_file import Pipeline
+    from frazil.pipeline.settings.capture import Capture
     from frazil.project import Project
     from frazil.report.dead_letters import LetterMark, LetterRows, Listing, WholeLetter
     from frazil.report.letter_reports import KeptReport
@@ -81,9 +82,16 @@ class ProjectSource:
         """Pipelines by name, as their files say now."""
         return self._files.project().pipelines.usable
 
+    def captures(self) -> Mapping[str, Capture]:
+        """Captures by unique name, as their files say now."""
+        return {capture.unique_name: capture for capture in self._files.project().captures.usable.values()}
+
     def broken(self) -> Mapping[str, str]:
-        """Files that can't be used, by their names without the ending, and why."""
-        return {error.file.stem: str(error) for error in self._files.project().pipelines.broken}
+        """Files that can't be used, by the name that theirs without the ending gives, and why."""
+        project = self._files.project()
+        return {error.file.stem: str(error) for error in project.pipelines.broken} | {
+            f"capture.{error.file.stem}": str(error) for error in project.captures.broken
+        }
 
     def condition(self, name: str) -> Condition | None:
         """The condition that was read last; None before the first."""
@@ -92,7 +100,8 @@ class ProjectSource:
 
     def promised(self, name: str) -> float | None:
         """How long a record may wait, in seconds."""
-        return promise_of(self.pipelines()[name], datetime.now(UTC))
+        flow = self._files.project().find_flow(name)
+        return None if flow is None else promise_of(flow, datetime.now(UTC))
 
     def tables(self, name: str) -> tuple[str, ...]:
         """Its destinations: of its file, and, as read last, those that it made because records name them."""

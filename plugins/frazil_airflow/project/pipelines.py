@@ -8,9 +8,12 @@ from frazil.error_codes import PIPELINE_FILE_INVALID
 from frazil.pipeline.files.files import stated_owner
 from frazil.pipeline.files.load import writable
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.pipeline.settings.capture import unknown_in_capture
+from frazil.pipeline.settings.capture import Capture, unknown_in_capture
 from frazil.pipeline.settings.settings import unknown_names
 from frazil.project import Project
+
+CAPTURE = "capture__"
+"""Id of a capture's DAG, before its name."""
 
 INGEST, MAINTAIN, REPORT, REPLAY = "ingest__", "maintain__", "dead_letters__", "replay_dead_letters__"
 """Ids of a pipeline's DAGs, each before the pipeline's name. The last one lands dead letters; it is one per pipeline because Airflow
@@ -32,6 +35,12 @@ class Broken:
 def sound_pipelines(project: Project) -> list[Pipeline]:
     """Return the pipelines whose file can be read and whose names the settings know, by name."""
     return [pipeline for _, pipeline in sorted(project.pipelines.usable.items()) if not problems(project, pipeline)]
+
+
+def sound_captures(project: Project) -> list[Capture]:
+    """Return the captures whose file can be read and whose names the settings know, by name."""
+    captures = (capture for _, capture in sorted(project.captures.usable.items()))
+    return [capture for capture in captures if not any(unknown_in_capture(capture, project.settings))]
 
 
 def selected_pipelines(project: Project, prefix: str, only: str | None) -> list[Pipeline]:
@@ -60,8 +69,8 @@ def refuse_broken(project: Project) -> None:
 
 
 def broken_pipelines(project: Project) -> dict[str, Broken]:
-    """Return the pipelines that no DAG is made of, by name. One whose file can't be read goes by the file's name, which is its
-    own by custom.
+    """Return the pipelines and captures that no DAG is made of, by unique name. One whose file can't be read goes by the file's name,
+    which is its own by custom.
     """
     by_name: dict[str, list[Broken]] = {}
     for error in project.pipelines.broken:
@@ -69,6 +78,12 @@ def broken_pipelines(project: Project) -> dict[str, Broken]:
     for name, pipeline in project.pipelines.usable.items():
         if wrong := problems(project, pipeline):
             by_name.setdefault(name, []).append(Broken("\n".join(wrong), pipeline.owner))
+    for error in project.captures.broken:
+        unique_name = f"capture.{writable(error.file.stem)}"
+        by_name.setdefault(unique_name, []).append(Broken(str(error), stated_owner(error.file)))
+    for capture in project.captures.usable.values():
+        if wrong := list(unknown_in_capture(capture, project.settings)):
+            by_name.setdefault(capture.unique_name, []).append(Broken("\n".join(wrong), capture.owner))
     return {
         name: Broken(
             "\n".join(file.complaint for file in files), next((file.owner for file in files if file.owner), None)

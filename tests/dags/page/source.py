@@ -14,6 +14,7 @@ from frazil.iceberg.ledger.dead_letter_scan import State
 from frazil.monitor.batches import BatchPage, Series
 from frazil.monitor.condition import Condition, Freshness, Retention
 from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.capture import Capture
 from frazil.report.dead_letters import DeadLetter, LetterMark, Listing, WholeLetter
 from frazil.report.history import BatchHistory
 from frazil.report.letter_reports import KeptReport
@@ -133,9 +134,13 @@ class MadeUp:
     found: Sequence[DeadLetter] = ()
     whole: Sequence[WholeLetter] = ()
     kept: Sequence[KeptReport] = ()
+    captured: Mapping[str, Capture] = field(default_factory=dict)
 
     def pipelines(self) -> Mapping[str, Pipeline]:
         return self.known
+
+    def captures(self) -> Mapping[str, Capture]:
+        return self.captured
 
     def broken(self) -> Mapping[str, str]:
         return self.complaints

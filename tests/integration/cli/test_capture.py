@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from frazil.errors import Terminal
 from tests.integration.cli.conftest import Place
@@ -36,3 +37,36 @@ def test_capture_does_what_its_dry_run_says(place: Place) -> None:
     verdict = place.frazil("validate")
     assert (verdict.returncode, "did you mean 'local'" in verdict.stdout) == (Terminal.exit_code, True)
     assert "capture   " in verdict.stdout
+
+
+def test_status_shows_files_that_wait_and_what_a_run_would_refuse(place: Place) -> None:
+    """Before the first run, behind it, when lines came, and when lines may be missing; nothing is sent by a look."""
+    log = place.root / "app.log"
+    log.write_text("one\ntwo\n")
+    (place.root / "captures").mkdir()
+    capture = {"capture": "file", "name": "web_logs", "topic": place.topic, "partitions": 1, "paths": [str(log)]}
+    (place.root / "captures" / "logs.yaml").write_text(json.dumps(capture))
+    settings = place.root / "settings.yaml"
+    settings.write_text(f"{settings.read_text()}\ncaptures: {{folders: [{place.root}]}}\n")
+
+    assert figures(place) == ("Idle", None, 1, 8)
+    place.succeed("capture", "web_logs")
+    assert figures(place) == ("Idle", 1, 0, 0)
+    with log.open("a") as file:
+        file.write("three\nfou")
+    assert figures(place) == ("Idle", 1, 1, 9)
+    assert "1 files" in place.succeed("status", "web_logs").stdout
+    log.write_text("anew\n")
+    assert figures(place)[0] == "Refused"
+    assert "lines may be missing" in place.succeed("status", "web_logs").stdout
+    others = Path(f"{log}.moved")
+    log.rename(others)
+    others.unlink()
+    (place.root / "app.log").write_text("of another machine\n")
+    assert figures(place) == ("Idle", 1, None, None)
+
+
+def figures(place: Place) -> tuple[str, int | None, int | None, int | None]:
+    """State, number of the last transaction, files and bytes that wait."""
+    body = place.json("status", "web_logs")["captures"]["web_logs"]
+    return body["state"], body["n"], body["lag"], body["lag_bytes"]

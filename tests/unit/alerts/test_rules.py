@@ -102,6 +102,22 @@ def test_partial_answer_of_kafka_neither_raises_nor_ends_an_alert():
     assert judge(case(replace(half, lag=0)))["stale"] is None  # nothing waits, whatever else can't be read
 
 
+def test_records_of_tables_beyond_the_limit_raise_an_alert_until_they_landed():
+    """The run did not fail, and landed all others: people are told what waits, and how it lands."""
+    beyond = replace(WELL, rows=9_000, dead=3_000, dead_codes={"TABLE_NOT_MADE": 2_500}, open_letters=3_000)
+    notice = judge(case(beyond))["tolerance"]
+
+    assert notice is not None
+    assert (notice.severity, notice.next_step) == (
+        "warning",
+        'frazil dead-letters replay pizzas --reason "the next tables"',
+    )
+    assert "2,500 of 12,000 records in 1 d name tables that were not made" in notice.cause
+    assert judge(case(replace(beyond, open_letters=0)))["tolerance"] is None
+    assert judge(case(replace(beyond, dead_codes={"TABLE_NOT_MADE": 1_000})))["tolerance"] is None
+    assert judge(case(replace(beyond, rows=10, dead_codes={"TABLE_NOT_MADE": 900}, dead=900)))["tolerance"] is None
+
+
 def test_refusal_keeps_its_remedy():
     """The error's own next step is the notice's."""
     notice = judge(case(replace(WELL, refusal="log start passed the position\n  next: frazil reset pizzas")))["refused"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from frazil.batch.facts import UnknownFields
+from frazil.capture.run import CaptureResult
 from frazil.maintain.result import Figures, MaintenanceResult, StepOutcome, TableOutcome
 from frazil.monitor.condition import Condition, Freshness, Retention, Runs, TopicLag
+from frazil.pipeline.settings.capture import FileCapture
 from frazil.run.batches.result import RunResult
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -79,3 +81,7 @@ CONDITION = Condition(
     health={"shop.orders": 98},
     runs=Runs(is_paused=True, failures=2),
 )
+
+CAPTURE = FileCapture(capture="file", name="logs", topic="logs", paths=("/var/log/app.log",))
+CAPTURED = CaptureResult("logs", "scheduled__1", "logs", records=5, transactions=1, n=4)
+WAITING_FILES = Condition("capture.logs", "web", NOW, n=4, unit="files", lag=2, lag_bytes=40, lag_seconds=5.0)

@@ -105,6 +105,14 @@ def test_many_pipelines_take_few_requests() -> None:
     assert airflow.asked <= 4
 
 
+def test_runs_of_captures_are_found_beside_those_of_a_pipeline_of_the_same_name() -> None:
+    history = {"ingest__logs": [run(1, "failed")], "capture__logs": [run(2, "success")]}
+    with Told({dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in history.items()}) as airflow:
+        found = fetch_runs(airflow, ["logs", "capture.logs", "capture.gone"])
+
+    assert {name: runs.last_state for name, runs in found.items()} == {"logs": "failed", "capture.logs": "success"}
+
+
 def test_search_over_pipelines_that_only_fail_ends() -> None:
     """None of their pages ends the search; it ends all the same, and of each of them something is known."""
     history = {f"ingest__p{n:03}": [run(hour, "failed") for hour in range(100)] for n in range(200)}

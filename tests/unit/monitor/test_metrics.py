@@ -10,16 +10,25 @@ import pytest
 from frazil.monitor import metrics
 from frazil.monitor.condition import Condition, Freshness
 from frazil.monitor.metrics import CATALOGUE, Metric, Sample
-from frazil.monitor.samples import condition_samples, maintenance_samples, run_samples
+from frazil.monitor.samples import capture_samples, condition_samples, maintenance_samples, run_samples
 from frazil.monitor.state import STATES, state_of
-from tests.unit.monitor.measured import CONDITION, MAINTENANCE, NOW, PROMISE, RUN
+from tests.unit.monitor.measured import (
+    CAPTURE,
+    CAPTURED,
+    CONDITION,
+    MAINTENANCE,
+    NOW,
+    PROMISE,
+    RUN,
+    WAITING_FILES,
+)
 
 each_metric = pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)
 
 SAMPLES = {
-    "run": run_samples(RUN),
+    "run": [*run_samples(RUN), *capture_samples(CAPTURE, CAPTURED)],
     "maintenance": maintenance_samples(MAINTENANCE),
-    "condition": condition_samples(CONDITION, PROMISE),
+    "condition": [*condition_samples(CONDITION, PROMISE), *condition_samples(WAITING_FILES, PROMISE)],
 }
 SENT = [(source, sample) for source, samples in SAMPLES.items() for sample in samples]
 
@@ -135,6 +144,21 @@ def test_pipeline_has_exactly_one_state():
     assert values(list(condition_samples(CONDITION, PROMISE)), metrics.STATE) == {
         (state,): int(state == word) for state in STATES
     }
+
+
+def test_capture_has_its_state_and_the_lag_of_its_files():
+    """Under the names of a pipeline's figures, as far as a capture has any."""
+    samples = list(condition_samples(WAITING_FILES, PROMISE))
+
+    assert {sample.tags["pipeline"] for sample in samples} == {"capture.logs"}
+    assert {sample.metric.name: sample.value for sample in samples if sample.metric is not metrics.STATE} == {
+        "frazil.lag.files": 2,
+        "frazil.lag.bytes": 40,
+        "frazil.lag.seconds": 5.0,
+        "frazil.refused": 0,
+        "frazil.unreadable": 0,
+    }
+    assert list(capture_samples(CAPTURE, replace(CAPTURED, records=0))) == []
 
 
 def test_ages_are_sent_as_durations():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.report.lineage import Name, cluster_namespace, location_name, without_secrets
+from frazil.report.lineage import Name, cluster_namespace, database_name, location_name, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,26 @@ def test_topic_has_its_openlineage_name(servers: str, namespace: str):
 def test_table_has_its_openlineage_name(location: str, name: Name):
     """It is known by where its data lies: one that Spark reads by s3a is the one that is landed by s3."""
     assert location_name(location) == name
+
+
+@pytest.mark.parametrize(
+    ("url", "table", "name"),
+    [
+        (
+            "jdbc:postgresql://db:5432/shop?user=u&password=p",
+            "public.orders",
+            Name("postgres://db:5432", "shop.public.orders"),
+        ),
+        ("jdbc:mysql://db.example.org/shop", None, Name("mysql://db.example.org", "shop")),
+        ("jdbc:postgresql://u:p@db:5432/shop", "orders", Name("jdbc", "sales.orders")),
+        ("jdbc:sqlserver://db:1433;databaseName=shop;password=p", "orders", Name("jdbc", "sales.orders")),
+        ("jdbc:sqlserver://db:1433/shop;password=p", "orders", Name("jdbc", "sales.orders")),
+        ("jdbc:oracle:thin:u/p@//db:1521/shop", "orders", Name("jdbc", "sales.orders")),
+    ],
+)
+def test_captured_table_has_its_openlineage_name_without_secrets(url: str, table: str | None, name: Name):
+    """An address that may hold a password anywhere is not told: the name of the database in the settings stands for it."""
+    assert database_name(url, "sales", table) == name
 
 
 @pytest.mark.parametrize(

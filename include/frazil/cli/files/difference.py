@@ -5,20 +5,30 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from frazil.capture.change_impact import capture_impact
 from frazil.cli.output import console
 from frazil.error_codes import BAD_ARGUMENT, PROGRAM_MISSING
-from frazil.pipeline.files.difference import PipelineChange, difference, key_changes
-from frazil.pipeline.files.folder import load_pipelines
+from frazil.pipeline.files.difference import (
+    CaptureChange,
+    Impact,
+    PipelineChange,
+    Weight,
+    capture_difference,
+    difference,
+    key_changes,
+)
+from frazil.pipeline.files.folder import CAPTURES, load_captures, load_pipelines
 from frazil.pipeline.files.load import SCHEMAS, ConfigError, load_settings
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Places, Project
-from frazil.run.batches.change_impact import Impact, Weight, change_impact
+from frazil.run.batches.change_impact import change_impact
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -26,7 +36,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def files_of(places: Places, revision: str) -> Iterator[tuple[Path, Path]]:
-    """Copy pipelines, schemas and settings of a revision into a temporary folder.
+    """Copy pipelines, captures, schemas and settings of a revision into a temporary folder.
 
     Yields:
         The folder of pipeline files, and the settings file, which may not be there.
@@ -43,8 +53,8 @@ def files_of(places: Places, revision: str) -> Iterator[tuple[Path, Path]]:
         root = Path(temporary)
         pipelines, settings_copy = root / "files" / "pipelines", root / "settings.yaml"
         pipelines.mkdir(parents=True)
-        for name in (folder, folder.parent / SCHEMAS):
-            _copy(top, revision, name, pipelines.parent / ("pipelines" if name == folder else SCHEMAS))
+        for name in (folder, folder.parent / SCHEMAS, folder.parent / CAPTURES):
+            _copy(top, revision, name, pipelines.parent / ("pipelines" if name == folder else name.name))
         settings = places.settings_file.resolve()
         if settings.is_relative_to(top):
             relative = settings.relative_to(top).as_posix()
@@ -89,10 +99,10 @@ _MARKS: Mapping[Weight, str] = {"info": "", "warning": "**warning:** ", "refused
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedPipeline:
-    """One changed pipeline, and the effects of the change."""
+class ChangedFile:
+    """One changed pipeline or capture, and the effects of the change."""
 
-    change: PipelineChange
+    change: PipelineChange | CaptureChange
     effects: tuple[Impact, ...]
 
 
@@ -104,29 +114,32 @@ class Difference:
     """
 
     revision: str
-    pipelines: tuple[ChangedPipeline, ...]
+    pipelines: tuple[ChangedFile, ...]
+    captures: tuple[ChangedFile, ...]
     settings: tuple[str, ...]
     remarks: tuple[str, ...]
 
     @property
+    def files(self) -> tuple[ChangedFile, ...]:
+        """Pipelines and captures."""
+        return (*self.pipelines, *self.captures)
+
+    @property
     def is_refused(self) -> bool:
-        """Whether the next run of a pipeline would refuse."""
-        return any(effect.weight == "refused" for pipeline in self.pipelines for effect in pipeline.effects)
+        """Whether the next run of a pipeline or a capture would refuse."""
+        return any(effect.weight == "refused" for file in self.files for effect in file.effects)
 
     def to_json(self) -> dict[str, object]:
         """The same as JSON values."""
-        pipelines = [
-            {
-                "name": pipeline.change.name,
-                "kind": pipeline.change.kind,
-                "effects": pipeline.effects,
-            }
-            for pipeline in self.pipelines
+        bodies = [
+            [{"name": file.change.name, "kind": file.change.kind, "effects": file.effects} for file in files]
+            for files in (self.pipelines, self.captures)
         ]
         return {
             "revision": self.revision,
             "refused": self.is_refused,
-            "pipelines": pipelines,
+            "pipelines": bodies[0],
+            "captures": bodies[1],
             "settings": self.settings,
             "remarks": self.remarks,
         }
@@ -141,8 +154,11 @@ def compare(places: Places, project: Project, revision: str, *, offline: bool) -
     references = places.references.allowing(project.settings.references.allow)
     with files_of(places, revision) as (pipelines_folder, settings_file):
         before = load_pipelines(pipelines_folder, references)
+        captures = load_captures(pipelines_folder.parent / CAPTURES, references)
         remarks = [
-            f"{error.file.name} of {revision} can't be used, its pipeline counts as new" for error in before.broken
+            f"{error.file.name} of {revision} can't be used, its {kind} counts as new"
+            for kind, files in (("pipeline", before), ("capture", captures))
+            for error in files.broken
         ]
         settings: tuple[str, ...] = ()
         if settings_file.exists():
@@ -151,17 +167,19 @@ def compare(places: Places, project: Project, revision: str, *, offline: bool) -
                 settings = tuple(key.path for key in key_changes(old, project.settings))
             except ConfigError:
                 remarks.append(f"the settings of {revision} can't be used")
-    changes_with_effects = tuple(
-        ChangedPipeline(
-            change,
-            tuple(
-                replace(effect, text=references.hidden(effect.text))
-                for effect in change_impact(change, project, offline=offline)
-            ),
-        )
+
+    def changed(change: PipelineChange | CaptureChange, effects: Iterable[Impact]) -> ChangedFile:
+        return ChangedFile(change, tuple(replace(effect, text=references.hidden(effect.text)) for effect in effects))
+
+    changed_pipelines = tuple(
+        changed(change, change_impact(change, project, offline=offline))
         for change in difference(before.usable, project.pipelines.usable)
     )
-    return Difference(revision, changes_with_effects, settings, tuple(remarks))
+    changed_captures = tuple(
+        changed(capture_change, capture_impact(capture_change))
+        for capture_change in capture_difference(captures.usable, project.captures.usable)
+    )
+    return Difference(revision, changed_pipelines, changed_captures, settings, tuple(remarks))
 
 
 def show(comparison: Difference) -> None:
@@ -170,33 +188,36 @@ def show(comparison: Difference) -> None:
 
     out = console.out()
     out.print(Text(f"against {comparison.revision}:", style="bold"))
-    for pipeline in comparison.pipelines:
-        out.print(Text.assemble((f"{pipeline.change.kind:8}", "cyan"), _title(pipeline.change)), soft_wrap=True)
-        for effect in pipeline.effects:
+    for file in comparison.files:
+        out.print(Text.assemble((f"{file.change.kind:8}", "cyan"), _title(file.change)), soft_wrap=True)
+        for effect in file.effects:
             out.print(_line(effect), soft_wrap=True)
     for line in (*_settings(comparison), *comparison.remarks):
         console.say(line)
-    if not comparison.pipelines and not comparison.settings:
+    if not comparison.files and not comparison.settings:
         console.say("nothing changes")
 
 
 def markdown(comparison: Difference) -> str:
     """The same for a comment on a pull request."""
     lines = [f"### Pipelines against `{comparison.revision}`", ""]
-    for pipeline in comparison.pipelines:
-        lines += [f"**{_title(pipeline.change)}** ({pipeline.change.kind})", ""]
-        lines += [f"- {_MARKS[effect.weight]}{_plain(effect.text)}" for effect in pipeline.effects]
+    for file in comparison.files:
+        lines += [f"**{_title(file.change)}** ({file.change.kind})", ""]
+        lines += [f"- {_MARKS[effect.weight]}{_plain(effect.text)}" for effect in file.effects]
         lines.append("")
     lines += [f"- {_plain(line)}" for line in (*_settings(comparison), *comparison.remarks)]
-    if not comparison.pipelines and not comparison.settings:
+    if not comparison.files and not comparison.settings:
         lines.append("Nothing changes.")
     elif comparison.is_refused:
         lines += ["", "Something here would be refused by the next run."]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _title(change: PipelineChange) -> str:
-    return f"{change.before.name} -> {change.name}" if change.kind == "renamed" and change.before else change.name
+def _title(change: PipelineChange | CaptureChange) -> str:
+    subject = change.after or change.before
+    what = "" if subject is None or isinstance(subject, Pipeline) else "capture "
+    name = f"{change.before.name} -> {change.name}" if change.kind == "renamed" and change.before else change.name
+    return f"{what}{name}"
 
 
 def _line(effect: Impact) -> Text:

@@ -1,10 +1,10 @@
-"""`frazil status`: how the pipelines are doing, below the processes of the embedded stack if there is one, as lines of a terminal or as JSON."""
+"""`frazil status`: how pipelines and captures are doing, below the processes of the embedded stack if there is one, as lines of a terminal or as JSON."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +24,7 @@ from frazil.runtime.home import Home
 
 if TYPE_CHECKING:
     from frazil.monitor.watch import Watch
+    from frazil.project import Project
 
 
 STYLES = {
@@ -50,10 +51,10 @@ Promises = Mapping[str, float | None]
 
 
 def lines(conditions: Conditions, promises: Promises, width: int, height: int | None = None) -> Group:
-    """The pipelines, the most urgent first, and the number of pipelines per state.
+    """Pipelines and captures, the most urgent first, and their number per state.
 
     Args:
-        conditions: By name; None of one that was not read yet.
+        conditions: By unique name; None of one that was not read yet.
         promises: What is promised of each.
         width: Columns of the terminal.
         height: Its lines; what does not fit is counted. None: all.
@@ -71,7 +72,7 @@ def lines(conditions: Conditions, promises: Promises, width: int, height: int | 
         if _shows_reasons(width, height)
         else [_reason(name, *judged[name]) for name in shown if _matters(judged[name][0])]
     )
-    below = [*reasons, _sum(Counter(word for word, _ in judged.values()))]
+    below = [*reasons, _sum(judged, Counter(word for word, _ in judged.values()))]
     if len(shown) < len(names):
         hidden = Counter(judged[name][0] for name in names[len(shown) :])
         below.insert(0, Text(f"… and {len(names) - len(shown)} more: {_counted(hidden)}", "dim"))
@@ -79,12 +80,13 @@ def lines(conditions: Conditions, promises: Promises, width: int, height: int | 
 
 
 def facts(conditions: Conditions, promises: Promises, home: Home) -> dict[str, Any]:
-    """The embedded stack and the pipelines in JSON's terms."""
-    pipelines = {}
-    for name, condition in conditions.items():
-        state, why = _judged(condition, promises.get(name))
-        pipelines[name] = {"state": state, "why": why} | ({} if condition is None else condition.to_body())
-    return {**stack.status(home).to_json(), "pipelines": pipelines}
+    """The embedded stack, the pipelines and the captures in JSON's terms."""
+    bodies: dict[str, dict[str, Any]] = {"pipelines": {}, "captures": {}}
+    for key, condition in conditions.items():
+        state, why = _judged(condition, promises.get(key))
+        body = {"state": state, "why": why} | ({} if condition is None else condition.to_body())
+        bodies["captures" if "." in key else "pipelines"][key.rpartition(".")[2]] = body
+    return {**stack.status(home).to_json(), **bodies}
 
 
 def _judged(condition: Condition | None, promise: float | None) -> tuple[str, str]:
@@ -107,7 +109,12 @@ def _matters(word: str) -> bool:
 
 
 def _reason(name: str, word: str, why: str) -> Text:
-    return Text.assemble((f"{name}: ", "bold"), (word, STYLES.get(word, "")), f", {why}")
+    return Text.assemble((f"{_title(name)}: ", "bold"), (word, STYLES.get(word, "")), f", {why}")
+
+
+def _title(key: str) -> str:
+    """The name of a pipeline, and of a capture with that word before it."""
+    return key.replace(".", " ")
 
 
 def _table(width: int, *, has_why: bool) -> Table:
@@ -124,16 +131,25 @@ def _table(width: int, *, has_why: bool) -> Table:
 def _cells(name: str, condition: Condition | None, word: str, width: int) -> list[str | Text]:
     state = Text(word, STYLES.get(word, "dim"))
     if condition is None:
-        return [name, state, *[""] * (6 if width >= _WIDE else 3)]
+        return [_title(name), state, *[""] * (6 if width >= _WIDE else 3)]
     fresh = "-" if condition.freshness.p95 is None else _short(condition.freshness.p95)
     wide: list[str | Text] = [
         fresh,
         f"{condition.rows:,}",
         Text(f"{condition.dead:,}", "yellow" if condition.dead else ""),
     ]
-    lag = "-" if condition.lag is None else f"{condition.lag:,}"
-    waits = "-" if condition.lag_seconds is None else _short(condition.lag_seconds) if condition.lag else ""
-    return [name, state, lag, waits, *(wide if width >= _WIDE else ()), _ago(condition.last_commit, condition.read_at)]
+    if condition.is_capture:
+        wide = ["", "", ""]
+    lag = "-" if condition.lag is None else f"{condition.lag:,}{' files' if condition.is_capture else ''}"
+    waits = "-" if condition.lag_seconds is None else "" if condition.lag == 0 else _short(condition.lag_seconds)
+    return [
+        _title(name),
+        state,
+        lag,
+        waits,
+        *(wide if width >= _WIDE else ()),
+        _ago(condition.last_commit, condition.read_at),
+    ]
 
 
 def _short(seconds: float) -> str:
@@ -145,9 +161,10 @@ def _ago(instant: datetime | None, until: datetime) -> str:
     return "never" if instant is None else f"{_short((until - instant).total_seconds())} ago"
 
 
-def _sum(counted: Counter[str]) -> Text:
-    total = sum(counted.values())
-    return Text(f"{total} pipelines: {_counted(counted)}" if total else "there are no pipelines", "bold")
+def _sum(keys: Iterable[str], counted: Counter[str]) -> Text:
+    captures = sum("." in key for key in keys)
+    subjects = f"{counted.total() - captures} pipelines" + (f", {captures} captures" if captures else "")
+    return Text(f"{subjects}: {_counted(counted)}" if counted else "there are no pipelines", "bold")
 
 
 def _counted(counted: Counter[str]) -> str:
@@ -166,15 +183,17 @@ _REDRAW_SECONDS = 1.0
 
 def status(
     pipelines: Annotated[
-        list[str] | None, typer.Argument(metavar="[PIPELINE]...", help="All if left out.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Of pipelines and captures. All if left out.", show_default=False),
     ] = None,
     *,
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show how pipelines are doing, the most urgent first, and which processes of the embedded stack run.
+    """Show how pipelines and captures are doing, the most urgent first, and which processes of the embedded stack run.
 
-    The words, by urgency: Paused, Refused, Failed, Degraded, Behind, Running, Idle. [cyan]lag[/cyan]: records not read yet.
+    The words, by urgency: Paused, Refused, Failed, Degraded, Behind, Running, Idle. [cyan]lag[/cyan]: records not read yet, of a
+    capture files with lines that are not captured yet.
     [cyan]waits[/cyan]: since when the oldest of them does. [cyan]fresh[/cyan]: of 95 in 100 records of the last day, the
     longest time from the record to its commit. With --json and --watch, one line of JSON per look.
 
@@ -194,18 +213,25 @@ def status(
         ).close()  # a password that is missing would look like an Airflow that does not answer
     files = ProjectFiles(os.environ)
     project = files.project()
-    for name in pipelines or ():
-        project.pipeline(name)
+    keys = [key for name in pipelines or () for key in _keys(project, name)]
     seconds = _REFRESH_SECONDS if watch else float("inf")
-    watching = Watch(
-        files.project, pipelines or (), lambda names_watched: runs_of(names_watched, home), seconds, threads=_AT_ONCE
-    )
+    watching = Watch(files.project, keys, lambda names_watched: runs_of(names_watched, home), seconds, threads=_AT_ONCE)
     with watching:
         if watch:
             _watch(watching, home, as_json=as_json)
         else:
             watching.wait(_FIRST_SECONDS)
             _show(watching, home, as_json=as_json)
+
+
+def _keys(project: Project, name: str) -> list[str]:
+    """Keys of the pipeline and the capture of a name: they may share it.
+
+    Raises:
+        Terminal: Nothing has it.
+    """
+    keys = [capture.unique_name for capture in project.captures.usable.values() if capture.name == name]
+    return keys if keys and name not in project.pipelines.usable else [*keys, project.pipeline(name).unique_name]
 
 
 def _show(watching: Watch, home: Home, *, as_json: bool) -> None:

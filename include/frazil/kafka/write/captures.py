@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
@@ -104,8 +105,8 @@ def ready_positions(cluster: Cluster, topic: str) -> None:
     _partition(cluster, topic)
 
 
-def last_position(cluster: Cluster, topic: str, name: str) -> bytes | None:
-    """The last committed position of a capture; None if it has none, or there is no such topic.
+def last_position(cluster: Cluster, topic: str, name: str) -> tuple[bytes, datetime] | None:
+    """The last committed position of a capture and its time; None if it has none, or there is no such topic.
 
     Of a capture whose producer is open it is the last one there will be.
     """
@@ -124,11 +125,12 @@ def last_position(cluster: Cluster, topic: str, name: str) -> bytes | None:
             f"{cluster}, topic {topic!r}: a transaction of another capture stays open; what is behind it can't be read",
             next_step="try again in a minute: the next run of that capture ends it, or the broker does in its time",
         ) from error
-    position: bytes | None = None
+    position: tuple[bytes, datetime] | None = None
     key = name.encode()
     for batch in read_range(cluster, topic, 0, partition.log_start, end, WHOLE):
-        for capture_key, value in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True):
-            position = value if capture_key == key else position
+        columns = (batch[column].to_pylist() for column in ("key", "value", "timestamp"))
+        for capture_key, value, time in zip(*columns, strict=True):
+            position = (value, time) if capture_key == key else position
     return position
 
 

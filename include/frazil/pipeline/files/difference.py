@@ -1,14 +1,33 @@
-"""Differences between two versions of the pipeline files: new, removed, renamed and changed pipelines, and the changed keys."""
+"""Differences between two versions of the pipeline and capture files: new, removed, renamed and changed ones, and the changed keys."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 
 from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.capture import Capture, FileCapture, Flow
+
+F = TypeVar("F", bound=Flow)
+
+Weight = Literal["info", "warning", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """One thing that a change does.
+
+    Attributes:
+        weight: `info`; `warning`: a person may not have meant it; `refused`: the next run would refuse it.
+        text: What happens, in words.
+    """
+
+    weight: Weight
+    text: str
+
 
 Kind = Literal["new", "removed", "renamed", "changed"]
 
@@ -37,16 +56,16 @@ class KeyChange:
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineChange:
-    """One pipeline that differs.
+class Change(Generic[F]):
+    """One pipeline or capture that differs.
 
-    `before` is None for a new pipeline, `after` for a removed one; `keys` lists the changed keys of one that both versions have.
+    `before` is None for a new one, `after` for a removed one; `keys` lists the changed keys of one that both versions have.
     """
 
     kind: Kind
     name: str
-    before: Pipeline | None
-    after: Pipeline | None
+    before: F | None
+    after: F | None
     keys: tuple[KeyChange, ...] = ()
 
     def touches(self, *paths: str) -> bool:
@@ -54,24 +73,44 @@ class PipelineChange:
         return any(key.path == path or key.path.startswith(f"{path}.") for key in self.keys for path in paths)
 
 
+PipelineChange = Change[Pipeline]
+
+CaptureChange = Change[Capture]
+
+
 def difference(before: Mapping[str, Pipeline], after: Mapping[str, Pipeline]) -> tuple[PipelineChange, ...]:
     """Compare the pipelines of two versions by name. A removed and a new one with the same topics and tables count as renamed."""
+    return _difference(before, after, _is_same)
+
+
+def capture_difference(before: Mapping[str, Capture], after: Mapping[str, Capture]) -> tuple[CaptureChange, ...]:
+    """Compare the captures of two versions by name. A removed and a new one with the same source and topic count as renamed."""
+    return _difference(before, after, lambda old, new: source_of(old) == source_of(new) and old.topic == new.topic)
+
+
+def source_of(capture: Capture) -> tuple[object, ...]:
+    """What a capture reads."""
+    if isinstance(capture, FileCapture):
+        return (capture.paths,)
+    return (capture.database, capture.table, capture.query)
+
+
+def _difference(
+    before: Mapping[str, F], after: Mapping[str, F], is_same: Callable[[F, F], bool]
+) -> tuple[Change[F], ...]:
     changes = [
-        PipelineChange("changed", name, before[name], after[name], keys)
+        Change("changed", name, before[name], after[name], keys)
         for name in sorted(before.keys() & after.keys())
         if (keys := key_changes(before[name], after[name]))
     ]
-    removed_pipelines = {name: before[name] for name in sorted(before.keys() - after.keys())}
+    removed = {name: before[name] for name in sorted(before.keys() - after.keys())}
     for name in sorted(after.keys() - before.keys()):
-        former = next((candidate for candidate in removed_pipelines.values() if _is_same(candidate, after[name])), None)
+        former = next((candidate for candidate in removed.values() if is_same(candidate, after[name])), None)
         if former is None:
-            changes.append(PipelineChange("new", name, None, after[name]))
+            changes.append(Change("new", name, None, after[name]))
         else:
-            changes.append(PipelineChange("renamed", name, removed_pipelines.pop(former.name), after[name]))
-    return (
-        *changes,
-        *(PipelineChange("removed", name, pipeline, None) for name, pipeline in removed_pipelines.items()),
-    )
+            changes.append(Change("renamed", name, removed.pop(former.name), after[name]))
+    return (*changes, *(Change("removed", name, last, None) for name, last in removed.items()))
 
 
 def key_changes(before: BaseModel, after: BaseModel) -> tuple[KeyChange, ...]:

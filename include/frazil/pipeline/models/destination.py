@@ -315,6 +315,11 @@ class Create(TableTemplate):
         description="Tables that the pipeline may make in all its runs together, dropped ones included. Records that name further"
         " ones become what `route.otherwise` says.",
     )
+    existing_tables: Literal["refuse", "write"] = Field(
+        "refuse",
+        description="What becomes of records that name a table which is there and which this pipeline did not make. `refuse`: what"
+        " `route.otherwise` says. `write`: the table gets them if it fits, and is a destination from then on; it counts as made.",
+    )
     namespace: Namespace | None = Field(
         None,
         description="Namespace of ledger and dead letters. Without, they live beside the first destination; needed if none"

@@ -332,6 +332,11 @@ class Pipeline(Model):
         )
 
     @property
+    def unique_name(self) -> str:
+        """Its name among all that is watched, captures included."""
+        return self.name
+
+    @property
     def every(self) -> Interval:
         """`interval` as plain data."""
         return parse_interval(self.interval, SHORTEST_IN_SESSION)

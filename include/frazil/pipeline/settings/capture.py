@@ -10,7 +10,9 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from frazil.pipeline.models.alerts import Alerts, unknown_channels
 from frazil.pipeline.models.engines import AUTO_ENGINE, INLINE_ENGINE
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.settings import Settings, missing_setting
 from frazil.pipeline.syntax.interval import Interval, parse_duration, parse_interval
 from frazil.pipeline.syntax.patterns import compiled
@@ -22,6 +24,16 @@ _TABLE: Final = re.compile(rf"([\w$#]+|{_QUOTED})(\.([\w$#]+|{_QUOTED})){{0,3}}"
 
 _COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
 
+_PREFIX: Final = "capture."
+"""Begins the unique name of a capture: the name of a pipeline has no dot."""
+
+
+def dag_of(unique_name: str) -> str:
+    """Id of the DAG that runs a pipeline, or a capture."""
+    is_capture = unique_name.startswith(_PREFIX)
+    return f"capture__{unique_name.removeprefix(_PREFIX)}" if is_capture else f"ingest__{unique_name}"
+
+
 JdbcMode = Literal["bulk", "incrementing", "timestamp", "timestamp+incrementing"]
 
 
@@ -31,6 +43,9 @@ class _Capture(Model):
     name: PipelineName = Field(description="Name of the capture: of its DAG and its position.")
     description: str = Field("", description="Shown in the Airflow UI.")
     owner: str = Field("frazil", description="Who is asked when it fails: a team, a person, a mail address.")
+    alerts: Alerts | Literal[False] = Field(
+        default_factory=Alerts, description="What people are told, as of a pipeline; `false`: nothing."
+    )
     interval: str = Field(
         "5m", description="Time between runs: a duration of a minute or more, or a cron expression, in UTC."
     )
@@ -45,7 +60,12 @@ class _Capture(Model):
     max_records: int = Field(20_000, ge=1, description="Most records of one transaction.")
 
     @property
-    def schedule(self) -> Interval:
+    def unique_name(self) -> str:
+        """Its name among all that is watched: a pipeline may have the same name."""
+        return f"{_PREFIX}{self.name}"
+
+    @property
+    def every(self) -> Interval:
         """The interval, parsed."""
         return parse_interval(self.interval)
 
@@ -181,6 +201,9 @@ class JdbcCapture(_Capture):
 
 Capture = FileCapture | JdbcCapture
 
+Flow = Pipeline | FileCapture | JdbcCapture
+"""A pipeline or a capture: what page, monitor and `frazil status` watch."""
+
 KINDS: Final[dict[str, type[FileCapture | JdbcCapture]]] = {"file": FileCapture, "jdbc": JdbcCapture}
 """Model of each kind of capture."""
 
@@ -188,6 +211,7 @@ KINDS: Final[dict[str, type[FileCapture | JdbcCapture]]] = {"file": FileCapture,
 def unknown_in_capture(capture: Capture, settings: Settings) -> Iterator[str]:
     """What a capture names that the settings don't know, one line per key, with the nearest known name."""
     yield from missing_setting("cluster", capture.cluster, settings.clusters, "clusters")
+    yield from unknown_channels(capture.alerts, settings.alerts)
     yield from beyond_reach(capture, settings)
     if isinstance(capture, FileCapture):
         return

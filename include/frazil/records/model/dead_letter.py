@@ -195,7 +195,7 @@ class DeadCode(StrEnum):
         "TABLE_NOT_MADE",
         Stage.ROUTE,
         "The record names a table that is not there: another one has the name, or all that may be made were; its letter says which.",
-        "Rename or drop that table, or raise `route.create.max_new_tables` or `max_tables`; then `frazil dead-letters replay`.",
+        "Rename or drop that table, allow it (`route.create.existing_tables`), or raise `max_new_tables` or `max_tables`; then `frazil dead-letters replay`.",
     )
     UNKNOWN_FIELD = (
         "UNKNOWN_FIELD",

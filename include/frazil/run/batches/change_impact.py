@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.table import Table
 from frazil.iceberg.schema.comparison import check_destination, compare
 from frazil.iceberg.schema.statements import alter_statements
-from frazil.pipeline.files.difference import PipelineChange
+from frazil.pipeline.files.difference import Impact, PipelineChange
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.run.state.context import RunContext
 from frazil.run.state.merge_key import refuse_no_key, refuse_other_key
 from frazil.run.state.pipeline_state import pipeline_state
 from frazil.run.state.tables import Tables, closing_of_new_pipeline, find_tables, refuse_same_topics, refuse_shared
-
-Weight = Literal["info", "warning", "refused"]
-
-
-@dataclass(frozen=True, slots=True)
-class Impact:
-    """One thing that a change does.
-
-    Attributes:
-        weight: `info`; `warning`: a person may not have meant it; `refused`: the next run would refuse it.
-        text: What happens, in words.
-    """
-
-    weight: Weight
-    text: str
 
 
 def change_impact(change: PipelineChange, project: Project, *, offline: bool = False) -> tuple[Impact, ...]:

@@ -130,8 +130,11 @@ def _part_topics(manifest: Manifest, part: TablePart) -> frozenset[str]:
     return frozenset(r.topic for r in (*manifest.ranges, *manifest.table_ranges.get(part.table, ())))
 
 
-def claim_topics(lake: Lake, manifest: Manifest, part: TablePart, metadata: TableMetadata) -> None:
+def claim_topics(
+    lake: Lake, manifest: Manifest, part: TablePart, metadata: TableMetadata, *, is_existing: bool = False
+) -> None:
     """Claim the topics of an undecided batch in a destination that other pipelines write, too, by a commit without rows.
+    Also in one that records name and that the pipeline found: another one may be about to.
 
     If two pipelines begin to read one topic at the same moment, this commit refuses the second. After two decisions it would be
     too late: rows don't say whose they are. PyIceberg can't write tables of format version 3, so their claim comes with the rows.
@@ -150,7 +153,7 @@ def claim_topics(lake: Lake, manifest: Manifest, part: TablePart, metadata: Tabl
         own = topics_landed(current, part.table).get(manifest.pipeline, frozenset())
         return current.current_snapshot_id if topics <= own else None
 
-    is_shared = topics_landed(metadata, part.table).keys() - {manifest.pipeline}
+    is_shared = is_existing or topics_landed(metadata, part.table).keys() - {manifest.pipeline}
     if is_shared and metadata.format_version < FORMAT_VERSION and claimed_in(metadata) is None:
         commit(lake, Change(part.table, (), {}, (), part.fit, claimed_in, check, "follow", topics={key: topics}))
 

@@ -2,7 +2,8 @@
 
 The ledger has the names before their tables are created; they count towards `max_tables` from then on.
 A created table carries the UUID of that ledger as a property. So the next run finds the tables of a run that was killed before
-its decision, and never takes another writer's table for one of them.
+its decision, and never takes another writer's table for one of them. With `route.create.existing_tables: write` records may be
+written to another writer's table as well, as if the pipeline file listed it.
 """
 
 from __future__ import annotations
@@ -16,12 +17,21 @@ from frazil.batch.schema_change import NAMES_TOLD
 from frazil.errors import Terminal
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.table import Table
-from frazil.iceberg.commit.summary_state import BATCH_KEY, BEGUN_KEY, MADE_BY_KEY, begun_tables, read_summary
+from frazil.iceberg.commit.summary_state import (
+    BATCH_KEY,
+    BEGUN_KEY,
+    LETTERS_KEY,
+    MADE_BY_KEY,
+    begun_tables,
+    read_summary,
+)
 from frazil.iceberg.schema.comparison import check_destination
 from frazil.run.state.context import RunContext
-from frazil.run.state.tables import Tables, in_parallel, make_destination
+from frazil.run.state.tables import Tables, in_parallel, make_destination, refuse_same_topics
 
 FOREIGN = "a table of that name is there, and this pipeline did not make it"
+
+LETTERS = "a table of that name is there, for dead letters"
 
 WRITTEN = "a table of that name is there, with rows of batches that the ledger does not tell of"
 
@@ -102,8 +112,9 @@ def create_tables(context: RunContext, tables: Tables, names: Sequence[str], bud
     if not creatable.begun.issuperset(failed):  # there is no table of such a name to be counted
         _note_begun(context, _begun(context) - (failed.keys() - creatable.begun))
     refused = {**creatable.refusals.names, **failed}
-    for name in created:
-        context.report(f"batch {n}: table {name} is made, records name it")
+    for name, table in created.items():
+        is_own = owner.items() <= table.properties.items()
+        context.report(f"batch {n}: table {name} {'is made' if is_own else 'was there and fits'}, records name it")
     for name, why in sorted(refused.items()):
         context.report(f"batch {n}: table {name} is not made: {why}")
     if creatable.excess:
@@ -170,15 +181,25 @@ def _owner_property(context: RunContext, tables: Tables | None) -> dict[str, str
 
 
 def _foreign_reason(context: RunContext, table: Table, name: str, owner: Mapping[str, str]) -> str | None:
-    """Why an existing table can't be taken over; None if an earlier attempt of this pipeline created it, and it is unused."""
-    if not owner.items() <= table.properties.items():
+    """Why records can't be written to an existing table; None if they can.
+
+    They can if an earlier attempt of this pipeline created it, and it is unused; or if the file allows others' tables, and a
+    listed destination might be this one.
+    """
+    pipeline = context.pipeline
+    is_own = owner.items() <= table.properties.items()
+    if not is_own and (pipeline.create is None or pipeline.create.existing_tables == "refuse"):
         return FOREIGN
-    if read_summary(table.metadata, BATCH_KEY.format(context.pipeline.name), name) is not None:
+    if LETTERS_KEY in table.properties or name == pipeline.dead_letters_table:
+        return LETTERS
+    if read_summary(table.metadata, BATCH_KEY.format(pipeline.name), name) is not None:
         return WRITTEN
     try:
-        pipeline = context.pipeline
+        refuse_same_topics(pipeline, name, table.metadata)
         check_destination(table, pipeline.destination(name), pipeline.name, fold=pipeline.value.folds_names)
     except Terminal as refusal:
+        if not is_own:
+            return f"a table of that name is there: {_one_line(refusal)}"
         # Never dropped here: another run with the old pipeline file may be about to decide a batch for it.
         return f"an attempt that ended early made it to another template, no batch landed in it: drop it: {_one_line(refusal)}"
     return None

@@ -100,6 +100,41 @@ def test_removed_pipeline_lists_the_tables_that_stay(frazil: Frazil, committed: 
     assert any(weight == "warning" and "orders.payments__ledger" in text for weight, text in found)
 
 
+CAPTURE = "{capture: file, name: NAME, topic: TOPIC, interval: 1m, paths: [/var/log/app.log]}"
+
+
+@pytest.mark.parametrize(
+    ("name", "topic", "kind", "told"),
+    [
+        ("logs", "logs-v2", "changed", "another kind of source, topic or cluster is refused once it ran"),
+        ("weblogs", "logs", "renamed", "renamed from logs, whose position it does not have"),
+        ("weblogs", "other", "new", "its first run captures what is there already into topic other"),
+        (None, "", "removed", "nothing is captured any more; topic and position stay"),
+    ],
+)
+def test_changes_of_captures_are_reported(
+    frazil: Frazil, committed: Path, name: str | None, topic: str, kind: str, told: str
+) -> None:
+    """A capture is a file as a pipeline is: what a change of it does is told before it does."""
+    settings = committed.parent / "settings.yaml"
+    settings.write_text(settings.read_text() + "\ncaptures: {folders: [/var/log]}\n")
+    (committed.parent / "captures").mkdir()
+    file = committed.parent / "captures" / "logs.yaml"
+    file.write_text(CAPTURE.replace("NAME", "logs").replace("TOPIC", "logs"))
+    git(committed.parent, "add", "captures", "settings.yaml")
+    git(committed.parent, "commit", "--message", "a capture")
+    file.unlink()
+    if name is not None:
+        file.write_text(CAPTURE.replace("NAME", name).replace("TOPIC", topic))
+
+    found = offline(frazil)["captures"]
+
+    change = next(of for of in found if of["name"] == (name or "logs"))
+    assert change["kind"] == kind
+    assert any(of["text"].startswith(told) for of in change["effects"]), change
+    assert f"capture {name or 'logs'}" in frazil("validate", "--diff", "main", "--offline").out.replace("logs -> ", "")
+
+
 def test_comment_shows_no_secret_and_mentions_nobody(frazil: Frazil, committed: Path) -> None:
     """Values of settings and of table properties are not told; an owner's @ calls nobody."""
     replace(committed / "pizzas.yaml", "owner: ", "owner: '@everyone'  # ")

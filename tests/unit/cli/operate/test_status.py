@@ -20,6 +20,7 @@ FINE = Condition(
     freshness=Freshness(20, 95, 120), rows=1_234_567, dead=12,
 )  # fmt: skip
 LATE = replace(FINE, pipeline="late", lag=91_000, lag_seconds=7_260.0)
+WAITING = Condition("capture.logs", "web", NOW, n=4, unit="files", lag=2, lag_bytes=40, lag_seconds=5.0)
 REFUSED = replace(FINE, pipeline="refused", refusal="topic orders was recreated: " + "the position says otherwise " * 9)
 PROMISES = dict.fromkeys(("orders", "late", "refused"), 900.0)
 
@@ -65,6 +66,19 @@ def test_urgent_pipelines_come_first_among_two_hundred() -> None:
     assert found[1].startswith("refused")
     assert "181 Idle" in found[-2]
     assert found[-1] == "201 pipelines: 1 Refused, 200 Idle"
+
+
+def test_capture_has_a_line_beside_pipelines_and_a_place_in_json(tmp_path: Path) -> None:
+    """A pipeline may have the same name: the capture says that it is one, and its lag is one of files."""
+    conditions: dict[str, Condition | None] = {"logs": replace(FINE, pipeline="logs"), "capture.logs": WAITING}
+    found = drawn(conditions, 160)
+
+    assert [line.split()[:3] for line in found[1:3]] == [["capture", "logs", "Idle"], ["logs", "Idle", "0"]]
+    assert "2 files" in found[1]
+    assert "2 files with 40 bytes wait for the next run" in found[1]
+    assert found[-1] == "1 pipelines, 1 captures: 2 Idle"
+    bodies = facts(conditions, PROMISES, Home.resolve({"FRAZIL_HOME": str(tmp_path)}))
+    assert (bodies["pipelines"]["logs"]["lag"], bodies["captures"]["logs"]["lag_bytes"]) == (0, 40)
 
 
 def test_project_without_pipelines_says_so() -> None:
