@@ -210,7 +210,7 @@ def _channels(root: Path, mail: int, web: int) -> dict[str, str]:
     )
     marked = marked.replace(CONF, f"{CONF}      spark.frazil.test: '{conf}'\n", 1)
     registries = f"registries:\n  main: {{url: 'https://127.0.0.1:9', user_info: 'reader:{registry}'}}\n"
-    settings.write_text(marked + registries + ALERTS)
+    settings.write_text(marked + registries + ALERTS + "rest_api: {changes: file}\n")
     connections = {
         "MAIL": {
             "conn_type": "smtp",

@@ -60,6 +60,11 @@ class ProjectFiles:
                 self._env, self._own, self._looked_at = env, (), -math.inf
                 self._loaded = ((), self._loaded[1]) if self._loaded is not None else None
 
+    def look_again(self) -> None:
+        """Look for changed files at the next read, however short the last look is ago: who wrote one wants it to count."""
+        with self._lock:
+            self._looked_at = -math.inf
+
     def _stamp(self) -> _Stamp:
         try:
             places = Places.resolve(self._env)

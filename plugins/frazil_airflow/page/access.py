@@ -62,13 +62,17 @@ class AirflowAccess:
 
         return frozenset(dag_id for dag_id in dag_ids if self._may("POST", DagAccessEntity.RUN, dag_id))
 
+    def may(self, method: ResourceMethod, dag_id: str) -> bool:
+        """Whether the user may read, change or delete a DAG. It need not be there yet."""
+        return self._may(method, None, dag_id)
+
     def may_read_logs(self, dag_id: str) -> bool:
         """Whether the user may read the task logs of a DAG, and so the record values in them."""
         from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 
         return self._may("GET", DagAccessEntity.TASK_LOGS, dag_id)
 
-    def _may(self, method: ResourceMethod, entity: DagAccessEntity, dag_id: str) -> bool:
+    def _may(self, method: ResourceMethod, entity: DagAccessEntity | None, dag_id: str) -> bool:
         from airflow.api_fastapi.app import get_auth_manager
         from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
         from airflow.models.dag import DagModel

@@ -8,8 +8,9 @@ from http import HTTPStatus
 from airflow.api_fastapi.core_api.security import get_user
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.routing import Route
 
 from frazil.errors import FrazilError
 from frazil_airflow.page import letters_routes, pipeline_routes, rendering
@@ -34,12 +35,18 @@ def create_app() -> FastAPI:
     app = FastAPI(title="Frazil", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
     for routes in (pipeline_routes, letters_routes, rendering):
         app.include_router(routes.router)
+    app.router.routes.append(Route("/connect", _rest_api))  # whose login the REST API takes, in its own ways
     app.add_api_route("/{path:path}", _unknown, methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
     app.middleware("http")(_with_headers)
     app.add_exception_handler(StarletteHTTPException, _refused)  # FastAPI's own are of this kind, too
     app.add_exception_handler(RequestValidationError, _misread)
     app.add_exception_handler(FrazilError, _failed)
     return app
+
+
+def _rest_api(request: Request) -> RedirectResponse:
+    """The root of the REST API, for clients that leave out its slash."""
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/connect/")
 
 
 def _unknown(path: str) -> None:  # noqa: ARG001 - FastAPI gives it

@@ -78,6 +78,14 @@ class ProjectSource:
             self.ask_connections()
         return self._files.project()
 
+    def project(self) -> Project:
+        """The project, as its files say now."""
+        return self._files.project()
+
+    def look_again(self) -> None:
+        """Look for changed files at the next request."""
+        self._files.look_again()
+
     def pipelines(self) -> Mapping[str, Pipeline]:
         """Pipelines by name, as their files say now."""
         return self._files.project().pipelines.usable
@@ -116,35 +124,35 @@ class ProjectSource:
 
     def batches(self, name: str, start: int, limit: int) -> BatchPage:
         """Finished batches, the newest first, without the first `start`."""
-        with self._seated(name) as (project, pipeline):
+        with self.seated(name) as (project, pipeline):
             return self.watch.ledgers.load(project, pipeline).page(start, limit)
 
     def letters(
         self, name: str, choice: LetterChoice, state: LetterState, after: LetterMark | None, limit: int
     ) -> Listing | None:
         """Dead letters after a mark; None if the pipeline has no dead-letter table yet."""
-        with self._seated(name) as (project, pipeline):
+        with self.seated(name) as (project, pipeline):
             rows = self._letter_rows(project, pipeline)
             return dead_letters.list_letters(project, pipeline, choice, state, limit, after, rows)
 
     def letter(self, name: str, place: Place) -> tuple[WholeLetter, ...]:
         """Every letter of one record."""
-        with self._seated(name) as (project, pipeline):
+        with self.seated(name) as (project, pipeline):
             return dead_letters.find_letters(project, pipeline, place, rows=self._letter_rows(project, pipeline))
 
     def reports(self, name: str, most: int) -> list[KeptReport]:
         """The newest kept reports on its dead letters."""
-        with self._seated(name) as (project, pipeline):
+        with self.seated(name) as (project, pipeline):
             return letter_reports.list_reports(project, pipeline, most)
 
     def snapshots(self, name: str, table: str, start: int, limit: int) -> Snapshots | None:
         """Snapshots of a table, the newest first; None if the table is not there."""
-        with self._seated(name) as (project, pipeline):
+        with self.seated(name) as (project, pipeline):
             return table_past.snapshots(project, project.with_auto_created(pipeline), table, start, limit)
 
     def schema_changes(self, name: str, table: str) -> tuple[SchemaVersion, ...] | None:
         """How the schema of a table changed, the newest first; None if the table is not there."""
-        with self._seated(name) as (project, pipeline):
+        with self.seated(name) as (project, pipeline):
             return table_past.schema_versions(project, project.with_auto_created(pipeline), table, MOST_SCHEMAS)
 
     def _letter_rows(self, project: Project, pipeline: Pipeline) -> LetterRows:
@@ -152,17 +160,22 @@ class ProjectSource:
         return lambda: self.watch.ledgers.load(project, pipeline).letter_rows()
 
     @contextmanager
-    def _seated(self, name: str) -> Iterator[tuple[Project, Pipeline]]:
+    def seated(self, name: str) -> Iterator[tuple[Project, Pipeline]]:
         """Lend the project and one of its pipelines to a limited number of requests at a time."""
+        with self.seat() as project:
+            yield project, project.pipeline(name)
+
+    @contextmanager
+    def seat(self) -> Iterator[Project]:
+        """Lend the project to a limited number of requests at a time."""
         project = self._files.project()
-        pipeline = project.pipeline(name)
         if not self._seats.acquire(timeout=SEAT_SECONDS):
             raise CATALOG_UNREACHABLE.retryable(
                 f"the page is busy: {SEATS} requests wait for a catalog or a storage",
                 next_step="open it again in a moment; if it stays so, look whether the catalog answers",
             )
         try:
-            yield project, pipeline
+            yield project
         finally:
             self._seats.release()
 

@@ -140,7 +140,7 @@ def test_dags_are_parsed_and_run_under_each_airflow(
     assert probe == {
         "dags": sorted(["monitor", *(f"{kind}__{name}" for kind in kinds for name in ("early", "orders"))]),
         "errors": {},
-        "apps": ["/frazil_reports", "/frazil"],
+        "apps": ["/frazil_reports", "/frazil/connect", "/frazil"],
         "state": "success",
     }
     assert ("`trigger` is off" in done.stdout + done.stderr) == (version < "3.3")

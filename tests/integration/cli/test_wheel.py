@@ -128,7 +128,7 @@ def test_airflow_gets_dags_plugin_and_provider_from_the_wheel(installed: Install
     assert "typo.yaml" in done.stdout + done.stderr
     assert probe["dags"] == sorted(["monitor", *(f"{kind}__orders" for kind in kinds)])
     assert probe["source"].startswith("frazil==")
-    assert probe["apps"] == ["/frazil_reports", "/frazil"]
+    assert probe["apps"] == ["/frazil_reports", "/frazil/connect", "/frazil"]
     assert "overview.html.j2" in probe["templates"]
     assert probe["provider"] == "Frazil"
     assert len(probe["links"]) == 2

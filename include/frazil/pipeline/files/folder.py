@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -160,6 +161,24 @@ def load_folder(
                 ConfigError(path, [f"name: {name!r} is the name of several files: {paths}"], code) for path, _ in files
             ]
     return usable, tuple(broken)
+
+
+def file_of(folder: Path, name: str) -> Path:
+    """The file of a pipeline, which need not be there: the one that states its name; else one that is called so and states none."""
+    usual = folder / f"{name}.yaml"
+    stated = _stated_name(usual)
+    if stated == name:
+        return usual
+    stating = (path for path in _files(folder) if _may_be(path, name) and _stated_name(path) == name)
+    called = (path for path in _files(folder) if path.stem == name and _stated_name(path) is None)
+    return next(chain(stating, called), usual if stated is None else folder / f"{name}.connector.yaml")
+
+
+def _stated_name(path: Path) -> object:
+    try:
+        return read_yaml(path, path.parent).get("name")
+    except ConfigError:
+        return None
 
 
 def _files(folder: Path) -> list[Path]:

@@ -192,6 +192,16 @@ class ReportSettings(Model):
     keep: int = Field(20, ge=1, description="Reports of each pipeline that stay whatever their age.")
 
 
+class RestApiSettings(Model):
+    """What the REST API for those who come from Kafka Connect may do."""
+
+    changes: Literal["refused", "file", "commit"] = Field(
+        "refused",
+        description="What becomes of a pipeline that is created, changed or deleted over HTTP. `refused`: nothing, the files are"
+        " somebody else's. `file`: its file is written. `commit`: that, and committed to the Git working tree that holds it.",
+    )
+
+
 _ALLOWABLE: Final = re.compile(r"(env|file|local):[^${}\s]+")
 
 
@@ -241,6 +251,7 @@ class Settings(Model):
     databases: dict[str, DatabaseSettings] = Field({}, description="Databases that captures read.")
     captures: CaptureSettings = Field(default_factory=CaptureSettings)
     references: ReferenceSettings = Field(default_factory=ReferenceSettings)
+    rest_api: RestApiSettings = Field(default_factory=RestApiSettings)
 
     @model_validator(mode="after")
     def _has_one_managed_server(self) -> Self:

@@ -1,0 +1,177 @@
+"""Writes and removes pipeline files for a program: in one step, never over somebody else's edit, with a commit where Git keeps them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from frazil.error_codes import BAD_FILE
+from frazil.errors import Terminal
+from frazil.pipeline.files.files import UnreadableFileError, read_text
+from frazil.pipeline.files.load import SCHEMAS, ConfigError, load_pipeline
+from frazil.pipeline.files.references import References
+from frazil.pipeline.models.pipeline_file import Pipeline
+
+GIT_SECONDS: Final = 60
+"""Bounds one command of Git, which a hook of the repository may hold up."""
+
+_REFUSED_STEP: Final = "ask for the present configuration, and send the change again"
+
+
+class ChangeRefused(Terminal):
+    """A file was not changed: another change came first, or it can't be written. It is as it was before."""
+
+    def __init__(self, message: str, next_step: str) -> None:
+        super().__init__(message, code=BAD_FILE, next_step=next_step)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit to be made of one change: who asked for it, and what it says."""
+
+    author: str
+    message: str
+
+
+def checked_pipeline(text: str, folder: Path, references: References) -> Pipeline:
+    """Load a text as the pipeline file that it would be in a folder. The folder stays as it is.
+
+    Raises:
+        ConfigError: It can't be used.
+    """
+    with TemporaryDirectory(prefix="frazil-") as temporary:
+        pipelines = Path(temporary) / "pipelines"
+        pipelines.mkdir()
+        (Path(temporary) / SCHEMAS).symlink_to(folder.resolve().parent / SCHEMAS)
+        file = pipelines / "pipeline.yaml"
+        file.write_text(text, encoding="utf-8")
+        try:
+            return load_pipeline(file, references)
+        except ConfigError as error:
+            problems = [problem.replace(temporary, str(folder.parent)) for problem in error.problems]
+            raise ConfigError(file, problems, error.code) from None
+
+
+def read_content(file: Path) -> bytes | None:
+    """What a file holds; None if it is not there.
+
+    Raises:
+        ChangeRefused: It can't be read, or leads out of its folder.
+    """
+    if not os.path.lexists(file):
+        return None
+    try:
+        return read_text(file, file.parent).encode()
+    except UnreadableFileError as error:
+        raise ChangeRefused(str(error), "look at the file and its permissions") from error
+
+
+def change_file(file: Path, before: bytes | None, after: bytes | None, commit: Commit | None) -> None:
+    """Write a file, or remove it, if it still holds what the change was made of.
+
+    Args:
+        file: The file, in the folder of pipeline files.
+        before: What it held when the change was made; None if it was not there.
+        after: What it is to hold; None to remove it.
+        commit: The commit to make of it; None where files are all there is.
+
+    Raises:
+        ChangeRefused: It holds something else by now, is a link, or can't be written or committed. It is as it was.
+    """
+    with _locked(file.parent):
+        if file.is_symlink():
+            raise ChangeRefused(f"{file.name} is a link to another file", "change the file that it leads to")
+        if read_content(file) != before:
+            raise ChangeRefused(f"{file.name} was changed by somebody else meanwhile", _REFUSED_STEP)
+        if commit is not None and _git(file.parent, "status", "--porcelain", "--", file.name):
+            step = f"commit or undo them: git -C {file.parent} status"
+            raise ChangeRefused(f"{file.name} has changes that are not committed", step)
+        _put(file, after)
+        if commit is None:
+            return
+        try:
+            _commit(file, commit)
+        except ChangeRefused:
+            _put(file, before)
+            _git(file.parent, "reset", "--quiet", "--", file.name, refuses=False)
+            raise
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one change of a folder happen at a time, among all processes of the machine. A killed one lets go."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _put(file: Path, content: bytes | None) -> None:
+    written = file.with_name(f".{file.name}.{secrets.token_hex(4)}.new")  # no *.yaml: nobody loads it half-written
+    try:
+        if content is None:
+            file.unlink(missing_ok=True)
+            return
+        with written.open("xb") as stream:
+            if file.exists():
+                os.fchmod(stream.fileno(), file.stat().st_mode & 0o777)
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        written.replace(file)
+    except OSError as error:
+        written.unlink(missing_ok=True)
+        raise _unwritable(file, error) from error
+
+
+def _commit(file: Path, commit: Commit) -> None:
+    folder, name = file.parent, file.name
+    author = "".join(sign for sign in commit.author if sign.isprintable() and sign not in "<>").strip() or "unknown"
+    who = ("-c", "user.name=Frazil", "-c", "user.email=frazil@localhost")
+    if file.exists():
+        _git(folder, "add", "--", name)
+    _git(
+        folder,
+        *(*who, "commit", "--quiet", "--only", f"--author={author} <{author.replace(' ', '.')}@airflow>"),
+        *("--message", commit.message, "--", name),
+    )
+
+
+def _git(folder: Path, *arguments: str, refuses: bool = True) -> str:
+    env: Mapping[str, str] = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_LITERAL_PATHSPECS": "1"}
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, env=env, timeout=GIT_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"no answer within {GIT_SECONDS} s"
+        raise ChangeRefused(f"git in {folder} does not work: {reason}", "install Git, and look at its hooks") from error
+    if done.returncode and refuses:
+        text = (done.stderr or done.stdout).decode(errors="replace").strip()
+        raise ChangeRefused(
+            f"git in {folder} does not commit: {text}",
+            "make the folder of pipeline files a Git working tree that this process may commit to, or say"
+            " rest_api: {changes: file} in the settings",
+        )
+    return done.stdout.decode(errors="replace").strip()
+
+
+def _unwritable(file: Path, error: OSError) -> ChangeRefused:
+    return ChangeRefused(
+        f"{file.name} can't be written: {error.strerror}",
+        "change the file where it comes from, or let this process write its folder",
+    )

@@ -1,0 +1,260 @@
+"""One request of a client: its body, its user and his rights, what Airflow does for it, and the record of what it changed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import anyio.from_thread
+import httpx
+from airflow.api_fastapi.common.db.common import SessionDep
+from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.models.log import Log
+from fastapi import Depends, FastAPI, HTTPException, Request
+
+from frazil.connect.importing import pipeline_name
+from frazil.monitor.condition import Runs
+from frazil.project import Project
+from frazil_airflow.page.access import AirflowAccess
+from frazil_airflow.page.asking import AccessDep, SourceDep
+from frazil_airflow.page.project_source import ProjectSource
+from frazil_airflow.page.runs import runs_of
+from frazil_airflow.project.pipelines import INGEST
+from frazil_airflow.rest.configuration import StoredConnector, checked_name, stored_connector
+
+if TYPE_CHECKING:
+    from airflow.api_fastapi.auth.managers.base_auth_manager import ResourceMethod
+    from starlette.types import Receive, Scope, Send
+
+MAX_BODY: Final = 2**20
+"""Bounds a body, as a pipeline file is bounded. It is refused before more of it is read."""
+
+PREFIX: Final = "/frazil/connect"
+"""Where Airflow mounts the API."""
+
+_AIRFLOW: Final = "frazil.airflow"
+_TOKEN: Final = "eyJ"  # noqa: S105 - how each JSON Web Token begins
+_JSON: Final = "application/json"
+_READING: Final = ("GET", "HEAD", "OPTIONS")
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class ConnectApp(FastAPI):
+    """The application, which knows the Airflow that mounts it and lets clients log in as Kafka Connect's do: by HTTP's Basic scheme.
+
+    User and password are exchanged for a token by Airflow's own `/auth/token`; a token may stand in place of the password.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, with a bearer token in place of user and password."""
+        if scope["type"] == "http":
+            scope[_AIRFLOW] = scope.get("app")
+            if scope.get("raw_path", b"").endswith(b"/") and scope["path"] != f"{scope.get('root_path', '')}/":
+                scope["path"] = scope["path"].removesuffix("/")  # means the same to Kafka Connect
+            scope["headers"] = [await self._bearer(scope, name, value) for name, value in scope["headers"]]
+        await super().__call__(scope, receive, send)
+
+    @staticmethod
+    async def _bearer(scope: Scope, name: bytes, value: bytes) -> tuple[bytes, bytes]:
+        scheme, _, encoded = value.partition(b" ")
+        if name != b"authorization" or scheme.lower() != b"basic":
+            return name, value
+        try:
+            user, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
+        except ValueError:
+            return name, b"Bearer none"
+        token = password if password.startswith(_TOKEN) else await _token(scope, user, password)
+        return name, b"Bearer " + (token or "none").encode()
+
+
+async def _token(scope: Scope, user: str, password: str) -> str | None:
+    """A token of Airflow's for a user and a password; None if it gives none."""
+    answer = await _call_airflow(
+        Request(scope), "POST", "/auth/token", {"username": user, "password": password}, login={}
+    )
+    body = answer.json() if answer.status_code == HTTPStatus.CREATED else {}
+    token = body.get("access_token")
+    return token if isinstance(token, str) else None
+
+
+async def _call_airflow(
+    request: Request, method: str, path: str, body: Mapping[str, Any], login: Mapping[str, str] | None = None
+) -> httpx.Response:
+    """Ask the Airflow of this very process, over its public API, as the user of a request."""
+    airflow = request.scope[_AIRFLOW]
+    if airflow is None:
+        raise HTTPException(HTTPStatus.NOT_IMPLEMENTED, "No Airflow has mounted this application")
+    root = request.scope.get("root_path", "").removesuffix("/").removesuffix(PREFIX)
+    if login is None:
+        login = {name: request.headers[name] for name in ("authorization", "cookie") if name in request.headers}
+    transport = httpx.ASGITransport(app=airflow, raise_app_exceptions=False)
+    origin = f"{request.url.scheme}://{request.url.netloc}"
+    async with httpx.AsyncClient(transport=transport, base_url=origin) as client:
+        return await client.request(method, f"{root}{path}", json=dict(body), headers=login)
+
+
+def refuse_forged(request: Request) -> None:
+    """Refuse changes that a page of another site could ask for by the cookie of whoever looks at it.
+
+    A browser sends neither JSON nor an Authorization header to another site without asking there first.
+
+    Raises:
+        HTTPException: 403, it changes something, and logs in by a cookie alone.
+    """
+    if request.method in _READING or "authorization" in request.headers or _media_type(request) == _JSON:
+        return
+    message = f"A change with a login by cookie has the header Content-Type: {_JSON}; or send an Authorization header"
+    raise HTTPException(HTTPStatus.FORBIDDEN, message)
+
+
+async def json_object(request: Request) -> dict[str, Any]:
+    """The body of a request.
+
+    Raises:
+        HTTPException: 413, it is too large; 415, it is not said to be JSON; 400, it is no JSON object.
+    """
+    if _media_type(request) != _JSON:
+        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"HTTP 415 Unsupported Media Type: expected {_JSON}")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected a body of at most {MAX_BODY:,} bytes")
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        where = f": line {error.lineno}, {error.msg}" if isinstance(error, json.JSONDecodeError) else ""
+        raise HTTPException(HTTPStatus.BAD_REQUEST, f"The body is not JSON{where}") from None
+    if not isinstance(document, dict):
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "The body is JSON, but no object")
+    return document
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+@dataclass(frozen=True)
+class ConnectRequest:
+    """One request: its user with his rights, the project, and Airflow's database."""
+
+    request: Request
+    source: ProjectSource
+    access: AirflowAccess
+    session: SessionDep
+    user: str
+
+    @property
+    def project(self) -> Project:
+        """The project, as its files say now."""
+        return self.source.project()
+
+    def names(self) -> list[str]:
+        """Pipelines that the user may see, those with a broken file among them."""
+        readable = self.access.readable()
+        names = {*self.source.pipelines(), *(name for name in self.source.broken() if pipeline_name(name) == name)}
+        return sorted(name for name in names if f"{INGEST}{name}" in readable or self._may("GET", name))
+
+    def connector(self, name: str, method: ResourceMethod = "GET") -> StoredConnector:
+        """The connector of that name.
+
+        Raises:
+            HTTPException: 404, it is not there, or the user may not see it; 403, he may see it, but not do this.
+        """
+        try:
+            pipeline = checked_name(name)
+        except HTTPException:
+            pipeline = ""
+        stored = stored_connector(self.project.pipelines_folder, pipeline) if self._may("GET", pipeline) else None
+        if stored is None or stored.content is None or not stored.answers_to(name):
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"Connector {name[:100]} not found")
+        self.require(method, stored.pipeline)
+        return stored
+
+    def place(self, name: str) -> StoredConnector:
+        """What the files have of a connector that is to be created or changed: nothing, or the connector itself.
+
+        Raises:
+            HTTPException: 400, no pipeline can be called so; 403, the user may not change it; 409, the pipeline that it would become
+                is another connector.
+        """
+        pipeline = checked_name(name)
+        self.require("PUT", pipeline)
+        stored = stored_connector(self.project.pipelines_folder, pipeline)
+        if stored.content is not None and not stored.answers_to(name):
+            message = f"Pipeline {pipeline}, which {name} would become, is the connector {stored.name} already"
+            raise HTTPException(HTTPStatus.CONFLICT, message)
+        return stored
+
+    def require(self, method: ResourceMethod, pipeline: str) -> None:
+        """Let nobody pass who has no such right to the ingest DAG of a pipeline, which may not be there yet.
+
+        Raises:
+            HTTPException: 403.
+        """
+        if not self._may(method, pipeline):
+            raise HTTPException(HTTPStatus.FORBIDDEN, f"You may not {_VERBS[method]} the DAG {INGEST}{pipeline}")
+
+    def _may(self, method: ResourceMethod, pipeline: str) -> bool:
+        return self.access.may(method, f"{INGEST}{pipeline}")
+
+    def runs(self, pipelines: Iterable[str]) -> dict[str, Runs | None]:
+        """What Airflow knows of the DAGs of pipelines; None where it has not read one yet."""
+        names = list(pipelines)
+        by_dag = runs_of(self.session, [f"{INGEST}{name}" for name in names])
+        return {name: by_dag.get(f"{INGEST}{name}") for name in names}
+
+    def ask_airflow(self, method: str, pipeline: str, path: str, body: Mapping[str, Any]) -> None:
+        """Have Airflow change the DAG of a pipeline, as this user.
+
+        Raises:
+            HTTPException: 409, Airflow has not read the DAG yet; or what Airflow says.
+        """
+        dag_id = f"{INGEST}{pipeline}"
+        answer = anyio.from_thread.run(_call_airflow, self.request, method, f"/api/v2/dags/{dag_id}{path}", body)
+        if answer.status_code == HTTPStatus.NOT_FOUND:
+            message = f"Airflow has not read the DAG {dag_id} yet: ask again in some seconds"
+            raise HTTPException(HTTPStatus.CONFLICT, message)
+        if answer.is_error:
+            raise HTTPException(answer.status_code, f"Airflow refuses: {_detail(answer)}")
+
+    def note_change(self, event: str, pipeline: str, **facts: Any) -> None:
+        """Write into Airflow's audit log who changed what. No value of a configuration is in it."""
+        extra = json.dumps({"pipeline": pipeline, **facts})
+        _LOG.info("%s by %s: %s", event, self.user, extra)
+        self.session.add(
+            Log(
+                event=f"frazil_{event}",
+                owner=self.user,
+                owner_display_name=self.user,
+                extra=extra,
+                dag_id=f"{INGEST}{pipeline}",
+            )
+        )
+
+
+_VERBS: Final[Mapping[str, str]] = {"GET": "see", "POST": "run", "PUT": "change", "DELETE": "delete"}
+
+
+def _detail(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json().get("detail"))[:500]
+    except (ValueError, AttributeError):
+        return f"HTTP {answer.status_code}"
+
+
+def connect_request(
+    request: Request, source: SourceDep, access: AccessDep, session: SessionDep, user: GetUserDep
+) -> ConnectRequest:
+    """The input of a route."""
+    return ConnectRequest(request, source, access, session, user.get_name() or "unknown")
+
+
+RequestDep = Annotated[ConnectRequest, Depends(connect_request)]
+BodyDep = Annotated[dict[str, Any], Depends(json_object)]

@@ -1,0 +1,320 @@
+"""Configurations of connectors as pipeline files, and pipeline files as configurations."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from fastapi import HTTPException
+
+from frazil.connect.config import Connector
+from frazil.connect.findings import Finding
+from frazil.connect.importing import ImportContext, ImportedConnector, import_connector, pipeline_name, with_values
+from frazil.connect.names import CANONICAL
+from frazil.connect.secrets import is_secret
+from frazil.connect.tables import Columns
+from frazil.connect.written import blanks, pipeline_text
+from frazil.iceberg.schema.sink_tables import columns_of
+from frazil.pipeline.files.change import ChangeRefused, read_content
+from frazil.pipeline.files.files import UnreadableFileError, parse_yaml
+from frazil.pipeline.files.folder import file_of
+from frazil.pipeline.files.references import REFERENCE, References
+from frazil.project import Project
+
+PIPELINE: Final = "frazil.Pipeline"
+"""Class of a connector whose configuration has a pipeline's own keys."""
+
+CLASS, NAME = "connector.class", "name"
+
+ENGINE: Final = "frazil.engine"
+"""Key of a sink's configuration that names the engine: another one than the default of pipeline files."""
+
+ENTRIES: Final = {"clusters": "frazil.cluster", "catalogs": "frazil.catalog", "registries": "frazil.registry"}
+"""Keys of a sink's configuration that name an entry of the settings, where its own keys don't tell which one is meant."""
+
+HIDDEN: Final = "${hidden:secret}"
+"""Stands for a secret that somebody wrote into a pipeline file. Sent back, it is refused as a reference that nobody allows."""
+
+_CONNECTOR: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,89}")
+_RECORD: Final = re.compile(r"# connect: (\{.*\})")
+_PROVIDED: Final = re.compile(r"\$\{[^}]+\}")
+_NAMES_OF_RECORDS: Final = ("columns", "fields", "partition_by", "sort_by", "identifier")
+"""Keys below which names are those of records: a column that is called `token` holds no secret of the file."""
+
+
+def refused(problems: list[str], status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> HTTPException:
+    """The answer to a configuration with errors, in Kafka Connect's words."""
+    lines = "\n".join(problems)
+    return HTTPException(
+        status, f"Connector configuration is invalid and contains the following {len(problems)} error(s):\n{lines}"
+    )
+
+
+def checked_name(connector: str) -> str:
+    """The pipeline of a connector. No other text of a request becomes a part of a path.
+
+    Raises:
+        HTTPException: 400, a pipeline can't be called so.
+    """
+    if not _CONNECTOR.fullmatch(connector):
+        raise refused([f"name: expected letters, digits, '.', '_' and '-', 90 at most, found {connector[:100]!a}"])
+    return pipeline_name(connector)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A configuration as a pipeline file that nobody has checked yet.
+
+    Attributes:
+        text: The file; empty if it can't be written.
+        problems: Why it can't, each line beginning with its key.
+        findings: What became of each key of a sink.
+    """
+
+    text: str
+    problems: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def draft(connector: str, config: Mapping[str, Any], project: Project) -> Draft:
+    """Make a pipeline file of a configuration. Looks into the catalog for the columns of a sink's tables; writes nothing.
+
+    Raises:
+        HTTPException: 400, its name is none, or another one than its own.
+        Terminal, Retryable: The catalog refuses, or does not answer.
+    """
+    name = checked_name(connector)
+    stated = config.get(NAME, connector)
+    if stated != connector:
+        message = f"Connector name configuration ({str(stated)[:100]!a}) doesn't match connector name ({connector})"
+        raise HTTPException(HTTPStatus.BAD_REQUEST, message)
+    try:
+        return _draft(connector, name, {**config, NAME: connector}, project)
+    except RecursionError:
+        return Draft("", ("file: values lie too deep within each other",))
+
+
+def _draft(connector: str, name: str, config: Mapping[str, Any], project: Project) -> Draft:
+    is_own = config.get(CLASS, PIPELINE) == PIPELINE
+    literal: list[str] = []
+    moved = _with_references(config, project.pipelines.references, literal, ())
+    if literal:
+        problems = tuple(
+            f"{key}: a secret is not written into a file: name a reference, such as ${{env:NAME}}, that the settings list"
+            " under references.allow" + ("" if is_own else "; or leave it out: the settings have the catalog's own")
+            for key in literal
+        )
+        return Draft("", problems)
+    if is_own:
+        document = {NAME: name, **{key: _value(value) for key, value in moved.items() if key not in (CLASS, NAME)}}
+        return Draft(_with_record(_yaml(document), connector, None))
+    return _sink_draft(connector, moved, project)
+
+
+def _sink_draft(connector: str, config: Mapping[str, Any], project: Project) -> Draft:
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
+    own_keys = {key: value for key, value in texts.items() if key not in (*ENTRIES.values(), ENGINE)}
+    sink = Connector(f"{connector}.json", own_keys)
+    alone = import_connector(sink, ImportContext())
+    problems = [f"{finding.key}: {finding.message}" for finding in alone.findings if finding.outcome == "refused"]
+    entries = {kind: _entry(kind, texts.get(key), alone, project, problems) for kind, key in ENTRIES.items()}
+    if problems:
+        return Draft("", tuple(problems), alone.findings)
+    columns, absent = _tables(alone, entries["catalogs"] or "", project)
+    imported = import_connector(
+        sink,
+        ImportContext(
+            columns=columns,
+            absent=absent,
+            cluster=entries["clusters"],
+            catalog=entries["catalogs"],
+            registry=entries["registries"],
+        ),
+    )
+    if ENGINE in texts:
+        imported = replace(imported, pipeline={**imported.pipeline, "engine": texts[ENGINE]})
+    problems = [f"{finding.key}: {finding.message}" for finding in imported.findings if finding.outcome == "refused"]
+    problems += [f"iceberg.tables: the pipeline file would lack {hole}" for hole in blanks(imported)]
+    text = "" if problems else _with_record(pipeline_text(imported), connector, config)
+    return Draft(text, tuple(problems), imported.findings)
+
+
+def _entry(
+    kind: str, chosen: str | None, imported: ImportedConnector, project: Project, problems: list[str]
+) -> str | None:
+    """The entry of the settings that a sink means: the one that is named, has its address, or is the only cluster."""
+    entries: Mapping[str, Any] = getattr(project.settings, kind)
+    imported_entry = next(iter(imported.settings.get(kind, {}).values()), None)
+    if chosen is not None and chosen not in entries:
+        problems.append(f"{ENTRIES[kind]}: the settings have no {chosen[:100]!a} under {kind}")
+        return None
+    if chosen is not None or imported_entry is None:
+        return chosen
+    filled, _ = with_values(imported_entry, imported.values)
+    if kind == "clusters":  # whose address the worker knows, not the connector
+        fitting = list(entries)
+    else:
+        fitting = [name for name, entry in entries.items() if _is_same_place(filled, entry)]
+    if len(fitting) == 1:
+        return fitting[0]
+    problems.append(
+        f"{ENTRIES[kind]}: the settings have {'none' if not fitting else 'several'} that this configuration may mean under"
+        f" {kind}: name one of them by this key, known are {', '.join(sorted(entries)) or 'none'}"
+    )
+    return None
+
+
+def _is_same_place(imported_entry: Mapping[str, Any], entry: Any) -> bool:
+    address = str(imported_entry.get("uri", imported_entry.get("url"))).rstrip("/")
+    present = str(getattr(entry, "uri", None) or getattr(entry, "url", None)).rstrip("/")
+    return address == present and imported_entry.get("warehouse") in (None, getattr(entry, "warehouse", None))
+
+
+def _tables(imported: ImportedConnector, catalog: str, project: Project) -> tuple[dict[str, Columns], frozenset[str]]:
+    """Columns of the tables that are there, and the names of the others."""
+    lake = project.lake(catalog)
+    names = dict.fromkeys(destination["table"] for destination in imported.pipeline["destinations"])
+    tables = {name: lake.find_table(name) for name in names}
+    columns: dict[str, Columns] = {name: columns_of(table, name) for name, table in tables.items() if table is not None}
+    return columns, frozenset(tables.keys() - columns.keys())
+
+
+def _with_references(value: Any, references: References, literal: list[str], path: tuple[str, ...]) -> Any:
+    """A configuration with allowed references in place of secrets; keys of other secrets are added to `literal`."""
+    if isinstance(value, dict):
+        return {key: _with_references(inner, references, literal, (*path, str(key))) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_with_references(inner, references, literal, path) for inner in value]
+    if not isinstance(value, str):
+        return value
+    nested = _value(value)
+    if isinstance(nested, dict | list):  # as Terraform sends them
+        moved = _with_references(nested, references, literal, path)
+        return value if moved == nested else json.dumps(moved)
+    return _reference(value, references, literal, path) if _is_hidden(path, value) else value
+
+
+def _reference(secret: str, references: References, literal: list[str], path: tuple[str, ...]) -> str:
+    """The reference that the settings allow for a secret."""
+    for allowed in sorted(references.allow):
+        match = REFERENCE.fullmatch(f"${{{allowed}}}")
+        with suppress(KeyError):
+            if match is not None and references.resolve(match) == secret:
+                return match[0]
+    literal.append(".".join(path))
+    return ""
+
+
+def _is_hidden(path: tuple[str, ...], value: str) -> bool:
+    if any(part in _NAMES_OF_RECORDS for part in path[:-1]) or not value or _PROVIDED.fullmatch(value):
+        return False
+    key = path[-1]
+    return ("://" in value and is_secret("", value)) or (key not in CANONICAL and is_secret(key))
+
+
+def _value(value: Any) -> Any:
+    """A value of a pipeline file. Clients that know texts only write objects, lists and switches as JSON in a text."""
+    if isinstance(value, str) and (value[:1] in ("{", "[") or value in ("true", "false", "null")):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def _yaml(document: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=118)
+
+
+def _with_record(text: str, connector: str, config: Mapping[str, Any] | None) -> str:
+    """A pipeline file that says at its end which configuration it was made of: who asks for it gets the same again."""
+    record = {"name": connector, "digest": _digest(text), "config": config}
+    is_plain = config is None and connector == pipeline_name(connector)
+    return text if is_plain else f"{text}# connect: {json.dumps(record)}\n"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredConnector:
+    """A pipeline file as a connector.
+
+    Attributes:
+        name: Name of the connector, as it was created.
+        pipeline: Name of the pipeline.
+        file: Where it is.
+        content: What the file holds; None if it is not there.
+        config: Its configuration, all values as texts.
+    """
+
+    name: str
+    pipeline: str
+    file: Path
+    content: bytes | None
+    config: Mapping[str, str]
+
+    def answers_to(self, name: str) -> bool:
+        """Whether a request may call it so."""
+        return name in (self.name, self.pipeline)
+
+
+def stored_connector(folder: Path, pipeline: str) -> StoredConnector:
+    """What the folder of pipeline files has of a pipeline now. A file that can't be read counts as empty."""
+    file = file_of(folder, pipeline)
+    try:
+        content = read_content(file)
+    except ChangeRefused:
+        content = b""
+    text = (content or b"").decode()
+    body, _, last = text.rstrip("\n").rpartition("\n")
+    record = _record(last)
+    name = str(record.get("name", pipeline))
+    config = record.get("config") if record.get("digest") == _digest(f"{body}\n") else None
+    if not isinstance(config, dict):
+        config = {CLASS: PIPELINE, **_document(text), NAME: name}
+    return StoredConnector(name, pipeline, file, content, {str(key): _shown(value) for key, value in config.items()})
+
+
+def _record(line: str) -> dict[str, Any]:
+    match = _RECORD.fullmatch(line)
+    try:
+        record = json.loads(match[1]) if match is not None else {}
+    except (ValueError, RecursionError):
+        return {}
+    is_name = isinstance(record.get("name", ""), str) and bool(_CONNECTOR.fullmatch(record.get("name", "a")))
+    return record if is_name else {}
+
+
+def _document(text: str) -> dict[str, Any]:
+    try:
+        document = parse_yaml(text)
+    except (yaml.YAMLError, UnreadableFileError):
+        return {}
+    return _masked(document, ()) if isinstance(document, dict) else {}
+
+
+def _masked(value: Any, path: tuple[str, ...]) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _masked(inner, (*path, str(key))) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_masked(inner, path) for inner in value]
+    return HIDDEN if isinstance(value, str) and _is_hidden(path, value) else value
+
+
+def visible_value(key: str, value: Any) -> str:
+    """A value of a configuration as an answer may repeat it."""
+    return _shown(_masked(_value(value), (key,)))
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
