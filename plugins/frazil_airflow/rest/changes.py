@@ -10,13 +10,13 @@ import yaml
 from fastapi import HTTPException
 
 from frazil.pipeline.files.change import ChangeRefused, Commit, change_file, checked_pipeline
-from frazil.pipeline.files.difference import PipelineChange, difference
+from frazil.pipeline.files.difference import Impact, PipelineChange, difference
 from frazil.pipeline.files.files import parse_yaml
 from frazil.pipeline.files.load import ConfigError
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.settings import unfit_catalogs, unknown_names
 from frazil.project import Project
-from frazil.run.batches.change_impact import Impact, change_impact
+from frazil.run.batches.change_impact import change_impact
 from frazil.run.staging.record_problems import record_problems
 from frazil_airflow.rest.asking import ConnectRequest
 from frazil_airflow.rest.configuration import Draft, StoredConnector, draft, refused
