@@ -146,7 +146,7 @@ class _ColumnChange:
         if field.field_id in self.schema.identifier_field_ids:
             raise TABLE_UNFIT.terminal(
                 f"table {self.table}, column {field.name}: it identifies rows, so it can't be null",
-                next_step="records without it are dead letters: declare evolve: widen or less",
+                next_step="records without it are dead letters: declare evolve: widen, add or none",
             )
         return field.model_copy(update={"required": False})
 
@@ -361,7 +361,8 @@ def _refuse_unfit(request: TableChanges, after: Schema) -> None:
     for number in index_by_id(after):
         if str(kind := after.find_type(number)) in request.destination.absent_types:
             raise _refusal(
-                request, f"{after.find_column_name(number)} would be {kind}, which Spark, who writes it, has not"
+                request,
+                f"{after.find_column_name(number)} would be {kind}, a type that Spark, which writes the table, does not have",
             )
 
 
