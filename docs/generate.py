@@ -12,6 +12,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from importlib import import_module
+from inspect import cleandoc
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from frazil import error_codes, errors
 from frazil.kafka.admin.grants import ROLES
 from frazil.monitor.dashboard import dashboard
 from frazil.monitor.metrics import CATALOGUE, statsd_mapping
+from frazil.pipeline.channels.channels import CHANNELS
 from frazil.pipeline.files.editor_schema import editor_schema
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import KINDS as KINDS_OF_CAPTURE
@@ -95,6 +97,7 @@ def pages() -> dict[Path, str]:
         docs / "messages.md": messages(),
         docs / "dead-letters.md": filled(docs / "dead-letters.md", "codes", reason_codes()),
         docs / "monitoring.md": filled(docs / "monitoring.md", "metrics", metric_tables()),
+        docs / "alerts.md": filled(docs / "alerts.md", "channels", channel_table()),
         docs / "formats.md": filled(docs / "formats.md", "cases", case_tables()),
         docs / "schema-evolution.md": filled(docs / "schema-evolution.md", "changes", change_tables()),
         docs / "reliability.md": filled(docs / "reliability.md", "tamperings", tampering_table()),
@@ -246,6 +249,16 @@ def grant_table() -> str:
             does, consequence = ("", "") if number else (role.does, role.consequence)
             rows.append(f"| {does} | `{one.operation}` | {one.resource_text} | {consequence} |")
     return "\n".join(rows) + "\n"
+
+
+def channel_table() -> str:
+    """What a channel sends, and what its Airflow connection holds."""
+    head = ["| `type` | what it sends | what the Airflow connection holds | sent by |", "| --- | --- | --- | --- |"]
+    rows = [
+        f"| `{name}` | {' | '.join(cleandoc(of.__doc__ or '').split(chr(10) * 2))} | the notifier of `{of.package}` |"
+        for name, of in CHANNELS.items()
+    ]
+    return "\n".join([*head, *rows, ""])
 
 
 def mapping() -> str:

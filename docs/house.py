@@ -239,7 +239,7 @@ LIMITS: dict[str, float] = {
     "folder": MOST_FILES,
     "folders": 0,
     "pairs": 0,
-    "function words": 3,
+    "function words": 0,
     "common": 10,
     "design": 1_800,
 }

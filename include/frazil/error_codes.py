@@ -92,7 +92,7 @@ TOPIC_MISSING = ErrorCode(
     "A topic or partition does not exist",
     "The cluster shows no topic or partition of this name to this user.",
     "The name is misspelled, the topic was deleted, or the user may not see it.",
-    "Correct the name, create the topic, or have Read on it granted.",
+    "Correct the name, create the topic, or have Read granted on it.",
 )
 TOPIC_UNFIT = ErrorCode(
     205,
@@ -127,14 +127,14 @@ KAFKA_FAILED = ErrorCode(
     "A request to Kafka failed",
     "A broker did not answer a request, answered with an error, or no longer has an offset that was planned.",
     "A partition changes its leader, a topic is changing, retention moved the log's start, or a setting is wrong.",
-    "Try again; Airflow does so by itself. If it stays, look at the log of the broker that leads the partition.",
+    "Try again; Airflow does so by itself. If it persists, check the log of the broker that leads the partition.",
 )
 CATALOG_UNREACHABLE = ErrorCode(
     301,
     "The catalog or the storage is not available now",
     "The catalog or the storage gave no usable answer. Nothing was decided and nothing is lost.",
     "A server is down or overloaded, or the network is interrupted.",
-    "Wait for the next try. If it stays, look at the catalog and the storage.",
+    "Wait for the next try. If it persists, check the catalog and the storage.",
 )
 CATALOG_REFUSED = ErrorCode(
     302,
@@ -204,7 +204,7 @@ TOPIC_RECREATED = ErrorCode(
     404,
     "A topic was recreated or has vanished",
     "The topic is another one than the position knows, or no longer exists.",
-    "It was deleted, and perhaps created again under the same name. Its offsets begin anew.",
+    "It was deleted, and perhaps created again under the same name. Its offsets start again at 0.",
     "Read it from its beginning with the `frazil reset` of the message, or let a run go on without it.",
 )
 RECORDS_EXPIRED = ErrorCode(
@@ -232,7 +232,7 @@ POSITION_LOST = ErrorCode(
     408,
     "The position of a pipeline is gone",
     "The table that kept the position no longer has it, while the pipeline did land rows.",
-    "The table was dropped and made anew, or its properties were removed and its snapshots expired.",
+    "The table was dropped and created again, or its properties were removed and its snapshots expired.",
     "Restore the table, or land everything anew with the `frazil reset` of the message.",
 )
 TABLE_ROLLED_BACK = ErrorCode(
@@ -394,7 +394,7 @@ MAINTENANCE_FAILED = ErrorCode(
     "A step of maintenance was not done",
     "Compaction, expiry or removal of a table failed or was put off. Nothing was removed that may be needed.",
     "A batch is not finished, a table was rolled back, or others changed the same files.",
-    "The next maintenance tries again. If it stays, look at the state of the pipeline: `frazil status`.",
+    "The next maintenance tries again. If it persists, check the state of the pipeline: `frazil status`.",
 )
 CAPTURE_UNREADABLE = ErrorCode(
     802,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.alerts.notice import Notice
+from frazil.pipeline.channels.notice import Notice
 from frazil.pipeline.models.alerts import ChannelSettings
 from tests.conftest import FreePorts
 from tests.receivers import Mails, Posts, mails, posts

@@ -126,7 +126,7 @@ def test_offsets_and_instants_are_read_as_written(text: str | None, place: Targe
 @pytest.mark.parametrize("text", ["yesterday", "1200", "2026-13-01", '{"orders": {"0": -1}}', '{"orders": 5}', "{x}"])
 def test_invalid_offset_is_refused_at_planning(text: str):
     """What the form let through is refused when the run is planned."""
-    with pytest.raises(Terminal, match=r"is no place|holds no offsets"):
+    with pytest.raises(Terminal, match=r"is not a position|holds no offsets"):
         filled_request(mode="dry_run", to=text)
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from struct import pack
 
 import pyarrow as pa
 
-from frazil.records.model.format import FormatSpec
+from frazil.records.formats.catalogue import FORMATS
 from frazil.records.model.spec import RecordSpec
+from tests.format_specs import format_spec
 from tests.fuzz import structures
 from tests.fuzz.structures import Structure
 from tests.fuzz.tokens import (
@@ -111,8 +112,9 @@ QUOTED_FAULTS = {
 
 
 def _spec(columns: pa.Schema, name: str = "json", **options: object) -> RecordSpec:
-    own = {key: options.pop(key) for key in list(options) if key in FormatSpec.__slots__}
-    return RecordSpec(columns, FormatSpec(name, **own), **options)  # type: ignore[arg-type]
+    declared = {field.name for field in fields(FORMATS[name])}
+    own = {key: options.pop(key) for key in list(options) if key in declared}
+    return RecordSpec(columns, format_spec(name, **own), **options)  # type: ignore[arg-type]
 
 
 def _text(n: int) -> bytes:

@@ -31,13 +31,13 @@ from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
 from frazil.pipeline.models.pipeline_file import Destination
-from frazil.records.model.format import FormatSpec
 from frazil.records.model.spec import RecordSpec
 from frazil.registry.client import RegistrySchemas
 from frazil.registry.registry import Registry
 from frazil.run.staging.inline import stage_inline
 from frazil.run.staging.stage import StageOrder
 from frazil.spark.jobs.stage import SparkStage
+from tests.format_specs import format_spec
 from tests.produce import produce
 from tests.registry_server import RegistryServer
 
@@ -108,7 +108,7 @@ def topic(tmp_path: Path, cluster: Cluster, confluent: SchemaRegistryClient) -> 
         schema = declared_schema(DESTINATION)
         table = lake.create_table("shop.orders", schema, declared_spec(DESTINATION, schema), {})
         letters = lake.create_table("shop.letters", DEAD_LETTER_SCHEMA, UNPARTITIONED, {})
-        of = FormatSpec(kind, source=RegistrySchemas(registry))
+        of = format_spec(kind, source=RegistrySchemas(registry))
         order = StageOrder(
             "orders",
             1,
@@ -158,7 +158,7 @@ def test_registry_that_is_down_makes_no_dead_letters(
         SparkStage(spark)(made.order)
 
     assert made.table.refresh().current_snapshot() is None
-    up = FormatSpec("avro", source=RegistrySchemas(registry.registry))
+    up = format_spec("avro", source=RegistrySchemas(registry.registry))
     specs = {of: dataclasses.replace(spec, format=up) for of, spec in made.order.specs.items()}
     again = dataclasses.replace(made.order, specs=specs)
     assert SparkStage(spark)(again).total.written == SIZE

@@ -57,8 +57,7 @@ for module in pkgutil.walk_packages(frazil.__path__, "frazil."):
 from frazil.errors import Terminal
 from frazil.extras import EXTRAS, require
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.records.formats.catalogue import open_format
-from frazil.records.model.format import FormatSpec
+from frazil.records.formats.catalogue import FORMATS, open_format
 from frazil.records.transforms.sql.engine import connection
 from frazil.runtime.airflow_login import any_api
 from frazil.runtime.home import Home
@@ -68,8 +67,8 @@ from frazil.verify.values.formats import _maker
 
 doors = {
     "airflow": lambda: any_api(Home.resolve()),
-    "avro": lambda: open_format(FormatSpec("avro", schema="{}")),
-    "json-schema": lambda: open_format(FormatSpec("json-schema", schema="{}")),
+    "avro": lambda: open_format(FORMATS["avro"]("avro", schema="{}")),
+    "json-schema": lambda: open_format(FORMATS["json-schema"]("json-schema", schema="{}")),
     "postgres": lambda: Lake("lake", "postgresql+psycopg2://h/lake", None, {})._open(),
     "production": lambda: require("production", "the production profile"),
     "protobuf": lambda: _maker("protobuf"),

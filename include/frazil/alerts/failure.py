@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter
 
 from frazil.batch.audit import TOO_MANY_DEAD
 from frazil.batch.refusal import BATCHES_REFUSED
-from frazil.pipeline.models.alerts import Severity
+from frazil.pipeline.channels.notice import Severity
 from frazil.pipeline.syntax.stored_json import read_json, write_json
 
 ChoreKind = Literal["failed_maintenance", "failed_report", "failed_replay"]

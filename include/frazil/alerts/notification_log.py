@@ -16,10 +16,9 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
-from frazil.alerts.notice import Notice
 from frazil.monitor.freshness import Span
 from frazil.monitor.state import spoken
-from frazil.pipeline.models.alerts import SEVERITIES, Severity
+from frazil.pipeline.channels.notice import SEVERITIES, Notice, Severity
 from frazil.pipeline.syntax.stored_json import read_json, write_json
 
 PATIENCE: Mapping[str, int] = {"unreadable": 3}

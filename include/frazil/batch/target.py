@@ -60,7 +60,7 @@ def parse_target(text: str) -> Target:
         instant = _instant(text)
     except ValueError as error:
         raise BAD_ARGUMENT.terminal(
-            f"{text!r} is no place in a topic: expected earliest, latest, an instant such as 2026-05-01T10:00:00+00:00,"
+            f"{text!r} is not a position in a topic: expected earliest, latest, an instant such as 2026-05-01T10:00:00+00:00,"
             " or the name of a JSON file with offsets",
             next_step='a file of offsets reads {"orders": {"0": 1200, "1": 1180}}',
         ) from error

@@ -67,7 +67,7 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iter
     present = [mark for mark in marks if not mark.missing_since]
     if present and not any(file.is_asked for file in files.values()) and all(map(_is_folder_missing, present)):
         raise CAPTURE_UNREADABLE.retryable(
-            f"none of {len(present):,} known files is there, nor is what their folders were, as {Path(present[0].path).parent}",
+            f"all {len(present):,} known files and their folders are missing, such as {Path(present[0].path).parent}",
             next_step="is the volume mounted, and is this the machine that has the files? Nothing was captured or forgotten",
         )
     return tuple(files.values())
@@ -244,7 +244,7 @@ def translated(path: str) -> Iterator[None]:
         yield
     except PermissionError as error:
         raise CAPTURE_UNREADABLE.terminal(
-            f"{path} can't be read: {error.strerror}", next_step="let the user that captures read it"
+            f"{path} can't be read: {error.strerror}", next_step="grant read access to the user that runs captures"
         ) from error
     except FileNotFoundError as error:
         raise _moved_error(path) from error
@@ -257,5 +257,5 @@ def translated(path: str) -> Iterator[None]:
 
 def _moved_error(path: str) -> FrazilError:
     return CAPTURE_UNREADABLE.retryable(
-        f"{path} was renamed or removed while it was read", next_step="run again: it is found anew"
+        f"{path} was renamed or removed while it was read", next_step="run again: it is listed again"
     )

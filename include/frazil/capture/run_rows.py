@@ -96,7 +96,7 @@ class RowsTask:
             start = ground.position()
             if start != self.planned:
                 raise RUN_OVERTAKEN.retryable(
-                    f"capture {capture.name}: rows were asked for behind position {self.planned.n}, and it is"
+                    f"capture {capture.name}: rows were requested after position {self.planned.n}, and it is"
                     f" {None if start is None else start.n} now: another run, or try, committed meanwhile",
                     next_step="run again: it goes on behind that",
                 )

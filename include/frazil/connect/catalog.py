@@ -26,7 +26,7 @@ _JVM = ("io-impl", "clients", "client.pool.", "client.factory", "cache-enabled",
 
 
 def catalog(keys: ConnectorKeys, secrets: Secrets) -> tuple[str, dict[str, Any]]:
-    """The catalog's name, and its entry in the settings file. A kind that can't be had becomes a REST catalog whose address the environment names."""
+    """The catalog's name, and its entry in the settings file. A kind without counterpart becomes a REST catalog whose address comes from the environment."""
     properties = keys.below(_PREFIX)
     written = keys.get("iceberg.catalog")
     if not properties:

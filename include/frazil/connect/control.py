@@ -95,7 +95,7 @@ def _recreated(progress: ConnectorProgress, facts: ControlFacts) -> Iterator[str
             if offset > end:
                 yield (
                     f"{progress.control_topic}, partition {partition}: it ends at {end}, and {owner} has come to {offset}: the"
-                    " topic was made anew, so nobody can tell which of its events are committed"
+                    " topic was created again, so nobody can tell which of its events are committed"
                 )
 
 
@@ -181,7 +181,7 @@ def start_offsets(
             start = bound.end if otherwise == "latest" else bound.first
             notes.append(f"{where}: the connector has not read it yet; it begins at {start} ({otherwise})")
         elif start > bound.end:
-            against.append(f"{where}: the group is at {start}, the topic ends at {bound.end}: it was made anew")
+            against.append(f"{where}: the group is at {start}, the topic ends at {bound.end}: it was created again")
         elif start < bound.first:
             notes.append(f"{where}: Kafka deleted the offsets {start} to {bound.first}, which the connector never read")
             start = bound.first

@@ -8,29 +8,13 @@ from typing import Any, Final
 
 from frazil.connect.findings import ConnectorKeys
 from frazil.connect.secrets import Secrets
+from frazil.records.formats.catalogue import FORMATS
 
-_APACHE: Final = "org.apache.kafka.connect."
-
-_BARE: Final = MappingProxyType(
-    {
-        f"{_APACHE}storage.StringConverter": "string",
-        f"{_APACHE}converters.ByteArrayConverter": "bytes",
-        f"{_APACHE}converters.BooleanConverter": "boolean",
-        f"{_APACHE}converters.ShortConverter": "short",
-        f"{_APACHE}converters.IntegerConverter": "int",
-        f"{_APACHE}converters.LongConverter": "long",
-        f"{_APACHE}converters.FloatConverter": "float",
-        f"{_APACHE}converters.DoubleConverter": "double",
-    }
+_FORMATS: Final = MappingProxyType(
+    {converter: name for spec in FORMATS.values() for converter, name in zip(spec.converters, spec.names, strict=False)}
 )
-_JSON: Final = f"{_APACHE}json.JsonConverter"
-_REGISTERED: Final = MappingProxyType(
-    {
-        "io.confluent.connect.avro.AvroConverter": "avro",
-        "io.confluent.connect.protobuf.ProtobufConverter": "protobuf",
-        "io.confluent.connect.json.JsonSchemaConverter": "json-schema",
-    }
-)
+"""Formats by the converter that they stand for; JSON's stands for two."""
+_JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
 _URL: Final = "schema.registry.url"
 _USER: Final = ("basic.auth.user.info", "schema.registry.basic.auth.user.info")
 _CLIENT: Final = (
@@ -80,12 +64,13 @@ def decoding(keys: ConnectorKeys, worker: ConnectorKeys, registry: str, secrets:
         keys.say("value.converter", "refused", "nothing tells how values are decoded", by_hand)
         return Decoding({})
     options = origin.below("value.converter.")
-    if converter in _REGISTERED:
-        return _registered(origin, _REGISTERED[converter], options, registry, secrets)
     if converter == _JSON:
         return Decoding(_json(origin, options))
-    if converter in _BARE:
-        return Decoding(_bare(origin, _BARE[converter], options))
+    if converter in _FORMATS:
+        name = _FORMATS[converter]
+        if "registry" in FORMATS[name].shared_keys:
+            return _registered(origin, name, options, registry, secrets)
+        return Decoding(_bare(origin, name, options))
     by_hand = "make a format of it: docs/formats.md, own formats"
     origin.say("value.converter", "refused", "a converter that has no counterpart", by_hand)
     return Decoding({})
@@ -192,13 +177,14 @@ def key_decoding(keys: ConnectorKeys, worker: ConnectorKeys, value: Decoding, *,
 
 
 def _key_format(keys: ConnectorKeys, converter: str, options: dict[str, str], value: Decoding) -> dict[str, Any] | None:
-    if converter in _BARE:
-        return _bare(keys, _BARE[converter], options, "key")
     if converter == _JSON:
         key_format = _json(keys, options, "key")
         # Refused by validation until somebody says what a key holds.
         return {**key_format, "fields": []} if key_format["format"] == "json" else key_format
-    registry = value.value.get("registry")
-    if converter in _REGISTERED and registry is not None and options.get(_URL) == value.registry_url:
-        return {"format": _REGISTERED[converter], "registry": registry}
-    return None
+    if converter not in _FORMATS:
+        return None
+    name, registry = _FORMATS[converter], value.value.get("registry")
+    if "registry" not in FORMATS[name].shared_keys:
+        return _bare(keys, name, options, "key")
+    is_same = registry is not None and options.get(_URL) == value.registry_url
+    return {"format": name, "registry": registry} if is_same else None

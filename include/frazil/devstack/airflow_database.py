@@ -108,7 +108,7 @@ def _postgresql(text: str) -> URL:
         url = None
     if url is not None and url.query:
         raise BAD_SETTING.terminal(
-            f"{DATABASE_VARIABLE}: options behind ? are not taken, Airflow's two drivers spell them differently",
+            f"{DATABASE_VARIABLE}: options after ? are not supported, since Airflow's two drivers spell them differently",
             next_step="give them in libpq's variables, which both read, such as PGSSLMODE=require",
         )
     if url is None or url.drivername not in _ACCEPTED or not url.host or not url.database:

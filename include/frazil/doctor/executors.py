@@ -39,7 +39,7 @@ _CAUSES: Final = (
         "is the cluster up, and does it have the cores and the memory that the engine asks for?",
     ),
 )
-"""What Spark says in its log where no task could tell anything: how it is found, what it means, what to do."""
+"""Lines of Spark's log where no task could report: the pattern, what it means, what to do."""
 
 
 def executor_checks(project: Project, pipelines: Sequence[Pipeline], engines: Iterable[str]) -> list[Check]:

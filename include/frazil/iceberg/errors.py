@@ -228,7 +228,7 @@ _MEANINGS = (
     _Meaning(
         Terminal,
         (RESTError, ValidationError),
-        "the answer is none that a catalog gives",
+        "the answer is not from a catalog's API",
         "is the uri in the settings file the root of an Iceberg REST catalog?",
     ),
 )

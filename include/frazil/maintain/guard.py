@@ -45,7 +45,7 @@ def read_state(lake: Lake, table: str) -> RetainedState:
 
 
 def lost_keys(before: RetainedState, after: RetainedState) -> tuple[str, ...]:
-    """Keys that a table has no more, or with an older batch than before. A newer batch is no loss."""
+    """Keys that a table no longer has, or has with an older batch than before. A newer batch is no loss."""
     if after.refusal is not None:
         return (after.refusal,)
     return tuple(_lost(before, after))

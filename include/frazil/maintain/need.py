@@ -32,7 +32,7 @@ ORPHANS_KEY: Final = "frazil.orphans-removed-at"
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 _VERSION_WITHOUT_FILES: Final = 3
-"""Format version from which positions of deleted rows are no files of their own kind that could be merged."""
+"""Format version from which there are no position-delete files that could be merged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ def health(inspection: Inspection, expirable: int) -> Health:
 
 
 def avoidable_files(inspection: Inspection) -> int:
-    """Small files less those that they would fill, partition by partition."""
+    """Number of small files minus the number of files that they would fill, summed over partitions."""
     return sum(
         partition.small_files - -(-partition.small_bytes // inspection.target_bytes)
         for partition in inspection.partitions

@@ -28,7 +28,7 @@ class ZOrder:
 
 
 Argument = str | int | bool | datetime | tuple[str, ...] | Mapping[str, str] | Before | ZOrder
-"""What a procedure is given."""
+"""An argument of a procedure."""
 
 
 class Conflict(Retryable):

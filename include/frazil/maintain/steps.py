@@ -33,7 +33,7 @@ _METADATA_FILE: Final = re.compile(r"/metadata/(\d+)-[^/]*\.metadata\.json(\.gz)
 """A metadata file, by its version: Iceberg's catalogs count it up with each commit."""
 
 _COMMIT_BYTES: Final = 2 * 2**30
-"""Bytes that a compaction writes anew before it commits: a minute or two of work."""
+"""Bytes that a compaction rewrites before it commits: a minute or two of work."""
 
 _MOST_COMMITS: Final = 10
 

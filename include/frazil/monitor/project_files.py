@@ -76,7 +76,7 @@ class ProjectFiles:
             if self._loaded is None:
                 raise BAD_FILE.retryable(
                     f"the files of the project can't be read: {problem}",
-                    next_step="look whether its folders are there, and may be read",
+                    next_step="check that its folders exist and can be read",
                 ) from problem
             _LOG.warning("the files that were read before stay in force: %s", problem)
             return self._loaded[0]

@@ -86,7 +86,7 @@ def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilErr
     if _is_silence(error):
         return REGISTRY_FAILED.retryable(
             f"{where}: no answer ({description})",
-            next_step=f"is the registry up? If it stays, {_settings(registry, 'url')}",
+            next_step=f"is the registry up? If it persists, {_settings(registry, 'url')}",
         )
     return REGISTRY_FAILED.terminal(
         f"{where}: {description}",
@@ -98,7 +98,7 @@ def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilErr
 def _answer_error(status: int, registry: Registry, where: str, description: str) -> FrazilError:
     if status in _BUSY or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return REGISTRY_FAILED.retryable(
-            f"{where}: not available now ({description})", next_step="look at the registry's log if it stays"
+            f"{where}: not available now ({description})", next_step="if it persists, check the registry's log"
         )
     if status in _REFUSED:
         return REGISTRY_FAILED.terminal(
@@ -106,7 +106,7 @@ def _answer_error(status: int, registry: Registry, where: str, description: str)
             next_step=f"check user_info in registries.{registry.name} of the settings, and that it may read schemas",
         )
     return REGISTRY_FAILED.terminal(
-        f"{where}: the answer is none that a Schema Registry gives ({description})",
+        f"{where}: the answer is not from a Schema Registry's API ({description})",
         next_step=f"{_settings(registry, 'url')}: it must be the root of the API, with its path if it has one",
     )
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from frazil.pipeline.channels.notice import visible
 from frazil.records.model.dead_letter import DeadCode
 from frazil.report.dead_letters import DeadLetter
 from frazil.report.dead_letters_summary import LetterReport
@@ -161,15 +162,6 @@ def meaning(code: str) -> str:
 def remedy(code: str) -> str:
     """What to do about a code; nothing of a code that this Frazil does not know."""
     return next((dead_code.remedy for dead_code in DeadCode if dead_code == code), "")
-
-
-def visible(text: str) -> str:
-    """A text from a record on one line, without control characters and without characters that change the direction of
-    reading.
-    """
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )
 
 
 def _lines(report: LetterReport) -> Iterator[str]:

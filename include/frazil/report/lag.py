@@ -182,7 +182,7 @@ def held_position(project: Project, pipeline: Pipeline) -> SummaryValue | None:
     if holder is None:
         raise POSITION_LOST.terminal(
             f"pipeline {pipeline.name}: its ledger names {closing} as the table of its position, and that holds none",
-            next_step=f"was {closing} dropped and made anew? frazil history {pipeline.name} shows the last positions",
+            next_step=f"was {closing} dropped and created again? frazil history {pipeline.name} shows the last positions",
         )
     return holder
 

@@ -9,23 +9,13 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from frazil import __version__
-from frazil.records.formats import FORMATS
+from frazil.pipeline.channels.channels import CHANNELS
 from frazil.records.formats import catalogue as formats
 from frazil.records.transforms import catalogue as transforms
 
 Kind = Literal["format", "transform", "channel"]
 
 FRAZIL: Final = "frazil"
-
-CHANNELS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "smtp": "apache-airflow-providers-smtp",
-        "slack": "apache-airflow-providers-slack",
-        "webhook": "apache-airflow-providers-http",
-        "pagerduty": "apache-airflow-providers-pagerduty",
-    }
-)
-"""Types of alert channels, and the package whose notifier sends."""
 
 OWN_PARTS: Final[Mapping[str, Kind]] = MappingProxyType({formats.GROUP: "format", transforms.GROUP: "transform"})
 """Entry points by which other packages bring formats and transforms."""
@@ -60,14 +50,14 @@ def plugins(own_entries: Iterable[EntryPoint] | None = None) -> list[Plugin]:
 
 
 def _delivered() -> Iterator[Plugin]:
-    for name in FORMATS:
+    for name in formats.FORMATS:
         yield Plugin("format", name, FRAZIL, __version__)
     for name in transforms.TRANSFORMS:
         yield Plugin("transform", name, FRAZIL, __version__)
-    for name, package in CHANNELS.items():
-        installed = _version(package)
-        problem = None if installed else f"not installed where this command runs: pip install {package}"
-        yield Plugin("channel", name, package, installed, problem=problem)
+    for name, channel in CHANNELS.items():
+        installed = _version(channel.package)
+        problem = None if installed else f"not installed where this command runs: pip install {channel.package}"
+        yield Plugin("channel", name, channel.package, installed, problem=problem)
 
 
 def _own(entries: Iterable[EntryPoint]) -> Iterator[Plugin]:

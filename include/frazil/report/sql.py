@@ -118,11 +118,11 @@ def parse(connection: DuckDBPyConnection, sql: str) -> Question:
         # DuckDB serialises questions only: anything that would change something is "not implemented".
         reason = "it would change something" if tree.get("error_type") == "not implemented" else tree["error_message"]
         raise BAD_ARGUMENT.terminal(
-            f"this is no question to tables: {reason}", next_step="write one SELECT; tables are only read here"
+            f"not a query on tables: {reason}", next_step="write one SELECT; tables are only read here"
         )
     if len(tree["statements"]) != 1:
         raise BAD_ARGUMENT.terminal(
-            f"expected one statement, found {len(tree['statements'])}", next_step="ask one question at a time"
+            f"expected one statement, found {len(tree['statements'])}", next_step="run one statement at a time"
         )
     root = tree["statements"][0]["node"]
     nodes = list(_nodes(root))
@@ -287,4 +287,4 @@ def _mapped() -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        raise BAD_ARGUMENT.terminal(f"the question can't be answered: {error}") from error
+        raise BAD_ARGUMENT.terminal(f"the query failed: {error}") from error

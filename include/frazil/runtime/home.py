@@ -219,7 +219,7 @@ def _profile(recorded: object, source: Path) -> Profile:
         if recorded == profile:
             return profile  # type: ignore[no-any-return]  # get_args tells nothing of types
     raise STACK_FAILED.terminal(
-        f"{source}: profile {recorded!r}, known are {', '.join(get_args(Profile))}",
+        f"{source}: profile {recorded!r}, known: {', '.join(get_args(Profile))}",
         next_step=f"`frazil down` with the Frazil that wrote it, remove {source}, then `frazil up`",
     )
 

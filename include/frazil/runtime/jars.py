@@ -301,7 +301,7 @@ def publish(staged: Path, folder: Path, lock: Lock, name: str) -> None:
         file.rename(flat / file.name)
     mismatch = first_mismatch(flat, lock.artifacts(name))
     if mismatch is not None:
-        hint = f"try again; if it stays, what is served is not what {LOCK_FILE} pins"
+        hint = f"try again; if it persists, what is served is not what {LOCK_FILE} pins"
         raise PROGRAM_MISSING.terminal(mismatch, next_step=hint)
     for archive in flat.glob(f"*{_TAR}"):
         with tarfile.open(archive) as content:

@@ -136,8 +136,8 @@ def _require_idle(users: IO[str]) -> None:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise SPARK_UNAVAILABLE.retryable(
-            "the spark connect server is of another release or configuration, or gave a run no session, and runs use it",
-            next_step="the next run that finds it idle starts it anew; or `frazil down`, which ends those runs, and `frazil up`",
+            "the Spark Connect server has another release or configuration, or opened no session, and runs use it",
+            next_step="the next run that finds it idle restarts it; or `frazil down`, which ends those runs, and `frazil up`",
         ) from error
 
 

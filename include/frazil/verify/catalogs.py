@@ -106,7 +106,7 @@ def reading_tables(doing: str) -> Iterator[None]:
         is_refused = isinstance(error, _REFUSED) or "ACCESS_DENIED" in lines[0]  # as PyArrow says it of S3
         if isinstance(error, (*_UNAVAILABLE, *_loaded("DBAPIError"))) and not is_refused:
             raise CATALOG_UNREACHABLE.retryable(
-                message, next_step="try again; if it stays, look at the catalog and the storage"
+                message, next_step="try again; if it persists, check the catalog and the storage"
             ) from quotable(error)
         raise CATALOG_REFUSED.terminal(
             message, next_step="check the catalog's entry in the settings file and its permissions"
@@ -136,7 +136,7 @@ def kafka_fault(
         return KAFKA_DENIED.terminal(
             message, next_step="check the cluster's entry in the settings file; verify needs Describe and Read"
         )
-    return KAFKA_FAILED.retryable(message, next_step="try again; if it stays, look at the brokers")
+    return KAFKA_FAILED.retryable(message, next_step="try again; if it persists, check the brokers")
 
 
 _CONNECT_SECONDS = 10.0

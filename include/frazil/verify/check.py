@@ -196,7 +196,7 @@ def _compare_partitions(
 
 
 def _record_router(pipeline: Pipeline, tasks: Sequence[_Task]) -> RecordRouter | None:
-    """The router of records to the tables that must look at them: all other tables count them as filtered.
+    """The router of records to the tables that may take them; all other tables count them as filtered.
 
     A record goes to each table that any pipeline file of the batches routes it to. None: all records go to all tables.
     """

@@ -308,7 +308,7 @@ class PartitionReader:
                 raise KAFKA_FAILED.retryable(
                     f"{self._name()}: nothing arrived for {SILENT_SECONDS:.0f} s at offset {self._next_offset}, on the way to {end}"
                     f"{self._source.complaints()}",
-                    next_step="try again; if it stays, look at the broker that leads the partition",
+                    next_step="try again; if it persists, check the broker that leads the partition",
                 )
         return [first, *(consumer.consume(_CONSUMED_AT_ONCE, 0) if len(first) < _LARGE_BYTES else ())]
 

@@ -96,7 +96,7 @@ class MergedTableCheck:
     findings: Findings
 
     def _rows(self, column_names: Sequence[str]) -> Iterator[tuple[RecordPlace, int | None, bool, tuple[Any, ...]]]:
-        """Per row of the present topics: its record, the time of that, whether it is marked as deleted, and the columns."""
+        """Per row of the present topics: its record, the record's time, whether the row is marked as deleted, and its columns."""
         names, mark = self.table.columns, self.destination.deleted_column
         own = [names.topic, names.partition, names.offset, names.batch]
         read = [*column_names, *own, names.timestamp, *([] if mark is None else [mark])]

@@ -48,9 +48,7 @@ def bounds(logs: Logs, start_text: str | None, end_text: str | None, source: Sou
         f"{topic}/{n}: {start} to {end}" for (topic, n), (start, end) in requested.items() if _is_crossed(start, end)
     ]
     if crossed:
-        raise BAD_ARGUMENT.terminal(
-            f"--to lies before --from: {', '.join(sorted(crossed))}", next_step="give them the other way round"
-        )
+        raise BAD_ARGUMENT.terminal(f"--to is before --from: {', '.join(sorted(crossed))}", next_step="swap them")
     if starts is not None and ends is not None and logs and not starts.keys() & ends.keys():
         raise BAD_ARGUMENT.terminal(
             "no partition is named in --from and --to both", next_step="name the same partitions in both files"
@@ -88,7 +86,7 @@ def _milliseconds(text: str) -> int:
         instant = datetime.fromisoformat("" if text.isdigit() else text)
     except ValueError as error:
         raise BAD_ARGUMENT.terminal(
-            f"{text!r} is no place in a topic: expected earliest, latest, an instant such as 2026-05-01T10:00:00+00:00,"
+            f"{text!r} is not a position in a topic: expected earliest, latest, an instant such as 2026-05-01T10:00:00+00:00,"
             " or the name of a JSON file with offsets",
             next_step=_SHAPE,
         ) from error
@@ -112,7 +110,7 @@ def _from_file(file: Path, logs: Logs) -> dict[Key, int]:
     if unknown_partitions := [f"{topic}/{n}" for topic, n in sorted(offsets.keys() - logs.keys())]:
         raise BAD_ARGUMENT.terminal(
             f"{file} names {', '.join(unknown_partitions)}: the pipeline did not read that, or Kafka does not have it any more",
-            next_step=f"known are {', '.join(f'{topic}/{n}' for topic, n in sorted(logs)) or 'no partitions'}",
+            next_step=f"known: {', '.join(f'{topic}/{n}' for topic, n in sorted(logs)) or 'no partitions'}",
         )
     return offsets
 
@@ -136,8 +134,7 @@ def refuse_part_of_merged(pipeline: Pipeline, start: str | None, end: str | None
     merged = [destination.table for destination in pipeline.destinations if destination.is_merged]
     if merged and (start is not None or end is not None):
         raise BAD_ARGUMENT.terminal(
-            f"rows of {', '.join(merged)} are what all changes of their key made of them: a part of the topic can't be held"
-            " against them",
+            f"merged rows of {', '.join(merged)} depend on all changes of their key, so a part of the topic can't be verified",
             next_step=f"frazil verify {pipeline.name}, without --from and --to",
         )
 

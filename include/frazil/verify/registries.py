@@ -63,7 +63,8 @@ def _schema(client: SchemaRegistryClient, name: str, number: int) -> Schema:
         ) from None
     except OSError as error:
         raise REGISTRY_FAILED.retryable(
-            f"registry {name} does not answer: {type(error).__name__}", next_step="try again; if it stays, look at it"
+            f"registry {name} does not answer: {type(error).__name__}",
+            next_step="try again; if it persists, check its log",
         ) from None
     return schema.schema_str or "", references
 

@@ -194,7 +194,7 @@ def open_tables(
         tables = _load(catalogs, pipeline, name, columns, reads)
     if tables.n == tables.finished:
         raise RUN_OVERTAKEN.retryable(
-            f"pipeline {pipeline.name}: a run kept landing batches over {ROUNDS} looks at its tables",
+            f"pipeline {pipeline.name}: a run landed batches between all {ROUNDS} reads of its tables",
             next_step="verify between two runs",
         )
     return tables
@@ -210,7 +210,7 @@ def kafka_columns_of(pipeline: Pipeline, name: str) -> KafkaColumns:
     if not destination.kafka_columns:
         raise REPLAY_REFUSED.terminal(
             f"pipeline {pipeline.name} lands rows without Kafka columns (kafka_columns: false), so no row of"
-            f" {destination.table} can be told to be a record's",
+            f" {destination.table} can be matched with a record",
             next_step=f"compare the counts per batch (frazil history {pipeline.name}), or land into a table with them",
         )
     return destination.kafka_columns
@@ -426,7 +426,7 @@ def open_declared(project: Project, pipeline: Pipeline, open_all: Callable[[Pipe
             return current, opened
         current = latest
     raise RUN_OVERTAKEN.retryable(
-        f"pipeline {pipeline.name}: runs kept making tables over {ROUNDS} looks at them",
+        f"pipeline {pipeline.name}: runs created tables between all {ROUNDS} reads of them",
         next_step="verify between two runs",
     )
 
@@ -456,7 +456,7 @@ def with_created_tables(project: Project, pipeline: Pipeline) -> Pipeline:
     declared = pipeline.with_made(_created_tables(ledger, pipeline))
     if not declared.tables:
         raise NEVER_RAN.terminal(
-            f"pipeline {pipeline.name} has no table yet: no record named one that could be made",
+            f"pipeline {pipeline.name} has no table yet: no record named a table that can be created",
             next_step=f"frazil dead-letters {pipeline.name} says what became of its records",
         )
     return declared

@@ -121,8 +121,8 @@ def notify_of_late_run(pipeline: str) -> None:
     Raises:
         RuntimeError: A channel took no message.
     """
-    from frazil.alerts.notice import Notice
     from frazil.alerts.notification_log import update_page
+    from frazil.pipeline.channels.notice import Notice
     from frazil_airflow.alerts.notification_log import late_variable, page_of, send_due
 
     project, now, store = load_project(), datetime.now(UTC), Variables()

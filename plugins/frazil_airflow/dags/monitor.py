@@ -63,8 +63,8 @@ def notify_of_broken_files(project: Project, now: datetime, store: Variables) ->
     Returns:
         The reasons why channels took no message, and the files that no notice could be sent about, one line each.
     """
-    from frazil.alerts.notice import Notice
     from frazil.alerts.notification_log import update_page
+    from frazil.pipeline.channels.notice import Notice
 
     problems_told = []
     sound = {pipeline.unique_name for pipeline in (*sound_pipelines(project), *sound_captures(project))}

@@ -172,7 +172,7 @@ class ProjectSource:
         if not self._seats.acquire(timeout=SEAT_SECONDS):
             raise CATALOG_UNREACHABLE.retryable(
                 f"the page is busy: {SEATS} requests wait for a catalog or a storage",
-                next_step="open it again in a moment; if it stays so, look whether the catalog answers",
+                next_step="open it again in a moment; if it persists, check whether the catalog answers",
             )
         try:
             yield project

@@ -65,7 +65,7 @@ def refuse_broken(project: Project) -> None:
     for name, capture in sorted(project.captures.usable.items()):
         complaints += [f"capture {name}: {problem}" for problem in unknown_in_capture(capture, project.settings)]
     if complaints:
-        raise PIPELINE_FILE_INVALID.terminal("no DAG is made of these files\n" + "\n".join(complaints))
+        raise PIPELINE_FILE_INVALID.terminal("these files have mistakes, so they have no DAG\n" + "\n".join(complaints))
 
 
 def broken_pipelines(project: Project) -> dict[str, Broken]:

@@ -55,5 +55,5 @@ def test_range_without_dry_run_is_refused(landed: Place, tmp_path: Path) -> None
     assert refused.returncode == 2
     assert "--dry-run" in refused.stderr
     assert (nowhere.returncode, no_file.returncode) == (78, 78)
-    assert "'yesterday' is no place in a topic" in nowhere.stderr
+    assert "'yesterday' is not a position in a topic" in nowhere.stderr
     assert str(gone) in no_file.stderr

@@ -181,7 +181,7 @@ def test_a_path_that_is_no_registry_is_not_an_unknown_id(registry: RegistryServe
     """With a wrong path every id is missing: all records would become dead letters."""
     with (
         closing(RegistrySchemas(Registry("main", registry.url.replace("ccompat", "ccompact")))) as wrong,
-        pytest.raises(Terminal, match="none that a Schema Registry gives") as caught,
+        pytest.raises(Terminal, match="not from a Schema Registry's API") as caught,
     ):
         wrong.schema(1)
 

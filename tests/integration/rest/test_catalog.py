@@ -153,7 +153,7 @@ def test_invalid_time_limit_is_refused(empty: RestServer, limit: str) -> None:
         (400, Terminal, "the catalog refused"),
         (401, Terminal, "the catalog refused"),
         (403, Terminal, "the catalog refused"),
-        (418, Terminal, "the answer is none that a catalog gives"),
+        (418, Terminal, "the answer is not from a catalog's API"),
         (419, Terminal, "the catalog refused"),
         (429, Retryable, "not available now"),
         (500, Retryable, "not available now"),

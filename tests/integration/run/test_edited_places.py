@@ -78,7 +78,7 @@ def test_table_of_same_name_in_other_catalog_gets_nothing(
     other = catalog(orders).create_table(COPY, found.schema())
     moved = orders.with_pipeline(text.replace(CLOUD, ""))
 
-    with pytest.raises(Terminal, match="made anew"):
+    with pytest.raises(Terminal, match="created again"):
         moved.run()
 
     assert ids_of(rest_server.lake().load_table(COPY), None) == [0, 2]

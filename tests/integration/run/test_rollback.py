@@ -287,7 +287,7 @@ def test_rollback_past_unrecorded_replay_keeps_dead_letters_once(shop: MakeShop,
     roll_back(orders, ORDERS, 2)
 
     to_table(orders)
-    with pytest.raises(Terminal, match=rf"table {LETTERS} was dropped and made anew"):
+    with pytest.raises(Terminal, match=rf"table {LETTERS} was dropped and created again"):
         orders.run()
     repair(orders, LETTERS)
     orders.run()

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.alerts.notice import Notice
 from frazil.alerts.notification_log import (
     GIVE_UP,
     LONGEST_WAIT,
@@ -25,6 +24,7 @@ from frazil.alerts.notification_log import (
     to_json,
     update_page,
 )
+from frazil.pipeline.channels.notice import Notice
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
 LOOK = timedelta(minutes=2)

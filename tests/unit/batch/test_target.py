@@ -50,7 +50,9 @@ def test_only_the_two_exact_words_are_accepted() -> None:
 )
 def test_invalid_target_is_refused(text: str) -> None:
     """Milliseconds of 1970 as well: read as ISO 8601 some of them are instants in the Middle Ages, so `earliest`."""
-    with pytest.raises(Terminal, match="is no place in a topic: expected earliest, latest, an instant such as") as told:
+    with pytest.raises(
+        Terminal, match="is not a position in a topic: expected earliest, latest, an instant such as"
+    ) as told:
         parse_target(text)
 
     assert str(told.value.next_step).endswith('{"orders": {"0": 1200, "1": 1180}}')

@@ -55,7 +55,7 @@ def test_unmounted_volume_is_not_taken_for_removed_files(tmp_path: Path) -> None
     captured = Captured(capture_of(log))
     captured.run()
     log.parent.rename(tmp_path / "elsewhere")
-    with pytest.raises(Retryable, match=r"none of 1 known files"):
+    with pytest.raises(Retryable, match=r"all 1 known files"):
         captured.run()
     (tmp_path / "elsewhere").rename(log.parent)
     assert captured.run() == []

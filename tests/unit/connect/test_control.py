@@ -169,7 +169,7 @@ def test_offsets_of_a_lost_control_topic_cover_no_events(
         assert not takeover_obstacles(STANDING, ControlFacts({0: (0, 7)}, (waiting,), {"shop.orders": {0: 7}}, handled))
     reasons = takeover_obstacles(STANDING, ControlFacts({0: (0, 7)}, (), {"shop.orders": recorded}, handled))
 
-    assert any("made anew" in reason for reason in reasons) == refused
+    assert any("created again" in reason for reason in reasons) == refused
 
 
 def test_each_partition_counts_as_far_as_any_snapshot_names_it() -> None:
@@ -216,7 +216,7 @@ def test_group_without_offsets_refuses_the_takeover() -> None:
 
 def test_offset_beyond_the_topic_refuses_the_takeover() -> None:
     """A topic that was made anew has other records at the old offsets."""
-    assert "made anew" in start_offsets({A: OffsetBounds(0, 10)}, [("g", {A: 11})], "earliest").against[0]
+    assert "created again" in start_offsets({A: OffsetBounds(0, 10)}, [("g", {A: 11})], "earliest").against[0]
 
 
 def test_records_that_kafka_deleted_are_reported() -> None:

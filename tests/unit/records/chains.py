@@ -10,11 +10,11 @@ from typing import Any, Final, get_args, get_type_hints
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from frazil.records.model.format import FormatSpec
 from frazil.records.model.frame import Transform
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.catalogue import TRANSFORMS
 from frazil.records.transforms.kinds.conditions import HasHeaderKey, TopicNameMatches, When, WithKey
+from tests.format_specs import format_spec
 from tests.unit.records.random_records import ENCODERS, FIELDS, KEY_FIELDS, PLACE
 
 _MADE = [
@@ -139,6 +139,6 @@ def specs(draw: st.DrawFn, encoder: str) -> RecordSpec:
     chain = tuple(draw(st.lists(_step(), max_size=5)))
     keyed = draw(st.sampled_from(sorted(SPECS)))
     spec = replace(SPECS[keyed], format=ENCODERS[encoder][0], transforms=chain)
-    key = FormatSpec("json") if keyed == "keys" or any(isinstance(step, WithKey) for step in chain) else None
+    key = format_spec("json") if keyed == "keys" or any(isinstance(step, WithKey) for step in chain) else None
     fields = FIELDS if encoder == "json" else None
     return replace(spec, fields=fields, key=key, key_fields=None if key is None else KEY_FIELDS)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from frazil.records.model.format import FormatSpec, WriterSchema
+from tests.format_specs import format_spec
 from tests.unit.records.alone import records_of
 
 PLACE = pa.struct([("city", pa.string()), ("at", pa.int64())])
@@ -174,9 +175,9 @@ def _avro(draw: st.DrawFn) -> bytes:
 
 
 ENCODERS: Final[Mapping[str, tuple[FormatSpec, st.SearchStrategy[bytes]]]] = {
-    "json": (FormatSpec("json"), _json()),
-    "json-envelope": (FormatSpec("json-envelope"), _envelope()),
-    "avro": (FormatSpec("avro", source=_Writers()), _avro()),
+    "json": (format_spec("json"), _json()),
+    "json-envelope": (format_spec("json-envelope"), _envelope()),
+    "avro": (format_spec("avro", source=_Writers()), _avro()),
 }
 _KEYS = st.sampled_from(
     [b'{"k": 1, "t": "x"}', None, b'{"k": 2}', b'{"k": 3}', None, b'{"t": null, "z": 1}', b"{", b'{"k": 4}']

@@ -107,7 +107,7 @@ def test_rows_are_left_unread_only_where_any_rows_will_do(
         "",
     ],
 )
-def test_anything_but_one_question_is_refused(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+def test_anything_but_one_query_is_refused(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     """Tables are written by batches, with their position; never by a question."""
-    with pytest.raises(Terminal, match=r"question|statement"):
+    with pytest.raises(Terminal, match=r"query|statement"):
         parse(connection, sql)

@@ -281,6 +281,6 @@ def hex_lines(value: bytes) -> Iterator[str]:
 
 
 def _visible(text: str) -> str:
-    from frazil.report.dead_letters_page import visible
+    from frazil.pipeline.channels.notice import visible
 
     return visible(text)

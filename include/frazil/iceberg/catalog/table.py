@@ -41,7 +41,7 @@ _NO_HISTORY: Mapping[str, object] = {
 """A table's age must not travel to every task."""
 
 _CATALOG_ONLY = ("uri", "credential", "token", "auth", "header.", "oauth2-", "scope", "audience", "resource")
-"""How the names of properties begin that open the catalog. Tasks write files, they never commit."""
+"""Prefixes of properties that open the catalog. Tasks don't get them: they write files and never commit."""
 
 
 def staging_table(name: str, table: Table, *, by_engine: bool = False) -> StagingTable:

@@ -250,7 +250,7 @@ def _whole_position(table: Table, pipeline: str, name: str, last: SummaryValue) 
 def _manifest(table: Table, path: str, mark: BatchMark) -> Manifest:
     manifest = Manifest.from_json(read_text(table, path))
     if manifest.mark != mark:
-        raise MANIFEST_FOREIGN.terminal(f"it is of {manifest.mark}")
+        raise MANIFEST_FOREIGN.terminal(f"it belongs to batch {manifest.mark}")
     return manifest
 
 

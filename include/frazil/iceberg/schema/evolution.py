@@ -248,7 +248,8 @@ def _refuse_unfit(request: TableChanges, after: Schema) -> None:
     for number in index_by_id(after):
         if str(kind := after.find_type(number)) in request.destination.absent_types:
             raise _refusal(
-                request, f"{after.find_column_name(number)} would be {kind}, which Spark, who writes it, has not"
+                request,
+                f"{after.find_column_name(number)} would be {kind}, a type that Spark, which writes the table, does not have",
             )
 
 

@@ -279,7 +279,7 @@ def _next(client: Consumer, cluster: Cluster, complaints: ErrorLog, waiting: _Ke
         raise KAFKA_FAILED.retryable(
             f"{cluster}, topic {topic!r}, partition {partition}: nothing arrived for {REQUEST_SECONDS:.0f} s"
             f"{reasons(cluster, complaints)}",
-            next_step="try again; if it stays, look at the broker that leads the partition",
+            next_step="try again; if it persists, check the broker that leads the partition",
         )
     error = message.error()
     if error is not None and error.code() not in _NOTHING_THERE:

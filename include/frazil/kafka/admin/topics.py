@@ -235,7 +235,7 @@ def _until(admin_client: Admin, name: str, holds: Callable[[TopicDescription | N
         return retrying(find, admin_client, name)
     except RetryError as e:
         raise KAFKA_FAILED.retryable(
-            f"{admin_client.cluster}: its brokers still don't know the change of topic {name!r} after "
+            f"{admin_client.cluster}: its brokers don't show the change of topic {name!r} after "
             f" {_SPREAD_SECONDS:.0f} s",
             next_step="look at the brokers: one of them may be down",
         ) from e

@@ -76,5 +76,5 @@ def _unanswered(
     return KAFKA_FAILED.retryable(
         f"{cluster}, topic {place[0]!r}, partition {place[1]}: its leader did not say within {_SECONDS:.0f} s whether the log"
         f" still holds what was read up to offset {offset} in leader epoch {epoch}{reasons(cluster, complaints)}",
-        next_step="try again; if it stays, look at the broker that leads the partition",
+        next_step="try again; if it persists, check the broker that leads the partition",
     )

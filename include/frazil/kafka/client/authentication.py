@@ -79,7 +79,7 @@ def refusal(cluster: Cluster, where: str, reports: Iterable[KafkaError]) -> Fraz
             next_step=f"check {_settings(cluster)}: the keys that begin with ssl.",
         )
     if "OAUTHBEARER token" in detail and any(words in detail.lower() for words in _NO_ISSUER):
-        mend = f"try again; if it stays, check sasl.oauthbearer.token.endpoint.url of {_settings(cluster)}"
+        mend = f"try again; if it persists, check sasl.oauthbearer.token.endpoint.url of {_settings(cluster)}"
         return KAFKA_LOGIN_REFUSED.retryable(f"{where}: the token endpoint does not answer: {detail}", next_step=mend)
     return KAFKA_LOGIN_REFUSED.terminal(
         f"{where} did not accept the credentials: {detail}", next_step=_mend_credentials(cluster, detail)

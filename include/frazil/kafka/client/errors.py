@@ -257,7 +257,7 @@ def _by_code(cause: KafkaError, cluster: Cluster, where: str, detail: str) -> Fr
             next_step=f"check clusters.{cluster.name} of the settings and what was asked for",
         )
     return KAFKA_FAILED.retryable(
-        f"{where} failed: {detail}", next_step="try again; if it stays, look at the broker's log"
+        f"{where} failed: {detail}", next_step="try again; if it persists, check the broker's log"
     )
 
 
@@ -294,7 +294,7 @@ def unknown_topic(cluster: Cluster, topic: str, partition: int | None = None) ->
     missing = f"topic {topic!r}" if partition is None else f"topic {topic!r} with a partition {partition}"
     return TOPIC_MISSING.terminal(
         f"{cluster} has no {missing}",
-        next_step="correct the name, have Read on it granted if it is there, or create the topic: "
+        next_step="correct the name, have Read granted if the topic exists, or create it: "
         f"frazil produce {topic} --partitions N --file LINES, or kafka-topics.sh --create --bootstrap-server {cluster.bootstrap_servers} "
         f"--topic {topic} --partitions N",
     )

@@ -389,7 +389,7 @@ class _Reading:
         return KAFKA_FAILED.retryable(
             f"{self._name(place)}: nothing arrived for {STALL_SECONDS:.0f} s at offset {self.reached.get(place, open_range.start)} of "
             f"{open_range.start} to {open_range.end}{more}{reasons(self.cluster, self.complaints)}",
-            next_step="try again; if it stays, look at the broker that leads the partition",
+            next_step="try again; if it persists, check the broker that leads the partition",
         )
 
     def _explained(self, error: KafkaError, place: Place) -> KafkaError:

@@ -48,7 +48,7 @@ class Pipelines:
         if not folder.is_dir():
             raise BAD_FILE.terminal(
                 f"the folder of pipeline files is not there: {folder}",
-                next_step="make it, or let FRAZIL_PIPELINES name the one that holds them",
+                next_step="create it, or set FRAZIL_PIPELINES to the folder of the pipeline files",
             )
         self._folder = folder
         self._references = references

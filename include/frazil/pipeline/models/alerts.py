@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, get_args
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 
+from frazil.pipeline.channels.channels import CHANNELS, Channel
+from frazil.pipeline.channels.notice import SEVERITIES, Severity
 from frazil.pipeline.models.maintenance import Age
-from frazil.pipeline.syntax.strict import AtKey, Model, nearest
-
-Severity = Literal["info", "warning", "critical"]
-SEVERITIES: tuple[str, ...] = get_args(Severity)
+from frazil.pipeline.syntax.strict import AtKey, Model, kinds_by_key, nearest, option_keys
+from frazil.records import options_of
 
 Kind = Literal[
     "refused",
@@ -31,30 +32,48 @@ Kind = Literal[
 """What a notice may be about; docs/alerts.md says of each what it means, docs/operations.md what to do."""
 
 
-class ChannelSettings(Model):
+_TYPES_OF: Final = kinds_by_key({name: options_of(channel) for name, channel in CHANNELS.items()})
+"""Types of channels that have an option."""
+
+
+class _ChannelSettings(Model):
     """A way to tell people. What is secret about it (passwords, tokens, addresses with tokens) is in its Airflow connection."""
 
-    type: Literal["smtp", "slack", "webhook", "pagerduty"] = Field(
-        description="`smtp`: mail. `slack`: an incoming webhook of Slack. `webhook`: JSON by POST, to any server. `pagerduty`:"
-        " events that open and resolve an incident."
-    )
+    type: str
     connection: str = Field(description="Airflow connection that says where to, and holds what is secret.")
-    to: tuple[str, ...] = Field((), description="`smtp`: addresses that the mail goes to.")
-    sender: str | None = Field(
-        None, description="`smtp`: address that the mail comes from. Without: `from_email` of the connection."
-    )
     severity: Severity = Field(
         "warning", description="The least urgent notices that go this way: `info`, `warning` or `critical`."
     )
 
+    @property
+    def channel(self) -> Channel:
+        """The channel with its options."""
+        channel = CHANNELS[self.type]
+        return channel(self.connection, **{name: getattr(self, name) for name in options_of(channel)})
+
     @model_validator(mode="after")
-    def _has_what_its_type_needs(self) -> ChannelSettings:
-        if self.type == "smtp" and not self.to:
-            raise AtKey("to", "is required by type smtp: the addresses that mail goes to")
-        for key in ("to", "sender"):
-            if self.type != "smtp" and getattr(self, key):
-                raise AtKey(key, f"is for type smtp, and this one is {self.type}")
+    def _has_what_its_type_needs(self) -> Self:
+        for key, types in _TYPES_OF.items():
+            if self.type not in types and getattr(self, key):
+                name = type(self).model_fields[key].alias or key
+                raise AtKey(name, f"is for type {' or '.join(types)}, and this one is {self.type}")
+        for key, problem in self.channel.problems():
+            raise AtKey(key, problem)
         return self
+
+
+if TYPE_CHECKING:
+    ChannelSettings = _ChannelSettings
+else:
+    _types = " ".join(f"`{name}`: {cleandoc(channel.__doc__).splitlines()[0]}" for name, channel in CHANNELS.items())
+    ChannelSettings = create_model(
+        "ChannelSettings",
+        __base__=_ChannelSettings,
+        __module__=__name__,
+        __doc__=_ChannelSettings.__doc__,
+        type=(Literal[tuple(CHANNELS)], Field(description=_types)),
+        **option_keys(CHANNELS.values()),
+    )
 
 
 class AlertSettings(Model):

@@ -104,7 +104,7 @@ class Changes(Model):
             if not words or len(set(words)) < len(words):
                 raise ValueError("values must name some, each for one kind of change")
         if self.format == "envelope" and self.values is not None and self.values.truncate:
-            raise ValueError("values.truncate: an envelope holds a row, which a truncate has not")
+            raise ValueError("values.truncate: an envelope holds a row, and a truncate has none")
         return self
 
 

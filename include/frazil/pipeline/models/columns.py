@@ -59,7 +59,7 @@ class TableColumns(Model):
         if not isinstance(columns, dict):
             return columns
         if not columns:
-            raise ValueError("there is none: leave the key out for the columns of the table and of its records")
+            raise ValueError("columns is empty: leave the key out for the columns of the table and of its records")
         return {name: {"type": column} if isinstance(column, str) else column for name, column in columns.items()}
 
     @property

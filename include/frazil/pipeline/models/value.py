@@ -3,80 +3,67 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import fields as fields_of
 from difflib import get_close_matches
 from importlib.metadata import entry_points
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, create_model, field_validator, model_validator
 
-from frazil.pipeline.syntax.strict import AtKey, Model
+from frazil.pipeline.syntax.strict import AtKey, Model, kinds_by_key, option_keys
 from frazil.pipeline.syntax.types import VARIANT, ColumnType, Primitive, holds, parse_type
-from frazil.records.formats import FORMATS, WITH_SCHEMA
+from frazil.records import options_of
+from frazil.records.formats.catalogue import FORMATS, GROUP
+from frazil.records.formats.scalar import ScalarSpec
+from frazil.records.model.format import FormatSpec, SchemaFormatSpec, SchemaSource
 
-_GROUP = "frazil.formats"
-"""Entry points of own formats."""
-
-_MEANT_FOR = (
-    (("registry",), WITH_SCHEMA),
-    (("schema_", "schema_file"), ("avro", "protobuf")),
-    (("message", "schema_imports"), ("protobuf",)),
-    (("validate_schema",), ("json-schema",)),
-    (("fields",), ("json", "delimited")),
-    (("delimiter", "quote", "escape", "null_text", "header"), ("delimited",)),
-    (("duplicate_keys",), ("json",)),
-)
-"""Options that some formats have only."""
+_FORMATS_OF: Final = kinds_by_key({name: (*spec.shared_keys, *options_of(spec)) for name, spec in FORMATS.items()})
+"""Formats that have a key, for keys that only some have."""
 
 _WORD = re.compile(r"[a-z]+")
 
 
-class Decoding(Model):
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _formats() -> str:
+    """The formats with their remarks, last those of one value alone."""
+    specs = {name: spec for name, spec in FORMATS.items() if spec is not ScalarSpec}
+    names = (f"`{name}` ({spec.remark})" if spec.remark else f"`{name}`" for name, spec in specs.items())
+    return f"{', '.join(names)}, or one value alone, which becomes the field `value`: {_quoted(ScalarSpec.names)}."
+
+
+class _Decoding(Model):
     """How bytes become fields: what values and keys have in common."""
 
-    format: str = Field(
-        "json",
-        description="`json` (an object of the declared columns), `json-envelope` (Kafka Connect's, with its schema), `avro`,"
-        " `protobuf`, `json-schema`, `delimited` (CSV), or one value alone, which becomes the field `value`: `string`, `bytes`,"
-        " `boolean`, `short`, `int`, `long`, `float`, `double`. Other packages may bring more.",
-    )
+    format: str = Field("json", description=f"{_formats()} Other packages may bring more.")
     registry: str | None = Field(
         None,
-        description="`avro`, `protobuf`, `json-schema`: name of a Schema Registry in the settings file. All bytes name the"
+        description=f"{_quoted(_FORMATS_OF['registry'])}: name of a Schema Registry in the settings file. All bytes name the"
         " schema that they were written with: in front of them, or in a header.",
     )
     schema_: str | None = Field(
         None,
         alias="schema",
-        description="`avro`, `protobuf`: the one schema of all, if they name none: Avro, or the text of a .proto file.",
+        description=f"{_quoted(_FORMATS_OF['schema_'])}: the one schema of all, if they name none: Avro, or the text of a"
+        " .proto file.",
     )
     schema_file: str | None = Field(
         None,
         description="The same in a file, by its path from the folder `schemas` beside the folder of pipeline files.",
     )
-    schema_imports: dict[str, str] = Field(
-        {},
-        description="`protobuf` with `schema`: texts of the files that it imports, by the names under which it does. With"
-        " `schema_file` they are read from the folder `schemas`, or from beside that file.",
-    )
-    message: str | None = Field(None, description="`protobuf` with a schema: name of the message.")
-    validate_schema: bool = Field(True, description="`json-schema`: whether values are held against their schema.")
     fields: tuple[str, ...] | dict[str, str] | None = Field(
         None,
         description="`delimited`: names of the fields of a line. `json`: what an object holds, as name -> type. Keys need"
         " it; of values it is asked where transforms come before the columns, and is else the columns.",
     )
-    delimiter: str = Field(",", description="`delimited`: one character between fields.")
-    quote: str | None = Field('"', description="`delimited`: one character around a field, or null for none.")
-    escape: str | None = Field(None, description="`delimited`: one character that makes the next one plain.")
-    null_text: str | None = Field(
-        "", description="`delimited`: what stands for null where it is not quoted; null for nothing."
-    )
-    header: bool = Field(False, description="`delimited`: the first of two lines has the names, in any order.")
 
     @field_validator("format")
     @classmethod
     def _known(cls, name: str) -> str:
-        installed_names = entry_points(group=_GROUP).names
+        installed_names = entry_points(group=GROUP).names
         if name in FORMATS or name in installed_names:
             return name
         similar = get_close_matches(name, [*FORMATS, *installed_names], 1)
@@ -84,9 +71,21 @@ class Decoding(Model):
         raise ValueError(f"{name!r} is no format{hint}")
 
     @property
-    def is_bundled(self) -> bool:
-        """Whether the format comes with Frazil, not with another package."""
-        return self.format in FORMATS
+    def options(self) -> dict[str, Any]:
+        """Options that the format alone has, by name."""
+        return {name: getattr(self, name) for name in options_of(self._kind)}
+
+    @property
+    def _kind(self) -> type[FormatSpec]:
+        return FORMATS.get(self.format, FormatSpec)
+
+    def spec(self, source: SchemaSource | None = None) -> FormatSpec:
+        """The format with its options. `source` has the schemas of the registry."""
+        shared = {"schema": self.schema_, "fields": self.fields}
+        declared = {field.name for field in fields_of(self._kind)}
+        return self._kind(
+            self.format, source, **{name: shared[name] for name in declared & shared.keys()}, **self.options
+        )
 
     @field_validator("fields")
     @classmethod
@@ -100,30 +99,31 @@ class Decoding(Model):
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
-        set_options = self.model_fields_set
-        for names, formats in _MEANT_FOR:
-            for name in names:
-                if name in set_options and self.format not in formats:
-                    *first_formats, last = formats
-                    described = f"{', '.join(first_formats)} or {last}" if first_formats else last
-                    raise AtKey(name.rstrip("_"), f"is for format {described}; the format is {self.format}")
-        if self.format == "delimited" and not isinstance(self.fields, tuple):
-            raise AtKey("fields", "format delimited needs the names of the fields of a line, as a list")
+        for name, formats in _FORMATS_OF.items():
+            if name in self.model_fields_set and self.format not in formats:
+                *first_formats, last = formats
+                described = f"{', '.join(first_formats)} or {last}" if first_formats else last
+                raise AtKey(name.rstrip("_"), f"is for format {described}; the format is {self.format}")
         if self.format == "json" and isinstance(self.fields, tuple):
             raise AtKey("fields", "fields of format json have types: write name: type")
-        if self.null_text and any(sign in self.null_text for sign in (self.delimiter, "\r", "\n")):
-            raise AtKey("null_text", f"{self.null_text!r} has a delimiter or line break in it, so no field can be it")
-        self._knows_its_schema()
+        sources = [self.registry, self.schema_, self.schema_file]
+        if issubclass(self._kind, SchemaFormatSpec) and sources.count(None) != len(sources) - 1:
+            raise ValueError(f"format {self.format} needs one of registry, schema or schema_file")
+        for key, problem in self.spec().problems(registered=self.registry is not None):
+            raise AtKey(key, problem)
         return self
 
-    def _knows_its_schema(self) -> None:
-        sources = [name for name in ("registry", "schema_", "schema_file") if getattr(self, name) is not None]
-        if self.format in WITH_SCHEMA and len(sources) != 1:
-            raise ValueError(f"format {self.format} needs one of registry, schema or schema_file")
-        if self.format == "json-schema" and self.registry is None:
-            raise ValueError("format json-schema needs a registry")
-        if self.format == "protobuf" and (self.message is None) != (self.registry is not None):
-            raise AtKey("message", "is needed with a schema; with a registry each value names its own")
+
+if TYPE_CHECKING:
+    Decoding = _Decoding
+else:
+    Decoding = create_model(
+        "Decoding",
+        __base__=_Decoding,
+        __module__=__name__,
+        __doc__=_Decoding.__doc__,
+        **option_keys(dict.fromkeys(FORMATS.values())),
+    )
 
 
 class Value(Decoding):

@@ -292,7 +292,7 @@ def _refused_properties(pipeline: Pipeline, settings: Settings) -> Iterator[str]
         allowed = settings.catalogs[name].table_properties if name in settings.catalogs else ()
         for refused in refused_properties(template.properties, allowed):
             yield (
-                f"{key}.properties.{refused}: is refused, since it may run code, or have a say in the storage, for all who open the table;"
+                f"{key}.properties.{refused}: is refused, since it may run code or change the storage for all who open the table;"
                 f" the settings can allow it: catalogs.{name}.table_properties"
             )
 

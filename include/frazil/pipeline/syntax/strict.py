@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, fields
 from difflib import get_close_matches
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+
+from frazil.records import options_of
 
 LARGEST: Final = 2**63 - 1
 """Bounds whole numbers: offsets have no more, and Airflow can't pass a larger one on, of no DAG of the folder then."""
@@ -72,6 +75,26 @@ class Model(BaseModel):
         if _largest(value) > LARGEST:
             raise ValueError(f"expected a whole number between -{LARGEST} and {LARGEST}")
         return value
+
+
+def option_keys(kinds: Iterable[type]) -> dict[str, Any]:
+    """Return the options of definitions as keys of one model; see pydantic's `create_model`."""
+    keys: dict[str, Any] = {}
+    for kind in kinds:
+        hints, options = get_type_hints(kind), options_of(kind)
+        for declared in fields(kind):
+            if declared.name in options:
+                default = declared.default if declared.default_factory is MISSING else declared.default_factory()
+                metadata = options[declared.name]
+                described = Field(default, alias=metadata["key"], description=metadata["meaning"])
+                keys[declared.name] = (hints[declared.name], described)
+    return keys
+
+
+def kinds_by_key(keys: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+    """Return which kinds have each key, of the keys that each kind has."""
+    every_key = dict.fromkeys(key for kind_keys in keys.values() for key in kind_keys)
+    return {key: [kind for kind, kind_keys in keys.items() if key in kind_keys] for key in every_key}
 
 
 def _largest(value: object) -> int:

@@ -14,7 +14,6 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import types
 
-from frazil.records.formats.shapes import declared_fields
 from frazil.records.model.spec import RecordSpec
 
 HIDDEN: Final = "…"
@@ -59,7 +58,7 @@ class DeclaredNames:
                 (spec.format, spec.fields, value_names),
                 (spec.key, spec.key_fields, key_names),
             ):
-                declared = None if format_spec is None else declared_fields(format_spec, json_fields)
+                declared = None if format_spec is None else format_spec.declared_fields(json_fields)
                 names.add_type(pa.struct([] if declared is None else list(declared)))
         return value_names
 

@@ -9,18 +9,37 @@ An entry point is named as the format is in the pipeline file and leads to a cla
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from difflib import get_close_matches
+from importlib import import_module
 from importlib.metadata import entry_points
+from pkgutil import iter_modules
+from types import MappingProxyType
 from typing import Final
 
-from frazil.error_codes import BAD_SCHEMA, BAD_TRANSFORM
-from frazil.extras import require
-from frazil.records.formats import FORMATS, SCALARS
-from frazil.records.formats.scalar import ScalarFormat
-from frazil.records.model.format import Format, FormatSpec, NamedSchema, SchemaSource
+from frazil.error_codes import BAD_TRANSFORM
+from frazil.records import formats
+from frazil.records.model.format import Format, FormatSpec
 
 GROUP: Final = "frazil.formats"
 """Entry points of own formats."""
+
+_FIRST: Final = ("connect_json", "avro", "protobuf", "json_schema")
+"""Packages whose formats are listed first; others follow by name."""
+
+
+def _specs() -> Iterator[type[FormatSpec]]:
+    """Yield the definitions in the packages of formats; JSON needs no package."""
+    yield FormatSpec
+    packages = (package.name for package in iter_modules(formats.__path__) if package.ispkg)
+    for name in sorted(packages, key=lambda package: [*_FIRST, package].index(package)):
+        module = import_module(f"{formats.__name__}.{name}")
+        classes = (part for part in vars(module).values() if isinstance(part, type))
+        yield from (part for part in classes if issubclass(part, FormatSpec) and part.__module__ == module.__name__)
+
+
+FORMATS: Final = MappingProxyType({name: spec for spec in _specs() for name in spec.names})
+"""Formats that come with Frazil, by name."""
 
 
 def open_format(spec: FormatSpec, *, blocks: bool = True) -> Format:
@@ -33,62 +52,11 @@ def open_format(spec: FormatSpec, *, blocks: bool = True) -> Format:
     Raises:
         Terminal: no format of this name, one that can't be loaded, or what it needs to be told is missing or wrong.
     """
-    if spec.name in SCALARS:
-        return ScalarFormat(spec.name)
-    if spec.name in ("avro", "protobuf", "json-schema"):
-        return _with_schema(spec, blocks=blocks)
-    if spec.name == "json-envelope":
-        from frazil.records.formats.connect_json.envelope import EnvelopeFormat
-
-        return EnvelopeFormat(blocks=blocks)
-    if spec.name == "delimited":
-        from frazil.records.formats.delimited.delimited import DelimitedFormat
-
-        marks = (spec.delimiter, spec.quote, spec.escape, spec.null_text)
-        return DelimitedFormat(spec.fields, *marks, spec.header, blocks)
-    return _open_own(spec.name)
-
-
-def _with_schema(spec: FormatSpec, *, blocks: bool) -> Format:
-    require(spec.name, f"format {spec.name}")
-    if spec.source is not None:
-        return _with_registry(spec, spec.source, blocks=blocks)
-    if spec.schema is None or spec.name == "json-schema":
-        raise BAD_SCHEMA.terminal(
-            f"format {spec.name}: nothing says which schema the values have", next_step="name a registry"
-        )
-    if spec.name == "avro":
-        from frazil.records.formats.avro.avro import AvroFormat
-
-        return AvroFormat.of_schema(spec.schema)
-    if spec.message is None:
-        raise BAD_SCHEMA.terminal(
-            "format protobuf: the schema does not say which message", next_step="name it in value.message"
-        )
-    from frazil.records.formats.protobuf.protobuf import ProtobufFormat
-
-    imports = tuple(NamedSchema(*named) for named in spec.schema_imports)
-    return ProtobufFormat.of_schema(spec.schema, spec.message, imports)
-
-
-def _with_registry(spec: FormatSpec, source: SchemaSource, *, blocks: bool) -> Format:
-    if spec.name == "json-schema":
-        from frazil.records.formats.json_schema.json_schema import JsonSchemaFormat
-
-        return JsonSchemaFormat(source, validate=spec.validate, blocks=blocks)
-    if spec.name == "avro":
-        from frazil.records.formats.avro.avro import AvroFormat
-
-        return AvroFormat(source)
-    from frazil.records.formats.protobuf.protobuf import ProtobufFormat
-
-    return ProtobufFormat(source)
+    return spec.open(blocks=blocks) if spec.name in FORMATS else _open_own(spec.name)
 
 
 def _open_own(name: str) -> Format:
     own = {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)}
-    if name in FORMATS:
-        raise ValueError(f"format {name} is named in FORMATS, and nothing opens it")
     if name not in own:
         known_names = [*FORMATS, *own]
         suggestions = get_close_matches(name, known_names, 1)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from frazil.records.casting.fitter import Fitted, Fitter
 from frazil.records.casting.source import Kind, kind_of
-from frazil.records.formats.scalar import split_texts
+from frazil.records.formats.scalar.scalar import split_texts
 from frazil.records.model.cells import STEP_BYTES, too_many_rows, wide_repeats
 from frazil.records.model.column import ColumnSpec
 from frazil.records.model.dead_letter import DeadCode, Reason, Stage

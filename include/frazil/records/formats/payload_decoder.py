@@ -26,7 +26,7 @@ class PayloadDecoder:
     def __init__(self, name: PayloadName, spec: FormatSpec, payload_format: Format) -> None:
         self._name: Final = name
         self._header: Final = None if spec.source is None else HEADERS[name]
-        self._has_path: Final = spec.name == "protobuf"
+        self._has_path: Final = spec.has_path
         self._format: Final = payload_format
 
     def decode(self, records: pa.RecordBatch, present: pa.Int64Array) -> Decoded:

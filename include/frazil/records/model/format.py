@@ -1,16 +1,19 @@
-"""The interface of formats: bytes to typed columns, or reasons. And the source of their writer schemas."""
+"""Formats: their definitions, what they make of bytes (typed columns, or reasons), and the source of their writer schemas."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 from uuid import UUID
 
-import pyarrow as pa
-
+from frazil.error_codes import BAD_SCHEMA
+from frazil.extras import require
+from frazil.records import pa
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownFieldPairs
+
+if TYPE_CHECKING:
+    from frazil.records.model.unknown_fields import UnknownFieldPairs
 
 Dead = Mapping[int, Reason]
 """Reasons by the position of the value."""
@@ -70,36 +73,92 @@ JSON: Final = "json"
 
 @dataclass(frozen=True, slots=True)
 class FormatSpec:
-    """A format and its options: plain data, since it travels to executors.
+    """A format with its options: plain data, since it travels to executors. This one is `JSON`, or a format of another package.
+
+    Each other format is a subclass in the `__init__` of its package below `frazil.records.formats`. Keys of pipeline files with
+    their checks, docs and JSON Schema are made of it while a DAG is parsed, without Arrow.
 
     Attributes:
-        name: Name of the format.
+        name: As files write it.
         source: Where writer schemas come from, for values that name theirs.
-        schema: The one schema of all values, for values that name none: Avro or the source of a .proto file.
-        schema_imports: Name and text of each .proto file that it imports.
-        message: Name of the Protobuf message in it.
-        validate: Whether JSON is held against its registered schema.
-        fields: Names of the fields of delimited values.
-        delimiter, quote, escape, null_text, header: See `frazil.records.formats.delimited.delimited.DelimitedFormat`.
     """
 
     name: str = JSON
     source: SchemaSource | None = None
-    schema: str | None = None
-    schema_imports: tuple[tuple[str, str], ...] = ()
-    message: str | None = None
-    validate: bool = True
-    fields: tuple[str, ...] = ()
-    delimiter: str = ","
-    quote: str | None = '"'
-    escape: str | None = None
-    null_text: str | None = ""
-    header: bool = False
 
-    @property
-    def is_text(self) -> bool:
-        """Whether every field is text, so that numbers have to be read from it."""
-        return self.name == "delimited"
+    names: ClassVar[tuple[str, ...]] = (JSON,)
+    """Its names in files."""
+    remark: ClassVar[str] = "an object of the declared columns"
+    """Stands behind its name in the docs."""
+    shared_keys: ClassVar[tuple[str, ...]] = ("fields", "duplicate_keys")
+    """Keys of files that other formats have as well."""
+    converters: ClassVar[tuple[str, ...]] = ()
+    """The class of Kafka Connect that each of its names stands for."""
+    is_text: ClassVar[bool] = False
+    """Whether every field is text, so that numbers have to be read from it."""
+    has_path: ClassVar[bool] = False
+    """Whether the path of a message follows the schema id."""
+
+    def problems(self, *, registered: bool) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - a subclass's
+        """Yield options that don't fit together: key and problem. `registered`: the file names a registry."""
+        yield from ()
+
+    def open(self, *, blocks: bool) -> Format:
+        """Make the format. Its libraries are loaded only now.
+
+        Args:
+            blocks: Whether values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
+
+        Raises:
+            Terminal: A library is missing, or an option.
+        """
+        raise NotImplementedError
+
+    def declared_fields(self, fields: pa.Schema | None) -> pa.Schema | None:
+        """Return the fields that every value has; None if they differ by value. `fields`: those declared for JSON.
+
+        Raises:
+            Terminal: The format can't be made.
+        """
+        return fields if self.name == JSON else None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFormatSpec(FormatSpec):
+    """A format whose values are read by a schema: one that each value names, or one for all.
+
+    Attributes:
+        schema: The one for all.
+    """
+
+    schema: str | None = None
+
+    remark = ""
+    shared_keys: ClassVar[tuple[str, ...]] = ("registry", "schema_", "schema_file")
+
+    def open(self, *, blocks: bool) -> Format:
+        """Make the format, if it has a schema or a source of schemas."""
+        require(self.name, f"format {self.name}")
+        if self.source is not None:
+            return self._of_registry(self.source, blocks=blocks)
+        if self.schema is not None and "schema_" in self.shared_keys:
+            return self._of_schema(self.schema)
+        raise BAD_SCHEMA.terminal(
+            f"format {self.name}: nothing says which schema the values have", next_step="name a registry"
+        )
+
+    def _of_registry(self, source: SchemaSource, *, blocks: bool) -> Format:
+        raise NotImplementedError
+
+    def _of_schema(self, schema: str) -> Format:
+        raise NotImplementedError
+
+    def declared_fields(self, fields: pa.Schema | None) -> pa.Schema | None:  # noqa: ARG002 - JSON's
+        """Return the fields of the one schema."""
+        if self.schema is None or self.source is not None:
+            return None
+        opened: Any = self.open(blocks=True)
+        return pa.schema(list(opened.fields))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +167,12 @@ class Shaped:
 
     columns: pa.RecordBatch
     positions: pa.Int64Array
+
+
+def _no_unknown_fields() -> UnknownFieldPairs:
+    from frazil.records.model.unknown_fields import NOTHING_UNKNOWN
+
+    return NOTHING_UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +188,7 @@ class Decoded:
 
     groups: tuple[Shaped, ...]
     dead: Dead = field(default_factory=dict)
-    unknown_fields: UnknownFieldPairs = field(default=NOTHING_UNKNOWN)
+    unknown_fields: UnknownFieldPairs = field(default_factory=_no_unknown_fields)
 
 
 class Format(Protocol):

@@ -29,7 +29,7 @@ _PLAIN: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)
 
 
 def number_in(text: str) -> Number | None:
-    """Return the number that a text is, as JSON would write it; None if it is none."""
+    """Return the number in a text, as JSON would write it; None if the text is no number."""
     return Number(text) if _PLAIN.fullmatch(text) else None
 
 
@@ -77,7 +77,7 @@ def _double() -> str:
 
 
 SURE_DOUBLE: Final = _double()
-"""As a regular expression without a mistake: it may leave out numbers that a double holds."""
+"""Matches only numbers that a double holds, though not all of them."""
 
 _MINUS: Final = ord("-")
 _ZERO: Final = ord("0")

@@ -7,13 +7,17 @@ Connect that it stands for. CONTRIBUTING.md says how to add one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from frazil.records import option, options_of
 
 if TYPE_CHECKING:
     from frazil.records import pa
     from frazil.records.model.frame import Frame, MissingField, Transformed
+
+__all__ = ["option", "options_of"]
 
 KAFKA: Final = "org.apache.kafka.connect.transforms."
 SINK: Final = "org.apache.iceberg.connect.transforms."
@@ -21,9 +25,6 @@ SINK: Final = "org.apache.iceberg.connect.transforms."
 
 Names = Iterable[str | None] | None
 """Names of fields; None: the transform reads all fields, or its outcome depends on which fields there are."""
-
-Form = Literal["names", "pairs", "expression", "struct"]
-"""How files write an option that is more than a plain value: different names, names with others, a regular expression, a type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,36 +42,6 @@ class ConnectClass:
     renames: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
-
-
-def option(
-    meaning: str,
-    default: Any = MISSING,
-    *,
-    key: str | None = None,
-    form: Form | tuple[Callable[[Any], Any], Any] | None = None,
-    check: Callable[[Any], Any] | None = None,
-    by_name: bool = False,
-    **bounds: Any,
-) -> Any:
-    """Declare an option: a field of the dataclass, and a key of pipeline files.
-
-    Args:
-        meaning: Its sentence in docs/transforms.md and in the JSON Schema.
-        default: What it is if a file leaves it out; without, it is required. A class is called to make it.
-        key: Its key, where that has dots.
-        form: How files write it: a form that several options have, or what makes the value of it, and the type that files may have.
-        check: Takes the value and returns it, or raises ValueError.
-        by_name: Code can't give it by position: it is required, and stands behind one that is not.
-        bounds: As pydantic's `Field` has them: min_length, ge.
-    """
-    is_made = isinstance(default, type)
-    return field(
-        default=MISSING if is_made else default,
-        default_factory=default if is_made else MISSING,
-        kw_only=by_name,
-        metadata={"meaning": meaning, "key": key, "form": form, "check": check, "bounds": bounds},
-    )
 
 
 def split(names: object) -> object:
@@ -167,9 +138,3 @@ class Predicate(Definition):
     def holds(self, frame: Frame) -> pa.BooleanArray:
         """Return per row whether it holds, never null."""
         raise NotImplementedError
-
-
-def options_of(definition: type[Definition]) -> dict[str, Mapping[str, Any]]:
-    """Return what `option` took, by the names of the attributes."""
-    declared: Mapping[str, Field[Any]] = getattr(definition, "__dataclass_fields__", {})
-    return {name: option.metadata for name, option in declared.items() if option.metadata}

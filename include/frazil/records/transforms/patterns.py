@@ -56,8 +56,8 @@ class WholeMatch:
         """
         if too_large := [piece for piece in pieces if isinstance(piece, int) and piece > _GROUPS]:
             raise BAD_TRANSFORM.terminal(
-                f"group {too_large[0]} of {self.pattern!r} can't be taken up: only the first {_GROUPS} can",
-                next_step="write groups that are not taken up as (?:…)",
+                f"group {too_large[0]} of {self.pattern!r} can't be used in a replacement: only the first {_GROUPS} can",
+                next_step="write groups that the replacement does not use as (?:…)",
             )
         re2_pieces = (f"\\{piece}" if isinstance(piece, int) else piece.replace("\\", "\\\\") for piece in pieces)
         return pc.replace_substring_regex(texts, self._whole, "".join(re2_pieces))

@@ -183,7 +183,7 @@ def _write_start_position(context: RunContext, request: RunRequest) -> Position:
             roll_forward(context, manifest, path, state)
         state = recover(context)[2]
     if state.position is None:
-        raise RUN_OVERTAKEN.retryable("the first commit of the pipeline was taken back by a rival; try again")
+        raise RUN_OVERTAKEN.retryable("the first commit of the pipeline was undone by a concurrent run; try again")
     return state.position
 
 

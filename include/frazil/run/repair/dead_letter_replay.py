@@ -179,7 +179,7 @@ def replay_dead_letters(
         Stopped: A signal asked it to stop. Batches that were decided are finished.
     """
     refuse_without_coordinates(context)
-    refuse_forgotten_deletes(context, "the dead letters of pipeline {} can't come home")
+    refuse_forgotten_deletes(context, "the dead letters of pipeline {} can't be replayed")
     if dry_run:
         return _replay_all(context, choice, request, dry_run=True)
     with (

@@ -63,8 +63,8 @@ def replay(run: Ingestion) -> int:
             return 1
     raise RUN_OVERTAKEN.retryable(
         f"pipeline {context.pipeline.name}: the replay was refused {ATTEMPTS} times: {refusal}",
-        next_step=f"pause the DAG ingest__{context.pipeline.name} while the replay runs, or replay at a quiet time: whatever"
-        " is decided meanwhile makes it begin anew",
+        next_step=f"pause the DAG ingest__{context.pipeline.name} while the replay runs, or replay at a quiet time: each"
+        " batch decided meanwhile restarts the replay",
     ) from refusal
 
 
@@ -113,8 +113,8 @@ def refuse_forgotten_deletes(context: RunContext, what: str = "pipeline {} can't
         raise REPLAY_REFUSED.terminal(
             f"{what.format(context.pipeline.name)}: {', '.join(forgetful)} keeps nothing of deleted rows (deletes: hard), so"
             " an old change of a row that was deleted since would bring it back",
-            next_step="a table with deletes: soft takes old changes; this one gets them right only if all that came later"
-            f" comes again, too: frazil reset {context.pipeline.name} --to earliest --reason …",
+            next_step="a table with deletes: soft accepts old changes; this one is right again only if all later changes"
+            f" are landed again, too: frazil reset {context.pipeline.name} --to earliest --reason …",
         )
 
 

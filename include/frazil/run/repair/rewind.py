@@ -106,7 +106,7 @@ def _plan(
     tables = replace(tables, destinations=existing)  # the next run makes those that are new
     if order.topics:
         raise BAD_ARGUMENT.terminal(
-            "a table holds the rows of all topics, so the position goes back to it in all of them",
+            "the position of a table covers all topics, so a rewind moves all of them",
             next_step=f"reset without --topic: {to_table_command(context.pipeline.name)}",
         )
     if not _is_behind(context, tables, state):

@@ -134,14 +134,14 @@ def _refuse_unknown(pipeline: Pipeline) -> None:
 def _refuse_mixed_changes(pipeline: Pipeline, merged: Mapping[str, Destination]) -> None:
     if pipeline.transforms:
         raise BAD_SCHEMA.terminal(
-            "transforms come before changes: what JSON values hold must be declared", next_step=_DECLARE
+            "transforms come before changes, so the JSON fields must be declared", next_step=_DECLARE
         )
     declarations = {
         destination.changes.model_dump_json() for destination in merged.values() if destination.changes is not None
     }
     if len(declarations) > 1 or len(merged) < len(pipeline.destinations):
         raise BAD_SCHEMA.terminal(
-            "destinations take records in several ways: what JSON values hold must be declared", next_step=_DECLARE
+            "destinations use different change modes, so the JSON fields must be declared", next_step=_DECLARE
         )
 
 
@@ -202,7 +202,7 @@ def _paths(
             continue
         if not path:
             raise BAD_SCHEMA.terminal(
-                f"column {field.name} of {destination.table} takes the whole row: what JSON values hold must be declared",
+                f"column {field.name} of {destination.table} takes the whole row, so the JSON fields must be declared",
                 next_step=_DECLARE,
             )
         is_counted = column is not None and column.unit is not None
@@ -221,7 +221,7 @@ def _add_field(tree: Tree, path: tuple[str, ...], field_type: Any, where: str) -
         node = node.setdefault(step, {}) if isinstance(node, dict) else None
     if not isinstance(node, dict) or node.setdefault(last, field_type) != field_type:
         raise BAD_SCHEMA.terminal(
-            f"{where} take {'.'.join(path)} in two ways: what JSON values hold must be declared", next_step=_DECLARE
+            f"{where} take {'.'.join(path)} in two ways, so the JSON fields must be declared", next_step=_DECLARE
         )
 
 

@@ -21,7 +21,6 @@ from frazil.records.decoder.route import Router
 from frazil.records.decoder.value_decoder import ValueDecoder
 from frazil.records.evolution.types import names_in_files
 from frazil.records.formats.catalogue import open_format
-from frazil.records.formats.shapes import declared_fields
 from frazil.records.json.record import ExactDecoder
 from frazil.records.model.column import type_name
 from frazil.records.model.format import JSON, WriterSchema
@@ -107,8 +106,8 @@ def _shape_attempts(
 ) -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
     """The checks against the declared fields of values and keys."""
     decoder, columns_path = ValueDecoder([spec]), f"{key}.columns."
-    value_shape = declared_fields(spec.format, None if spec.infers else spec.fields)
-    key_shape = None if spec.key is None else declared_fields(spec.key, spec.key_fields)
+    value_shape = spec.format.declared_fields(None if spec.infers else spec.fields)
+    key_shape = None if spec.key is None else spec.key.declared_fields(spec.key_fields)
     if value_shape is not None:
         yield "", partial(_missing_field_problems, pipeline, spec, value_shape, key_shape)
     yield "transforms", partial(_check_transforms, decoder, value_shape, key_shape)

@@ -163,20 +163,7 @@ def record_spec(
 
 def format_of(half: Decoding, schemas: Schemas) -> FormatSpec:
     """How values, or keys, are encoded."""
-    return FormatSpec(
-        name=half.format,
-        source=None if half.registry is None else schemas.get(half.registry),
-        schema=half.schema_,
-        schema_imports=tuple(half.schema_imports.items()),
-        message=half.message,
-        validate=half.validate_schema,
-        fields=half.fields if isinstance(half.fields, tuple) else (),
-        delimiter=half.delimiter,
-        quote=half.quote,
-        escape=half.escape,
-        null_text=half.null_text,
-        header=half.header,
-    )
+    return half.spec(None if half.registry is None else schemas.get(half.registry))
 
 
 def _fields(half: Decoding, columns: pa.Schema) -> pa.Schema:

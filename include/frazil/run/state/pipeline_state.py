@@ -219,7 +219,9 @@ def read_state(pipeline: Pipeline, load: Callable[[], Tables]) -> tuple[Tables, 
 
 def state_kept_moving(pipeline: Pipeline) -> Retryable:
     """The error if other runs moved the pipeline between all reads of its tables."""
-    return RUN_OVERTAKEN.retryable(f"pipeline {pipeline.name}: other runs kept moving it over {STATE_READS} looks")
+    return RUN_OVERTAKEN.retryable(
+        f"pipeline {pipeline.name}: other runs changed its state between all {STATE_READS} reads"
+    )
 
 
 def batch_offsets(pipeline: Pipeline, state: PipelineState | None) -> int:
@@ -313,7 +315,7 @@ def _closing_lost(
     written_tables = "the ledger or the dead letters" if table != pipeline.ledger_table else "other tables"
     return POSITION_LOST.terminal(
         f"pipeline {pipeline.name}: table {table} holds no position of it, but {written_tables} were written"
-        " by this pipeline: the table was dropped and made anew",
+        " by this pipeline: the table was dropped and created again",
         next_step=f"restore the table, or land everything that Kafka still holds into the new one:"
         f' frazil reset {pipeline.name} --to earliest --reason "table was made anew"',
     )
@@ -394,7 +396,7 @@ def read_manifest(tables: Tables, pipeline: Pipeline, mark: BatchMark, path: str
         ) from error
     if manifest.mark != mark:
         raise MANIFEST_FOREIGN.terminal(
-            f"pipeline {pipeline.name}: manifest {path} is of {manifest.mark}, the table holds {mark}"
+            f"pipeline {pipeline.name}: manifest {path} belongs to batch {manifest.mark}, the table holds {mark}"
         )
     return manifest, path
 
@@ -424,7 +426,7 @@ def _ledger_lost(
     if isinstance(table_summary, RolledBack):
         return "was rolled back"
     if state.last_finished is None and state.mark is not None and state.mark.n > 0 and not state.rolled_back:
-        return "knows no batch of the pipeline: it was dropped and made anew"
+        return "knows no batch of the pipeline: it was dropped and created again"
     return (
         None
         if last is None
@@ -445,7 +447,7 @@ def _follower_lost(
     if last is not None and part is not None and part.fit.uuid == uuid and _can_take_part(last, table, table_summary):
         return None
     if expected is not None and uuid != (expected.uuid if part is None else part.fit.uuid):
-        return "was dropped and made anew"
+        return "was dropped and created again"
     if isinstance(table_summary, RolledBack):
         return "was rolled back"
     if expected is None:

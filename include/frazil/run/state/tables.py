@@ -53,8 +53,8 @@ def closing_table(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None])
     holding = [table for table, loaded in loaded_tables.items() if _has_property(loaded, POSITION_KEY.format(name))]
     if len(holding) > 1:
         raise TABLE_SHARED.terminal(
-            f"pipeline {name}: tables {' and '.join(sorted(holding))} both hold a position of it: it was begun by two"
-            " pipeline files at the same moment",
+            f"pipeline {name}: tables {' and '.join(sorted(holding))} both hold a position of it: two pipeline files"
+            " started it at the same moment",
             next_step="drop these tables if nothing landed in them yet, and run again; else give the pipeline a new name",
         )
     ledger = loaded_tables.get(pipeline.ledger_table)
@@ -94,9 +94,9 @@ def refuse_other_closing(pipeline: Pipeline, closing: str) -> None:
         )
     if closing != pipeline.ledger_table and pipeline.create is not None:
         raise FILE_CONTRADICTS.terminal(
-            f"pipeline {pipeline.name} keeps its position in table {closing}, and one that makes tables (route.create) keeps it"
-            " in its ledger",
-            next_step="list the tables under destinations, or give the pipeline a new name: its rows begin anew then",
+            f"pipeline {pipeline.name} keeps its position in table {closing}, but a pipeline that creates tables (route.create)"
+            " keeps it in its ledger",
+            next_step="list the tables under destinations, or give the pipeline a new name: it then starts from the beginning",
         )
     if closing in pipeline.tables and pipeline.destination(closing).by_engine:
         raise FILE_CONTRADICTS.terminal(
@@ -107,7 +107,7 @@ def refuse_other_closing(pipeline: Pipeline, closing: str) -> None:
     if closing not in (*pipeline.tables, pipeline.ledger_table):
         raise FILE_CONTRADICTS.terminal(
             f"pipeline {pipeline.name} keeps its position in table {closing}, the pipeline file now names {', '.join(pipeline.tables)}",
-            next_step=f"name {closing} again, or give the pipeline a new name: its rows begin anew then",
+            next_step=f"name {closing} again, or give the pipeline a new name: it then starts from the beginning",
         )
 
 
@@ -294,8 +294,8 @@ def refuse_properties(lake: Lake, destination: Destination, deed: str) -> None:
     catalog = lake.catalog_of(destination.table)
     if refused := next(refused_properties(destination.properties, catalog.table_properties), None):
         raise BAD_TABLE_PROPERTY.terminal(
-            f"table {destination.table} is not {deed}: its pipeline gives it the property {refused}, which may run code, or have a say in"
-            " the storage, for all who open it",
+            f"table {destination.table} is not {deed}: its pipeline gives it the property {refused}, which may run code or change"
+            " the storage for all who open it",
             next_step=f"take it out of the file, or list it in the settings: catalogs.{catalog.name}.table_properties",
         )
 

@@ -180,7 +180,7 @@ def main(argv: list[str]) -> int:
         project = Project.load()
         capture = project.capture(handover.pipeline)
         if not isinstance(capture, JdbcCapture):
-            raise BAD_HANDOVER.terminal(f"capture {capture.name} is of files, which need no Spark")
+            raise BAD_HANDOVER.terminal(f"capture {capture.name} reads files, which needs no Spark")
         order = CaptureOrder.from_json(handover.read_plan())
         handover.hand_back(capture_rows(project, capture, order).to_json())
 

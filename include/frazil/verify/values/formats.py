@@ -44,17 +44,18 @@ class TombstoneError(Exception):
 
 
 def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema]) -> Decode | None:
-    """The reader of a format; None for one that another package brings. `schemas` reads schemas of the registry by id."""
+    """The reader of a format; None for one that is not read here. `schemas` reads schemas of the registry by id."""
     header = "__key_schema_id" if isinstance(decoding, Key) else "__value_schema_id"
     if decoding.format in ("avro", "protobuf", "json-schema"):
         make_reader = _maker(decoding.format)
         if decoding.registry is None:
-            schema = decoding.schema_ or "", decoding.schema_imports
-            schema_reader = lru_cache(1)(lambda: _reader_or_refusal(lambda: make_reader(schema, decoding.message)))
+            schema = decoding.schema_ or "", decoding.options.get("schema_imports", {})
+            message = decoding.options.get("message")
+            schema_reader = lru_cache(1)(lambda: _reader_or_refusal(lambda: make_reader(schema, message)))
             return lambda raw, _: schema_reader()(raw)
         reader_of_id = lru_cache(1_000)(lambda number: _reader_or_refusal(lambda: make_reader(schemas(number), None)))
         return lambda raw, headers: _registered(raw, headers.get(header), reader_of_id)
-    read = {"delimited": _delimited, "json-envelope": _envelope, "json": _json}.get(decoding.format)
+    read = _READERS.get(decoding.format)
     if read is not None:
         return lambda raw, _: read(raw, decoding)
     scalar = _SCALARS.get(decoding.format)
@@ -158,23 +159,23 @@ def _json_schema(_schema: Schema, _message: str | None) -> Callable[[bytes], Fie
 
 def _delimited(raw: bytes, decoding: Decoding) -> Fields:
     names = decoding.fields if isinstance(decoding.fields, tuple) else ()
-    dialect = {"delimiter": decoding.delimiter, "quotechar": decoding.quote, "escapechar": decoding.escape}
-    quoting = csv.QUOTE_NONE if decoding.quote is None else csv.QUOTE_MINIMAL
+    options = decoding.options
+    quote, null_text = options["quote"], options["null_text"]
+    dialect = {"delimiter": options["delimiter"], "quotechar": quote, "escapechar": options["escape"]}
+    quoting = csv.QUOTE_NONE if quote is None else csv.QUOTE_MINIMAL
     try:
         rows = list(csv.reader(io.StringIO(_text(raw), newline=""), quoting=quoting, strict=True, **dialect))  # type: ignore[arg-type]
     except csv.Error as error:
         raise UnjudgedError("a line that csv does not read") from error
-    if decoding.header:
+    if options["header"]:
         names = tuple(rows.pop(0)) if rows else ()
     if len(rows) != 1 or len(rows[0]) != len(names):
         raise UnjudgedError("not one line of the declared fields")
-    is_quoted = decoding.quote is not None and decoding.quote.encode() in raw
+    is_quoted = quote is not None and quote.encode() in raw
     null = (
         UNKNOWN if is_quoted else None
     )  # the csv module does not tell whether a text was quoted, and only a bare one can be null
-    return {
-        name: null if text == decoding.null_text else LineText(text) for name, text in zip(names, rows[0], strict=True)
-    }
+    return {name: null if text == null_text else LineText(text) for name, text in zip(names, rows[0], strict=True)}
 
 
 def _envelope(raw: bytes, _decoding: Decoding) -> Fields:
@@ -189,6 +190,16 @@ def _envelope(raw: bytes, _decoding: Decoding) -> Fields:
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise UnjudgedError("an envelope whose schema is none of Kafka Connect's, or of another value") from error
     return value if isinstance(value, dict) and schema.get("type") == "struct" else {BARE: value}
+
+
+_READERS: Final[Mapping[str, Callable[[bytes, Decoding], Fields]]] = {
+    "json": _json,
+    "json-envelope": _envelope,
+    "delimited": _delimited,
+}
+
+READ: Final = frozenset((*_READERS, *_SCALARS, "avro", "protobuf", "json-schema"))
+"""Formats that are read here; values of any other are not compared."""
 
 
 def _connect(schema: Any, value: Any) -> Any:  # noqa: PLR0911 - a case for each kind

@@ -16,7 +16,7 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.models.value import Column, Decoding
 from frazil.verify.values.column_readers import Bad, ColumnReaders, Document, column_default, options_of
 from frazil.verify.values.evolved_schema import has_undeclared_columns
-from frazil.verify.values.formats import Decode, TombstoneError, format_decoder
+from frazil.verify.values.formats import READ, Decode, TombstoneError, format_decoder
 from frazil.verify.values.header_cells import HeaderCells, headers_of
 from frazil.verify.values.json_document import Unfit, decoder_of, object_of
 from frazil.verify.values.native import Fields, Schema, UnjudgedError, native_reader
@@ -67,9 +67,9 @@ def untyped_because(pipeline: Pipeline) -> Iterator[str]:
 
 
 def _unread_formats(pipeline: Pipeline) -> Iterator[str]:
-    if not pipeline.value.is_bundled:
+    if pipeline.value.format not in READ:
         yield f"value.format is {pipeline.value.format}"
-    if pipeline.key is not None and not pipeline.key.is_bundled:
+    if pipeline.key is not None and pipeline.key.format not in READ:
         yield f"keys are decoded (key.format is {pipeline.key.format})"
 
 

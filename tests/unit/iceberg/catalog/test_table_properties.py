@@ -185,7 +185,7 @@ def test_pipeline_file_cannot_set_storage_properties(tmp_path: Path, name: str) 
     assert "catalogs.lake.table_properties" in problem
     assert list(unknown_names(pipeline, settings_of({"table_properties": [name]}))) == []
 
-    with pytest.raises(Terminal, match="is not made"):
+    with pytest.raises(Terminal, match="can't be created"):
         make_destination(lake_of(tmp_path), declared)
     assert lake_of(tmp_path).tables() == []
     assert RAN == []

@@ -10,7 +10,7 @@ import pytest
 
 from frazil.pipeline.files.load import ConfigError, load_pipeline
 from frazil.pipeline.files.references import References
-from frazil.records.formats import FORMATS
+from frazil.records.formats.catalogue import FORMATS
 from frazil.run.staging.record_problems import record_problems
 from tests.unit.pipeline.files.impossible import (
     AVRO,

@@ -16,6 +16,7 @@ from frazil.records.decoder.redaction import redacted
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.format import FormatSpec
 from frazil.records.model.spec import RecordSpec
+from tests.format_specs import format_spec
 from tests.unit.records.kafka_batches import kafka_batch
 
 SECRET = "4111111111111111"
@@ -100,7 +101,7 @@ def test_local_schema_declares_its_fields() -> None:
         [
             RecordSpec(
                 columns,
-                format=FormatSpec("avro", schema=schema),
+                format=format_spec("avro", schema=schema),
                 key=FormatSpec(),
                 key_fields=key,
                 of_key=frozenset({"who"}),

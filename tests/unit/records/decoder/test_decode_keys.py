@@ -24,10 +24,11 @@ from frazil.records.transforms.kinds.casting import Cast
 from frazil.records.transforms.kinds.conditions import WithKey
 from frazil.records.transforms.kinds.field_sets import ExtractField, ValueToKey
 from frazil.records.transforms.kinds.nested import Explode
+from tests.format_specs import format_spec
 from tests.unit.records.kafka_batches import OneTable, OneTableOutcomes
 
 COLUMNS = pa.schema([("id", pa.int64()), ("customer", pa.int64())])
-BESIDE = RecordSpec(COLUMNS, key=FormatSpec("long"), of_key=frozenset({"customer"}), sources={"customer": ("value",)})
+BESIDE = RecordSpec(COLUMNS, key=format_spec("long"), of_key=frozenset({"customer"}), sources={"customer": ("value",)})
 JSON_KEY = replace(BESIDE, key=FormatSpec(), key_fields=pa.schema([("no", pa.int64())]), sources={"customer": ("no",)})
 
 
@@ -43,7 +44,7 @@ class Writers:
         return WriterSchema("AVRO", text) if fields else None
 
 
-AVRO_KEY = replace(JSON_KEY, key=FormatSpec("avro", Writers()), key_fields=None)
+AVRO_KEY = replace(JSON_KEY, key=format_spec("avro", Writers()), key_fields=None)
 
 
 def records(*sent: tuple[bytes | None, bytes | None]) -> pa.RecordBatch:
@@ -88,7 +89,7 @@ def test_each_row_has_the_key_of_its_own_record(spec: RecordSpec, good: bytes, b
     """Broken keys, null keys, tombstones and broken values in between: each row has the key of its own record."""
     of = {"json": order, "long": long}[value]
     if value == "long":
-        spec = replace(spec, format=FormatSpec("long"), sources={**spec.sources, "id": ("value",)})
+        spec = replace(spec, format=format_spec("long"), sources={**spec.sources, "id": ("value",)})
     sent = [(broken, of(0)), (good, of(1)), (None, of(2)), (good, None), (good, b"{"), (broken, None), (good, of(6))]
 
     outcomes = OneTable(spec, 1).decode(records(*sent))
@@ -206,7 +207,7 @@ def test_outcome_of_a_keyed_record_does_not_depend_on_its_neighbours(
     sent: list[tuple[bytes | None, bytes | None]], value: str
 ) -> None:
     """Alone or among others of any kind, a record has one outcome, and the same."""
-    spec = AVRO_KEY if value == "json" else replace(AVRO_KEY, format=FormatSpec("avro", Writers()))
+    spec = AVRO_KEY if value == "json" else replace(AVRO_KEY, format=format_spec("avro", Writers()))
     if value == "avro":
         spec = replace(spec, sources={**spec.sources, "id": ("no",)})
     batch = records(*sent)
@@ -263,7 +264,7 @@ def test_a_default_stands_for_a_field_that_a_json_key_may_lack(
 
 OTHER_KEY = replace(
     RecordSpec(pa.schema([("id", pa.int64()), ("name", pa.string())])),
-    key=FormatSpec("long"),
+    key=format_spec("long"),
     of_key=frozenset({"id"}),
     sources={"id": ("value",)},
 )

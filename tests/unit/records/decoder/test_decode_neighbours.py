@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from frazil.records.decoder.route import Route, StaticRoute
-from frazil.records.model.format import FormatSpec
 from frazil.records.model.frame import Frame, Transform, Transformed
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.kinds.casting import Cast
@@ -29,6 +28,7 @@ from frazil.records.transforms.kinds.masking import MaskField
 from frazil.records.transforms.kinds.nested import Explode, Flatten
 from frazil.records.transforms.kinds.sql import Sql
 from frazil.records.transforms.kinds.topics_and_headers import HeaderFrom, InsertHeader, RegexRouter
+from tests.format_specs import format_spec
 from tests.unit.records.alone import both_ways, records_of
 
 FIELDS = pa.schema(
@@ -97,7 +97,7 @@ SPECS: dict[str, RecordSpec] = {
     ),
     "refused": RecordSpec(COLUMNS.append(FIELDS.field("s")), fields=FIELDS, unknown_fields="fail", casts="text"),
     "keys": RecordSpec(
-        KEYED, fields=FIELDS, key=FormatSpec("string"), sources={"k": ()}, of_key=frozenset({"k"}), casts="text"
+        KEYED, fields=FIELDS, key=format_spec("string"), sources={"k": ()}, of_key=frozenset({"k"}), casts="text"
     ),
 }
 

@@ -17,10 +17,10 @@ from frazil.batch.facts import UnknownFields
 from frazil.errors import Terminal
 from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.route import FieldRoute, Otherwise, Route, StaticRoute, TopicRoute
-from frazil.records.model.format import FormatSpec
 from frazil.records.model.outcome import Outcomes, TopicPartition
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.catalogue import transform
+from tests.format_specs import format_spec
 from tests.unit.records.kafka_batches import kafka_batch
 
 NUMBERS = RecordSpec(pa.schema([pa.field("id", pa.int64()), pa.field("kind", pa.string())]))
@@ -95,7 +95,7 @@ def test_each_table_counts_the_fields_it_leaves_out() -> None:
 def test_each_table_counts_typed_fields_it_leaves_out() -> None:
     """The same of values that bring their own columns: each table counts what its columns leave."""
     proto = 'syntax = "proto3"; message R { int64 id = 1; string kind = 2; string note = 3; }'
-    how = FormatSpec("protobuf", schema=proto, message="R")
+    how = format_spec("protobuf", schema=proto, message="R")
     specs = {"a.few": replace(NUMBERS, format=how), "a.all": RecordSpec(NOTED, format=how)}
     plain, noted, more = b"\x08\x01", b"\x08\x01\x1a\x01n", b"\x08\x01\x38\x05"  # the last one has a field 7
 

@@ -19,10 +19,10 @@ from frazil.errors import Terminal
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.route import FieldRoute, NewTables, Route, Router, TopicRoute
-from frazil.records.model.format import FormatSpec
 from frazil.records.model.outcome import Outcomes, TopicPartition
 from frazil.records.model.spec import RecordSpec
 from frazil.verify.values.routes import tables_of
+from tests.format_specs import format_spec
 from tests.unit.records.kafka_batches import kafka_batch
 
 SPEC = RecordSpec(pa.schema([pa.field("id", pa.int64(), nullable=False)]))
@@ -125,7 +125,7 @@ def test_records_are_read_by_the_template_before_any_table_exists() -> None:
 def test_typed_values_name_tables_before_there_is_one() -> None:
     """The same of formats that bring their own fields."""
     proto = 'syntax = "proto3"; message R { int64 id = 1; string to = 2; }'
-    spec = replace(SPEC, format=FormatSpec("protobuf", schema=proto, message="R"))
+    spec = replace(SPEC, format=format_spec("protobuf", schema=proto, message="R"))
     found = Decoder({}, Route(TO, new=NewTables(spec)), 7).decode(kafka_batch([b"\x08\x01\x12\x06shop.a", b"\xff"]))
     assert found.new_tables == ("shop.a",)
     assert [offset for offset, _ in codes(found)] == [101]

@@ -9,19 +9,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.records.model.format import FormatSpec
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
 from frazil.records.model.outcome import FilterReason, TopicPartition
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.kinds.conditions import Filter, TopicNameMatches, When
 from frazil.records.transforms.kinds.nested import Explode
+from tests.format_specs import format_spec
 from tests.unit.records.kafka_batches import OneTable, OneTableOutcomes
 
 ITEMS = pa.schema([("id", pa.int64()), ("items", pa.list_(pa.int64()))])
 EXPLODED = RecordSpec(
     pa.schema([("id", pa.int64()), ("items", pa.int64())]), fields=ITEMS, transforms=(Explode("items", outer=False),)
 )
-ENVELOPES = RecordSpec(pa.schema([("value", pa.int64())]), format=FormatSpec("json-envelope"))
+ENVELOPES = RecordSpec(pa.schema([("value", pa.int64())]), format=format_spec("json-envelope"))
 
 
 def records(*values: bytes | None) -> pa.RecordBatch:

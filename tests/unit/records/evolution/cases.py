@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import fastavro
 
-from frazil.records.model.format import FormatSpec
+from tests.format_specs import format_spec
 from tests.unit.records.evolution.case import Case
 
 JSON: Final = "JSON: types by values"
@@ -271,5 +271,5 @@ def _avro() -> Iterator[Case]:
         buffer = io.BytesIO()
         fastavro.schemaless_writer(buffer, fastavro.parse_schema(schema), value)
         shown = ", ".join(map(_named, schema["fields"]))
-        spec_ = FormatSpec("avro", schema=json.dumps(schema))
+        spec_ = format_spec("avro", schema=json.dumps(schema))
         yield Case(SCHEMA, change, columns, shown, becomes, buffer.getvalue(), spec_)

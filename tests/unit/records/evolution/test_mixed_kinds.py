@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from frazil.records.model.evolution_policy import Evolution, OnIncompatible
-from frazil.records.model.format import FormatSpec
 from frazil.records.model.spec import RecordSpec
+from tests.format_specs import format_spec
 from tests.unit.records.evolution.evolving import Landed, land, spec, transformed
 
 
@@ -95,7 +95,7 @@ def test_versions_of_a_schema_with_other_types_share_a_text_column() -> None:
         schema = {"type": "record", "name": "r", "fields": [{"name": "v", "type": type_}]}
         buffer = io.BytesIO()
         fastavro.schemaless_writer(buffer, fastavro.parse_schema(schema), {"v": value})
-        format_ = FormatSpec("avro", schema=json.dumps(schema))
+        format_ = format_spec("avro", schema=json.dumps(schema))
         wanted = spec(format=format_) if landed is None else replace(landed.spec, format=format_)
         landed = land([[buffer.getvalue()]], wanted)
         assert landed.codes == []

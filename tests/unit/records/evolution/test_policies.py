@@ -17,8 +17,8 @@ from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.route import Route, StaticRoute
 from frazil.records.evolution.schema_requests import apply_changes, merge_changes
 from frazil.records.model.evolution_policy import Evolution
-from frazil.records.model.format import FormatSpec
 from frazil.records.model.spec import RecordSpec
+from tests.format_specs import format_spec
 from tests.unit.records.evolution.evolving import TABLE, Landed, land, spec, transformed
 from tests.unit.records.kafka_batches import kafka_batch
 
@@ -162,7 +162,7 @@ def test_field_without_a_type_follows_the_unknown_field_policy(unknown: Any) -> 
 
 def test_fields_of_lines_are_texts() -> None:
     """Delimited values are texts, and so are their columns."""
-    wanted = spec(format=FormatSpec("delimited", fields=("id", "at")))
+    wanted = spec(format=format_spec("delimited", fields=("id", "at")))
     landed = land([[b"1,2026-05-01"]], wanted)
     assert landed.columns == {"id": pa.string(), "at": pa.string()}
     assert landed.rows == [{"at": "2026-05-01", "id": "1"}]
@@ -224,7 +224,7 @@ def test_time_of_a_schema_is_text_where_the_writer_has_no_times() -> None:
     schema = {"type": "record", "name": "r", "fields": [{"name": name, "type": of} for name, of in fields]}
     written, half = io.BytesIO(), time(12, 30, 0, 500_000)
     fastavro.schemaless_writer(written, schema, {"opens": half, "known": time(7), "days": [{"at": time(23, 59)}]})
-    options = {"format": FormatSpec("avro", schema=json.dumps(schema))}
+    options = {"format": format_spec("avro", schema=json.dumps(schema))}
     known = [pa.field("known", pa.string())]
 
     landed = land([[written.getvalue()]], spec(known, Evolution(as_text=frozenset({"time"})), **options))

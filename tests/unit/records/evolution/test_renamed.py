@@ -16,7 +16,8 @@ import pytest
 from frazil.records.casting.renames import with_former
 from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.route import Route, StaticRoute, route_texts
-from frazil.records.model.format import FormatSpec, WriterSchema
+from frazil.records.model.format import WriterSchema
+from tests.format_specs import format_spec
 from tests.unit.records.evolution.cases import avro_field
 from tests.unit.records.evolution.evolving import Landed, land, spec
 from tests.unit.records.kafka_batches import kafka_batch
@@ -45,7 +46,7 @@ class Versions:
 
 
 def landed(versions: Versions, tasks: list[list[bytes]], *columns: pa.Field, **options: Any) -> Landed:
-    return land(tasks, spec(columns, format=FormatSpec("avro", source=versions), **options))
+    return land(tasks, spec(columns, format=format_spec("avro", source=versions), **options))
 
 
 RENAMED_TWICE = Versions(({"price": "int"}, {"cost|price": "long"}, {"sum|cost|price": "double"}))
@@ -106,7 +107,7 @@ def test_alias_of_another_case_is_recognised() -> None:
 def test_renamed_field_still_routes() -> None:
     """Its column goes on, so its records do as well; a field that has the name now decides alone."""
     versions = Versions(({"kind": "string"}, {"type|kind": "string"}, {"type|kind": "string", "kind": "string"}))
-    of = spec([pa.field("kind", pa.string())], format=FormatSpec("avro", source=versions))
+    of = spec([pa.field("kind", pa.string())], format=format_spec("avro", source=versions))
     route = Route(StaticRoute(("kind",), {"a.t": "x"}), otherwise="filter")
     values = [versions.value(0, kind="x"), versions.value(1, type="x"), versions.value(2, type="x", kind="y")]
 

@@ -16,10 +16,10 @@ from pyiceberg.types import LongType, NestedField
 from frazil.pipeline.models.pipeline_file import Destination, Value
 from frazil.records.model.column import type_name
 from frazil.records.model.evolution_policy import Evolution
-from frazil.records.model.format import FormatSpec
 from frazil.verify.values.canonical import column_values, null_empty_values
 from frazil.verify.values.column_readers import Bad, Expectation, RescuedColumn
 from frazil.verify.values.evolved_schema import compared_columns
+from tests.format_specs import format_spec
 from tests.unit.records.cdc.growing import grown
 from tests.unit.records.cdc.landing import TABLE, pipeline
 from tests.unit.records.evolution.evolving import Landed, land, spec, transformed
@@ -116,7 +116,7 @@ def test_later_version_of_a_schema_with_another_type_lands() -> None:
         }
         buffer = io.BytesIO()
         fastavro.schemaless_writer(buffer, fastavro.parse_schema(schema), {"v": value, "id": 1})
-        wanted = replace(wanted, format=FormatSpec("avro", schema=json.dumps(schema)))
+        wanted = replace(wanted, format=format_spec("avro", schema=json.dumps(schema)))
         landed = land([[buffer.getvalue()]], wanted)
         assert landed.codes == []
         wanted, found = landed.spec, landed.rows

@@ -15,7 +15,7 @@ from frazil.records.decoder.decode import Decoder
 from frazil.records.evolution.schema_requests import merge_changes
 from frazil.records.evolution.types import leaf_paths
 from frazil.records.model.evolution_policy import Evolution
-from frazil.records.model.format import FormatSpec
+from tests.format_specs import format_spec
 from tests.unit.records.evolution import webhooks
 from tests.unit.records.evolution.evolving import TABLE, Landed, land, spec, transformed
 from tests.unit.records.kafka_batches import kafka_batch
@@ -116,7 +116,7 @@ def test_columns_of_a_schema_are_in_its_order_and_metadata_last() -> None:
         buffer = io.BytesIO()
         fastavro.schemaless_writer(buffer, fastavro.parse_schema(schema), dict.fromkeys(names, 1))
         columns = list(landed.spec.columns) if landed else []
-        landed = land([[buffer.getvalue()]], spec(columns, format=FormatSpec("avro", schema=json.dumps(schema))))
+        landed = land([[buffer.getvalue()]], spec(columns, format=format_spec("avro", schema=json.dumps(schema))))
         if columns:
             assert list(landed.columns) == [*versions[0], "note"]
         else:

@@ -15,7 +15,7 @@ import pytest
 from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.syntax.types import PRIMITIVES
-from frazil.records.formats import FORMATS
+from frazil.records.formats.catalogue import FORMATS
 from frazil.records.model.format import WriterSchema
 from frazil.run.staging.record_spec import record_spec
 from tests.unit.records.formats.case import COLUMN, Case

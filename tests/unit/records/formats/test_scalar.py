@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.records.formats.scalar import ScalarFormat
+from frazil.records.formats.scalar.scalar import ScalarFormat
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.format import Decoded
 from frazil.records.model.frame import BARE

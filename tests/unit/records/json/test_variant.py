@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from frazil.records.json.variant import LONGEST_NAME, LONGEST_TEXT, variant_refusal
 from frazil.records.model.column import WHOLE_VALUE
 from frazil.records.model.dead_letter import DeadCode
-from frazil.records.model.format import FormatSpec
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.catalogue import transform
+from tests.format_specs import format_spec
 from tests.unit.records.kafka_batches import OneTable, decode_both, kafka_batch
 
 SPEC = RecordSpec(pa.schema([pa.field("doc", pa.string())]), sources={"doc": WHOLE_VALUE}, variants=frozenset({"doc"}))
@@ -119,7 +119,7 @@ def test_variant_of_a_typed_format_is_checked() -> None:
     """Avro's doubles have no text that JSON knows for infinity; strings come as they are."""
     schema = '{"type":"record","name":"r","fields":[{"name":"a","type":"string"}]}'
     spec = RecordSpec(
-        SPEC.columns, format=FormatSpec(name="avro", schema=schema), sources=SPEC.sources, variants=SPEC.variants
+        SPEC.columns, format=format_spec(name="avro", schema=schema), sources=SPEC.sources, variants=SPEC.variants
     )
     big = b"x" * LONGEST_TEXT
     outcomes = OneTable(spec, 1).decode(kafka_batch([b"\x02z", _zigzag(len(big)) + big]))

@@ -13,15 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.records.formats.avro import places as avro_places
+from frazil.records.formats.avro import cursors as avro_cursors
 from frazil.records.formats.protobuf import protobuf as protobuf_format
 from frazil.records.json import typed
 from frazil.records.model import cells
 from frazil.records.model.cells import in_steps
 from frazil.records.model.evolution_policy import Evolution
-from frazil.records.model.format import FormatSpec, WriterSchema
+from frazil.records.model.format import WriterSchema
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.kinds.nested import Explode
+from tests.format_specs import format_spec
 from tests.unit.records.evolution.evolving import spec
 from tests.unit.records.kafka_batches import OneTable, kafka_batch
 
@@ -89,7 +90,7 @@ def as_json(items: int) -> bytes:
 
 
 def of_registry(name: str, kind: str, text: str) -> RecordSpec:
-    return RecordSpec(COLUMNS if name != "avro" else HELD, format=FormatSpec(name=name, source=One(kind, text)))
+    return RecordSpec(COLUMNS if name != "avro" else HELD, format=format_spec(name=name, source=One(kind, text)))
 
 
 HELD = pa.schema([COLUMNS.field("id"), pa.field("items", pa.list_(pa.struct([("held", ELEMENT)])))])
@@ -107,7 +108,7 @@ WAYS: dict[str, tuple[RecordSpec, Callable[[int], bytes]]] = {
         lambda items: HEAD + as_json(items),
     ),
     "envelope": (
-        RecordSpec(COLUMNS, format=FormatSpec(name="json-envelope")),
+        RecordSpec(COLUMNS, format=format_spec(name="json-envelope")),
         lambda items: b'{"schema":%s,"payload":%s}' % (envelope(*NAMES).encode(), as_json(items)),
     ),
     "avro": (
@@ -144,7 +145,7 @@ def test_record_within_the_limit_lands_beside_any_others(way: str, monkeypatch: 
     wanted, value = WAYS[way]
     monkeypatch.setattr(cells, "STEP_BYTES", 1 << 20)
     monkeypatch.setattr(cells, "STEP_CELLS", 50_000)
-    monkeypatch.setattr(avro_places, "_STEP_CELLS", 1 << 17)
+    monkeypatch.setattr(avro_cursors, "_STEP_CELLS", 1 << 17)
     monkeypatch.setattr(protobuf_format, "_STEP_CELLS", 50_000)
     values = [value(items) for items in (2, 90, 5_000, 90, 3, *[1] * 40)]
 

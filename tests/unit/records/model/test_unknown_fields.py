@@ -17,6 +17,7 @@ from frazil.records.model.spec import RecordSpec
 from frazil.records.model.unknown_fields import UnknownFieldPairs
 from frazil.records.transforms.kinds.casting import Cast
 from frazil.records.transforms.kinds.nested import Explode
+from tests.format_specs import format_spec
 from tests.unit.records.kafka_batches import BATCH_NUMBER, OneTable, OneTableOutcomes, decode_both, kafka_batch
 
 INT, TEXT = pa.int64(), pa.string()
@@ -127,13 +128,13 @@ def framed(value: Mapping[str, object]) -> bytes:
 
 
 CASES = {
-    "json-schema": (FormatSpec("json-schema", source=Registered()), framed({"a": 1}),
+    "json-schema": (format_spec("json-schema", source=Registered()), framed({"a": 1}),
                     [framed({"a": 1, "x": None}), framed({"s": {"z": 1}, "m": {"k": {"b": 1, "y": 2}}})],
                     {"m.y": 1, "s.z": 1, "x": 1}),
-    "avro": (FormatSpec("avro", schema=json.dumps(AVRO)), b"\x02\x00", [b"\x02\x02\x04"], {"x": 1}),
-    "protobuf": (FormatSpec("protobuf", schema=PROTO, message="R"), SHORT, [LONG, INSIDE, SHORT + IN_MAP],
+    "avro": (format_spec("avro", schema=json.dumps(AVRO)), b"\x02\x00", [b"\x02\x02\x04"], {"x": 1}),
+    "protobuf": (format_spec("protobuf", schema=PROTO, message="R"), SHORT, [LONG, INSIDE, SHORT + IN_MAP],
                  {"#7": 1, "s.#9": 1, "m.#9": 1}),
-    "envelope": (FormatSpec("json-envelope"), envelope({"a": 1}),
+    "envelope": (format_spec("json-envelope"), envelope({"a": 1}),
                  [envelope({"a": 1, "x": 2}), envelope({"a": 1, "s": {"b": 1, "y": None}})], {"x": 1, "s.y": 1}),
 }  # fmt: skip
 
@@ -177,7 +178,7 @@ DEEP = {
         {"name": "m", "type": {"type": "map", "values": "P"}},
     ],
 }
-AVRO_DEEP = FormatSpec("avro", schema=json.dumps(DEEP))
+AVRO_DEEP = format_spec("avro", schema=json.dumps(DEEP))
 NOTHING_DEEP, S_DEEP = b"\x00\x00\x00", b"\x02\x02\x04\x00\x00"
 L_DEEP, M_DEEP = b"\x00\x04\x02\x02\x04\x00\x00\x00", b"\x00\x00\x02\x02k\x02\x04\x00"
 
@@ -225,7 +226,7 @@ def test_unset_protobuf_field_is_not_counted(policy: Any) -> None:
         " string t = 2; E e = 3; repeated int64 l = 4; map<string, int64> m = 5; bool f = 6; bytes y = 7; uint64 u = 8;"
         " double d = 9; optional int64 o = 10; S s = 11; }"
     )
-    how = FormatSpec("protobuf", schema=proto, message="R")
+    how = format_spec("protobuf", schema=proto, message="R")
     a = b"\x08\x01"
     fields = {
         "t": b"\x12\x01x", "e": b"\x18\x01", "l": b"\x22\x01\x05", "m": b"\x2a\x05\x0a\x01k\x10\x01", "f": b"\x30\x01",

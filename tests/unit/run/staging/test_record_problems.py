@@ -128,7 +128,7 @@ def test_undeclared_changes_beside_an_evolving_table_are_refused() -> None:
     }
     file = {"name": "p", "source": {"topics": ["t"]}, "destinations": [{"table": "a.b"}, merged], "engine": "spark"}
     (found,) = record_problems(Pipeline.model_validate(file))
-    assert "what JSON values hold must be declared" in found
+    assert "so the JSON fields must be declared" in found
 
 
 def test_history_table_raises_no_warning() -> None:

@@ -1,1 +1,25 @@
 """Avro values, read in blocks; suspect values are read one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from frazil.records.model.format import Format, SchemaFormatSpec, SchemaSource
+
+
+@dataclass(frozen=True, slots=True)
+class AvroSpec(SchemaFormatSpec):
+    """Avro of a registry, or of one schema."""
+
+    names = ("avro",)
+    converters = ("io.confluent.connect.avro.AvroConverter",)
+
+    def _of_registry(self, source: SchemaSource, *, blocks: bool) -> Format:  # noqa: ARG002 - it has one way
+        from frazil.records.formats.avro.avro import AvroFormat
+
+        return AvroFormat(source)
+
+    def _of_schema(self, schema: str) -> Format:
+        from frazil.records.formats.avro.avro import AvroFormat
+
+        return AvroFormat.of_schema(schema)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.formats.avro.columns import MIN_BLOCK_VALUES, ColumnReader
-from frazil.records.formats.avro.places import Cursors, Longs
+from frazil.records.formats.avro.cursors import Cursors, Longs
 from frazil.records.formats.registered import RowCodec, merge_decoded, remap_positions
 from frazil.records.model.dead_letter import MAX_CELLS
 from frazil.records.model.format import Decoded, Shaped

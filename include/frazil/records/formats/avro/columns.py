@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.formats.avro.places import Cursors, Longs, Mask, read_spans, read_varints
-from frazil.records.formats.scalar import split_texts
+from frazil.records.formats.avro.cursors import Cursors, Longs, Mask, read_spans, read_varints
+from frazil.records.formats.scalar.scalar import split_texts
 from frazil.records.model.cells import cells_per_value
 
 MIN_BLOCK_VALUES: Final = 32

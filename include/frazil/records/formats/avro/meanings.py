@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from frazil.records.formats import logical
 from frazil.records.formats.avro.columns import PRIMITIVES, ColumnReader, read_fixed
-from frazil.records.formats.avro.places import Cursors, Longs, read_spans, read_varints
+from frazil.records.formats.avro.cursors import Cursors, Longs, read_spans, read_varints
 from frazil.records.json.times import DAY
 
 _MOST_MILLIS: Final = (1 << 63) // 1_000 - 1

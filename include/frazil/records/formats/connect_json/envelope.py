@@ -177,17 +177,14 @@ class EnvelopeFormat:
     """Decodes JSON of Kafka Connect with schemas.
 
     Attributes:
-        replace_null_with_default: Whether the default of a schema stands in for null; JsonConverter's option
-            `replace.null.with.default`. Without, a missing or null value is null if optional, else a dead letter.
         blocks: Whether values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
     """
 
-    replace_null_with_default: bool = True
     blocks: bool = True
     _shapes: _Shapes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_shapes", _Shapes(Compiler(self.replace_null_with_default)))
+        object.__setattr__(self, "_shapes", _Shapes(Compiler()))
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values; those of one schema are one group, or few. See `frazil.records.model.format.Format`."""

@@ -70,15 +70,8 @@ class Slot:
         return pa.field(name, self.type, nullable=self.nullable)
 
 
-@dataclass(frozen=True, slots=True)
 class Compiler:
-    """Compiles schemas.
-
-    Attributes:
-        defaults: Whether a default stands in for null (`replace.null.with.default` of JsonConverter).
-    """
-
-    defaults: bool = True
+    """Compiles schemas. A default stands in for null."""
 
     def slot(self, schema: JsonValue) -> Slot:
         """Return the slot that a schema describes.
@@ -91,7 +84,7 @@ class Compiler:
         logical_type = self._type(schema)
         optional = schema.get("optional") is True
         default = schema.get("default")
-        if default is not None and self.defaults:
+        if default is not None:
             default_value = _within("default", partial(_default, logical_type.read), default)
             convert: Converter = partial(_value_or_default, logical_type.read, default_value)
         elif optional:
@@ -99,8 +92,7 @@ class Compiler:
         else:
             convert = partial(_required, str(schema.get("type")), logical_type.read)
         # Only `convert` knows the default that a null stands for: to a carrier the value is required.
-        has_default = default is not None and self.defaults
-        return Slot(logical_type.type, optional and not has_default, convert, logical_type.carrier)
+        return Slot(logical_type.type, optional and default is None, convert, logical_type.carrier)
 
     def _type(self, schema: Schema) -> Logical:
         base = schema.get("type")

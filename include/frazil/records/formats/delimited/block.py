@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from frazil.records.formats.scalar import split_texts
+from frazil.records.formats.scalar.scalar import split_texts
 
 _END: Final = r"(?:\r\n|\n|\r)$"
 _MOST_BYTES: Final = (1 << 31) - 2

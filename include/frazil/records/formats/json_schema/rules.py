@@ -31,7 +31,7 @@ MAX_STEPS: Final = 200_000_000
 """Rules times bytes of one value: some seconds at worst."""
 
 MAX_CHAIN: Final = 100
-"""Schemas within each other about the same place: the validator's stack grows with each, at each level of a value."""
+"""Nested schemas about the same part of a value: the validator's stack grows with each, at each level of a value."""
 
 _EXPLAINED_RULES: Final = 500
 """With more rules the place of a violation is not looked for: that takes ten times as long as the verdict."""
@@ -270,11 +270,11 @@ class Load:
     rules: int = 0
     recursions: int = 0
 
-    def __add__(self, other: Load) -> Load:
-        return Load(self.rules + other.rules, self.recursions + other.recursions)
+    def __add__(self, load: Load) -> Load:
+        return Load(self.rules + load.rules, self.recursions + load.recursions)
 
-    def __or__(self, other: Load) -> Load:
-        return Load(max(self.rules, other.rules), max(self.recursions, other.recursions))
+    def __or__(self, load: Load) -> Load:
+        return Load(max(self.rules, load.rules), max(self.recursions, load.recursions))
 
     def __mul__(self, times: int) -> Load:
         return Load(self.rules * times, self.recursions * times)

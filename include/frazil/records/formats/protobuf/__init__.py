@@ -1,1 +1,46 @@
 """Protocol Buffers messages of registered schemas or of a message type at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from frazil.error_codes import BAD_SCHEMA
+from frazil.records import option
+from frazil.records.model.format import Format, NamedSchema, SchemaFormatSpec, SchemaSource
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufSpec(SchemaFormatSpec):
+    """Messages of a registry, or of one message type."""
+
+    schema_imports: dict[str, str] = option(
+        "`protobuf` with `schema`: texts of the files that it imports, by the names under which it does. With"
+        " `schema_file` they are read from the folder `schemas`, or from beside that file.",
+        dict,
+    )
+    message: str | None = option("`protobuf` with a schema: name of the message.", None)
+
+    names = ("protobuf",)
+    converters = ("io.confluent.connect.protobuf.ProtobufConverter",)
+    has_path = True
+
+    def problems(self, *, registered: bool) -> Iterator[tuple[str, str]]:
+        """Say where the message is missing, or named twice."""
+        if (self.message is None) != registered:
+            yield "message", "is needed with a schema; with a registry each value names its own"
+
+    def _of_registry(self, source: SchemaSource, *, blocks: bool) -> Format:  # noqa: ARG002 - it has one way
+        from frazil.records.formats.protobuf.protobuf import ProtobufFormat
+
+        return ProtobufFormat(source)
+
+    def _of_schema(self, schema: str) -> Format:
+        if self.message is None:
+            raise BAD_SCHEMA.terminal(
+                "format protobuf: the schema does not say which message", next_step="name it in value.message"
+            )
+        from frazil.records.formats.protobuf.protobuf import ProtobufFormat
+
+        imports = tuple(NamedSchema(*named) for named in self.schema_imports.items())
+        return ProtobufFormat.of_schema(schema, self.message, imports)

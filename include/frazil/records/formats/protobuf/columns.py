@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from frazil.records.formats.logical import INSTANT
-from frazil.records.formats.protobuf.known import FIRST_SECOND, LAST_SECOND, NANOS, Convert
+from frazil.records.formats.protobuf.well_known import FIRST_SECOND, LAST_SECOND, NANOS, Convert
 from frazil.records.json.times import SECOND
 from frazil.records.model.dead_letter import Rejection
 

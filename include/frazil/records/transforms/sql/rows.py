@@ -81,7 +81,7 @@ def _refuse_other_rows(sql: Sql, order: pa.Int64Array, expected: int) -> None:
     if not is_distinct or len(order) > expected or (sql.where is None and len(order) != expected):
         raise BAD_TRANSFORM.terminal(
             f"Sql: {sql.select!r} makes {len(order)} rows of {expected}",
-            next_step="use Explode for several rows per record, where for fewer",
+            next_step="for more rows per record use Explode, for fewer `where`",
         )
 
 

@@ -103,14 +103,11 @@ def test_path_leads_to_the_fault() -> None:
     assert dead[0].message == 'expected int8, found text "no"'
 
 
-def test_defaults_may_be_left_out() -> None:
-    """As with `replace.null.with.default=false`, null stays null where it may, and else is a fault."""
+def test_default_stands_for_null() -> None:
+    """As with `replace.null.with.default=true`, also where null would be allowed."""
     schema = fields(a={"type": "int8", "default": 1, "optional": True}, b={"type": "int8", "default": 2})
     values = [envelope(schema, '{"a":null,"b":3}'), envelope(schema, '{"a":4}')]
     assert decode(values).groups[0].columns.to_pylist() == [{"a": 1, "b": 3}, {"a": 4, "b": 2}]
-    without = decode(values, replace_null_with_default=False)
-    assert without.groups[0].columns.to_pylist() == [{"a": None, "b": 3}]
-    assert without.dead[1].code is DeadCode.INVALID_ENVELOPE
 
 
 def test_types_may_be_nested_to_the_limit_and_no_further() -> None:

@@ -16,7 +16,6 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.formats import ScalarKind
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.format import Decoded, Shaped
 from frazil.records.model.frame import BARE
@@ -55,7 +54,7 @@ class ScalarFormat:
             keep every bit, also of NaN.
     """
 
-    kind: ScalarKind
+    kind: str
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values. See `frazil.records.model.format.Format`."""
@@ -66,7 +65,7 @@ class ScalarFormat:
         return _numbers(self.kind, _FIXED[self.kind], values)
 
 
-def scalar_type(kind: ScalarKind) -> pa.DataType:
+def scalar_type(kind: str) -> pa.DataType:
     """Return the type of the column `BARE`."""
     if kind in _FIXED:
         return _FIXED[kind].column
@@ -126,7 +125,7 @@ def _texts(values: pa.BinaryArray) -> Decoded:
     return _decoded(*split_texts(values))
 
 
-def _numbers(kind: ScalarKind, fixed: _Fixed, values: pa.BinaryArray) -> Decoded:
+def _numbers(kind: str, fixed: _Fixed, values: pa.BinaryArray) -> Decoded:
     fits = pc.equal(pc.binary_length(values), fixed.width)
     if kind == "boolean":
         fits = pc.is_in(values, value_set=pa.array([b"\0", b"\1"], values.type))
@@ -139,7 +138,7 @@ def _numbers(kind: ScalarKind, fixed: _Fixed, values: pa.BinaryArray) -> Decoded
     return _decoded(_read(fixed, values.filter(fits)), _all_positions(values).filter(fits), dead)
 
 
-def _no_number(kind: ScalarKind, fixed: _Fixed, raw: bytes) -> Reason:
+def _no_number(kind: str, fixed: _Fixed, raw: bytes) -> Reason:
     if len(raw) == fixed.width:
         return Reason(DeadCode.INVALID_SCALAR, f"expected a boolean as byte 0x00 or 0x01, found 0x{raw.hex()}")
     plural = "" if fixed.width == 1 else "s"

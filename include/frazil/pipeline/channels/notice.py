@@ -1,0 +1,82 @@
+"""One message to people, before a channel gives it a form. Text from records and servers is shown as it is, and is never markup."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Severity = Literal["info", "warning", "critical"]
+SEVERITIES: tuple[str, ...] = get_args(Severity)
+
+MAX_TEXT = 2_800
+"""Characters of a cause; Slack takes 3,000 of a text, and nobody reads more on a telephone. Logs have the rest."""
+
+MAX_TITLE = 150
+"""Characters of a title: what Slack takes of a header. PagerDuty takes 1,024, mail programs show about 80."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A message to people about one pipeline.
+
+    Attributes:
+        kind: What it is about: a name of the field's, as `failed_run` or `dead_letters`; begins the deduplication key.
+        severity: How urgent it is.
+        title: One line.
+        cause: The cause, with coordinates, expected and found.
+        next_step: The next command, or None.
+        link: Where to look, or None.
+        recovered: Whether this notice says that an earlier trouble is over.
+        html: The whole message as a page of its own, for mail; None: made from the rest.
+        report: Name of the report in this notice, or None. Each report is a new notice, no repetition.
+    """
+
+    pipeline: str
+    owner: str
+    kind: str
+    severity: Severity
+    title: str
+    cause: str
+    next_step: str | None = None
+    link: str | None = None
+    recovered: bool = False
+    html: str | None = None
+    report: str | None = None
+
+    @property
+    def key(self) -> str:
+        """A key that all notices of one trouble share, including the notice of its end."""
+        subject = f"{self.kind}/{self.pipeline}"
+        return subject if self.report is None else f"{subject}/{self.report}"
+
+    @property
+    def runbook(self) -> str:
+        """Path, within the project, of the documentation that says what to do about this kind of trouble."""
+        return f"docs/operations.md#{self.kind}"
+
+    @property
+    def headline(self) -> str:
+        """The title on one line, with the severity, or "recovered" if it is over."""
+        word = "recovered" if self.recovered else self.severity
+        return shortened(f"{word}: {visible(self.title)}", MAX_TITLE)
+
+    @property
+    def shown_cause(self) -> str:
+        """The cause with its line breaks, without control characters and without characters that change the direction of
+        reading.
+        """
+        return shortened("\n".join(visible(line) for line in self.cause.splitlines()))
+
+
+def shortened(text: str, length: int = MAX_TEXT) -> str:
+    """A text with an ellipsis where it is longer."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def visible(text: str) -> str:
+    """A text from a record on one line, without control characters and without characters that change the direction of
+    reading.
+    """
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
