@@ -196,8 +196,8 @@ def _key_format(keys: ConnectorKeys, converter: str, options: dict[str, str], va
         return _bare(keys, _BARE[converter], options, "key")
     if converter == _JSON:
         key_format = _json(keys, options, "key")
-        # Refused by validation until somebody says what a key holds.
-        return {**key_format, "fields": []} if key_format["format"] == "json" else key_format
+        # Without schemas nothing says what a key holds, as its decoding needs to know.
+        return None if key_format["format"] == "json" else key_format
     registry = value.value.get("registry")
     if converter in _REGISTERED and registry is not None and options.get(_URL) == value.registry_url:
         return {"format": _REGISTERED[converter], "registry": registry}

@@ -24,8 +24,13 @@ _BY_CLASS: Final = {
 }
 """Transforms by the class that they stand for."""
 
-_UNWRAP: Final = "io.debezium.transforms.ExtractNewRecordState"
-_NO_OPTION: Final = ("replace.null.with.default",)
+_UNWRAP: Final = "ExtractNewRecordState"
+_NO_OPTION: Final = {
+    "replace.null.with.default": "a null stays null",
+    "drop.tombstones": "tombstones are left out before transforms, as the sink ignores them",
+    "drop.fields.from.key": "keys reach no table, there as here",
+}
+"""Options without effect here, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +40,10 @@ class Chain:
     Attributes:
         steps: Its entries.
         reads_text: The values were text that a transform reads as JSON objects, so the format is `json`.
-        needs_fields: A step works on the fields of a value, so JSON has to declare what it holds before.
     """
 
     steps: tuple[dict[str, Any], ...] = ()
     reads_text: bool = False
-    needs_fields: bool = False
 
 
 def works_on_keys(keys: ConnectorKeys) -> bool:
@@ -71,9 +74,10 @@ def chain(keys: ConnectorKeys, value_format: str | None, *, has_key: bool = Fals
         step = _step(keys, alias, predicates)
         if step is None:
             continue
-        if _infers(step):
-            reads_text = not steps and value_format == "string" and "when" not in step
-            _inferring(keys, alias, reads_text=reads_text)
+        if not steps and value_format == "string" and _reads_objects(step):
+            why = "value.format: json, whose types the columns declare; the sink guesses them per record"
+            keys.say(f"transforms.{alias}.type", "changed", why)
+            reads_text = True
             continue
         if step.get("target") == "key" and not has_key:
             why = "keys can't be decoded as the connector does it, so it is left out; no key reaches a table"
@@ -82,7 +86,9 @@ def chain(keys: ConnectorKeys, value_format: str | None, *, has_key: bool = Fals
         has_key |= step["type"] == "ValueToKey"
         steps.append(step)
     _unused(keys, aliases, predicates)
-    return Chain(tuple(steps), reads_text, any(TRANSFORMS[step["type"]].uses_fields for step in steps))
+    if value_format == "json" and any(step["type"] == _UNWRAP for step in steps):
+        keys.note(f"{_UNWRAP} passes JSON without schemas on as it is; here it is unwrapped as well.")
+    return Chain(tuple(steps), reads_text)
 
 
 def _names(text: str | None) -> list[str]:
@@ -108,9 +114,7 @@ def _step(keys: ConnectorKeys, alias: str, predicates: dict[str, dict[str, Any] 
             return None
         when = None
     plain, _, half = class_name.partition("$")
-    if plain == _UNWRAP:
-        entry = _unwrap(keys, alias, options)
-    elif (definition := _BY_CLASS.get(plain.replace(_TABULAR, SINK))) is not None:
+    if (definition := _BY_CLASS.get(plain.replace(_TABULAR, SINK))) is not None:
         entry = {"type": definition[0], **_options(keys, alias, *definition, options)}
         entry |= {"target": half.lower()} if half == "Key" else {}
     else:
@@ -128,10 +132,12 @@ def _options(
     spellings = {field.alias or attribute for attribute, field in model.items()} - {"type", "when", "target"}
     for written, value in options.items():
         key, option = f"transforms.{alias}.{written}", connect_class.renames.get(written, written)
-        if option in spellings:
+        if option in entry:
+            keys.say(key, "refused", f"one option of {name} in two spellings", "keep the one that is meant")
+        elif option in spellings:
             entry[option] = value
         elif option in _NO_OPTION:
-            keys.say(key, "changed", "a null stays null")
+            keys.say(key, "changed", _NO_OPTION[option])
         else:
             keys.say(key, "not_supported", f"{name} has no such option here")
     if connect_class.note:
@@ -140,55 +146,25 @@ def _options(
 
 
 def _checked(keys: ConnectorKeys, prefix: str, entry: dict[str, Any], options: dict[str, str]) -> dict[str, Any] | None:
-    """The entry if its model takes it. JsonToMap that infers its types is not for the model to judge."""
-    if not _infers(entry):
-        try:
-            _STEP.validate_python(entry)
-        except ValidationError as error:
-            complaints = "; ".join(
-                f"{'.'.join(str(part) for part in problem['loc'][1:])} {problem['msg']}".strip()
-                for problem in error.errors(include_input=False, include_url=False)
-            )
-            keys.say(f"{prefix}type", "refused", f"{entry['type']} does not take these options: {complaints}")
-            return None
+    """The entry if its model takes it."""
+    try:
+        _STEP.validate_python(entry)
+    except ValidationError as error:
+        complaints = "; ".join(
+            f"{'.'.join(str(part) for part in problem['loc'][1:])} {problem['msg']}".strip()
+            for problem in error.errors(include_input=False, include_url=False)
+        )
+        keys.say(f"{prefix}type", "refused", f"{entry['type']} does not take these options: {complaints}")
+        return None
     keys.say(f"{prefix}type", "carried", f"transforms: {entry['type']}")
     for option in options:
         keys.say(prefix + option, "carried", f"transforms: {entry['type']}")
     return entry
 
 
-def _unwrap(keys: ConnectorKeys, alias: str, options: dict[str, str]) -> dict[str, Any]:
-    """Debezium's own transform that takes the row out of its envelope."""
-    prefix = f"transforms.{alias}."
-    mode = options.get("delete.handling.mode", options.get("delete.tombstone.handling.mode", "drop")).lower()
-    rewrites = mode.startswith("rewrite")
-    keys.say(f"{prefix}type", "changed", "transforms: DebeziumTransform, which also adds the struct _cdc")
-    for name in options:
-        if name in ("delete.handling.mode", "delete.tombstone.handling.mode"):
-            keys.say(prefix + name, "carried", "transforms: DebeziumTransform, delete.handling")
-        elif name == "drop.tombstones":
-            keys.say(prefix + name, "carried", "tombstones are filtered, as the sink ignores them")
-        else:
-            by_hand = "the struct _cdc has op, ts, source; take columns from it: from: [_cdc, op]"
-            keys.say(prefix + name, "not_supported", "DebeziumTransform has no such option", by_hand)
-    return {"type": "DebeziumTransform", "delete.handling": "rewrite" if rewrites else "drop"}
-
-
-def _infers(entry: dict[str, Any]) -> bool:
-    return entry["type"] == "JsonToMap" and str(entry.get("json.root", "false")).lower() != "true"
-
-
-def _inferring(keys: ConnectorKeys, alias: str, *, reads_text: bool) -> None:
-    key = f"transforms.{alias}.type"
-    if reads_text:
-        keys.say(
-            key, "changed", "value.format: json, whose types the columns declare; the sink guesses them per record"
-        )
-        for option in keys.below(f"transforms.{alias}."):
-            keys.say(f"transforms.{alias}.{option}", "carried", "value.format: json")
-        return
-    by_hand = "write {type: JsonToMap, types: 'struct<…>'} with the fields to take"
-    keys.say(key, "refused", "types are declared, not guessed for each record", by_hand)
+def _reads_objects(step: dict[str, Any]) -> bool:
+    """Whether a step makes JSON objects of texts, as the format `json` does."""
+    return step["type"] == "JsonToMap" and "when" not in step and str(step.get("json.root", "false")).lower() != "true"
 
 
 def _when(

@@ -60,10 +60,11 @@ class Decoding(Model):
     )
     message: str | None = Field(None, description="`protobuf` with a schema: name of the message.")
     validate_schema: bool = Field(True, description="`json-schema`: whether values are held against their schema.")
-    fields: tuple[str, ...] | dict[str, str] | None = Field(
+    fields: tuple[str, ...] | dict[str, str] | Literal["inferred"] | None = Field(
         None,
         description="`delimited`: names of the fields of a line. `json`: what an object holds, as name -> type. Keys need"
-        " it; of values it is asked where transforms come before the columns, and is else the columns.",
+        " it; of values it is asked where transforms or changes come before the columns, and is else the columns. `inferred`,"
+        " for values of `json`: each object holds what it says itself, whole numbers as long, others as double.",
     )
     delimiter: str = Field(",", description="`delimited`: one character between fields.")
     quote: str | None = Field('"', description="`delimited`: one character around a field, or null for none.")
@@ -110,7 +111,7 @@ class Decoding(Model):
         if self.format == "delimited" and not isinstance(self.fields, tuple):
             raise AtKey("fields", "format delimited needs the names of the fields of a line, as a list")
         if self.format == "json" and isinstance(self.fields, tuple):
-            raise AtKey("fields", "fields of format json have types: write name: type")
+            raise AtKey("fields", "fields of format json have types: write name: type, or inferred")
         if self.null_text and any(sign in self.null_text for sign in (self.delimiter, "\r", "\n")):
             raise AtKey("null_text", f"{self.null_text!r} has a delimiter or line break in it, so no field can be it")
         self._knows_its_schema()
@@ -181,7 +182,7 @@ class Key(Decoding):
 
     @model_validator(mode="after")
     def _says_its_fields(self) -> Key:
-        if self.format == "json" and not self.fields:
+        if self.format == "json" and (not self.fields or self.fields == "inferred"):
             raise AtKey("fields", "keys of format json need them: what a key holds, as name: type")
         return self
 
