@@ -123,9 +123,7 @@ def _imported(
     key = converters.key_decoding(keys, worker, decoding, needed=transforms.works_on_keys(keys))
     chain = transforms.chain(keys, decoding.value.get("format"), has_key=key is not None)
     merging = tables.merging(keys)
-    routes = (
-        tables.listed(keys, translate_route(keys, context.tables)) if merging else translate_route(keys, context.tables)
-    )
+    routes = tables.listed(keys, translate_route(keys, context.tables), merging)
     columns = {
         **{routes.name(table): columns_of_table for table, columns_of_table in context.columns.items()},
         **context.columns,

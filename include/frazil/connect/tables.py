@@ -98,8 +98,10 @@ def merging(keys: ConnectorKeys) -> dict[str, Any]:
     return {"write": "upsert"} if upserts else {}
 
 
-def listed(keys: ConnectorKeys, routes: RouteResult) -> RouteResult:
-    """Routes to tables whose rows are merged: each is listed with its key, none is made from a name in a record."""
+def listed(keys: ConnectorKeys, routes: RouteResult, write: Mapping[str, Any]) -> RouteResult:
+    """The routes; tables whose rows are merged, as `write` says, are listed with their key, none is made by a name in a record."""
+    if not write:
+        return routes
     if not routes.tables and not keys.is_refused:
         switch = _CDC if _CDC in keys else _UPSERT
         why = "rows are merged by the key of their table, and records alone name the tables"
