@@ -89,6 +89,11 @@ def _envelope(
     return {"op": op, "before": before, "after": after, "source": source, "ts_ms": 1_700_000_000_500}
 
 
+def _dms(operation: str, data: Any) -> dict[str, Any]:
+    names = {"schema-name": "shop", "table-name": "orders", "record-type": "data"}
+    return {"data": data, "metadata": {"operation": operation, "timestamp": "2026-05-01T10:30:00Z", **names}}
+
+
 _EVENT: Final = {"id": "long", "type": "string", "ts": "timestamptz", "payload": "string"}
 _KEYED: Final = {**_EVENT, "id": "long!"}
 _PAYMENTS: Final = {
@@ -392,6 +397,31 @@ DOCUMENTED: Final = (
             "cdc.commerce_account": TableContents({"user_id": "long!", "email": "string"}, ((1, "c@x"),)),
             "cdc.commerce_product": TableContents({"product_id": "long!", "price": "double"}, ((1, 2.5),)),
         },
+        filtered=1,
+        is_merged=True,
+    ),
+    DocumentedConnector(
+        "readme changes of AWS DMS",
+        {
+            "connector.class": TABULAR,
+            "topics": "dms",
+            "iceberg.tables": "shop.orders",
+            "transforms": "dms",
+            "transforms.dms.type": "io.tabular.iceberg.connect.transforms.DmsTransform",
+            "iceberg.tables.cdcField": "_cdc.op",
+            "iceberg.table.shop.orders.idColumns": "id",
+        },
+        {"shop.orders": {"id": "long", "note": "string"}},
+        (
+            sink_records(
+                _dms("load", {"id": 1, "note": "a"}),
+                _dms("insert", {"id": 2, "note": "b"}),
+                {"metadata": {"operation": "create-table", "record-type": "control"}},
+                _dms("update", {"id": 1, "note": "c", "BI_id": 1}),
+                _dms("delete", {"id": 2}),
+            ),
+        ),
+        {"shop.orders": TableContents({"id": "long!", "note": "string"}, ((1, "c"),))},
         filtered=1,
         is_merged=True,
     ),
