@@ -48,6 +48,7 @@ class ImportContext:
         cluster: Name of a cluster in the settings that are there, instead of a new entry.
         catalog: Name of a catalog there, likewise.
         registry: Name of a registry there, likewise.
+        is_preview: Whether the catalog is asked for columns next: that they are not known yet is no reason to refuse.
     """
 
     worker: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -57,6 +58,7 @@ class ImportContext:
     cluster: str | None = None
     catalog: str | None = None
     registry: str | None = None
+    is_preview: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +126,7 @@ def _imported(
     chain = transforms.chain(keys, decoding.value.get("format"), has_key=key is not None)
     merging = tables.merging(keys)
     routes = tables.listed(keys, translate_route(keys, context.tables), merging)
-    columns = {
-        **{routes.name(table): columns_of_table for table, columns_of_table in context.columns.items()},
-        **context.columns,
-    }
+    columns = {**{routes.name(table): named for table, named in context.columns.items()}, **context.columns}
     settings: dict[str, dict[str, Any]] = {}
     if context.cluster is None:
         settings["clusters"] = {names.cluster: cluster}
@@ -146,7 +145,9 @@ def _imported(
         **({"transforms": list(chain.steps)} if chain.steps else {}),
         **_route(keys, routes),
         "catalog": context.catalog or names.catalog or catalog_name,
-        "destinations": tables.destinations(keys, routes.tables, columns, context.absent, merging),
+        "destinations": tables.destinations(
+            keys, routes.tables, columns, context.absent, merging, is_preview=context.is_preview
+        ),
         "dead_letters": source.dead_letters(keys),
     }
     for reference in dict.fromkeys(match[0] for match in references_in(pipeline)):

@@ -122,6 +122,8 @@ def destinations(
     columns: Mapping[str, Columns],
     absent: Collection[str] = (),
     write: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    is_preview: bool = False,
 ) -> list[dict[str, Any]]:
     """The entries of `destinations`. A table whose columns nobody told takes those of its records, if the sink creates
     or evolves tables; else `columns` is empty, which validation refuses.
@@ -134,12 +136,15 @@ def destinations(
     entries = []
     for table in tables:
         table_columns = columns.get(table, {})
-        identifier = _identifier(keys, table, table_columns, is_merged=bool(write), is_absent=table in absent)
-        if write:
-            table_columns = {
-                name: {**options, "required": True} if name in identifier else options
-                for name, options in table_columns.items()
-            }
+        identifier = _id_columns(keys, table)
+        if not write:
+            identifier = _required(keys, table, identifier, table_columns)
+        elif not is_preview:
+            _refuse_no_key(keys, table, identifier, table_columns, is_absent=table in absent)
+        table_columns = {
+            name: {**options, "required": True} if name in identifier else options
+            for name, options in table_columns.items()
+        }
         entry: dict[str, Any] = {"table": table, **_columns(keys, table_columns), **write}
         if fields := _partitions(keys, table, table_columns):
             entry["partition_by"] = fields
@@ -284,14 +289,16 @@ def _branch(keys: ConnectorKeys, table: str) -> str | None:
     return None if branch == "main" else branch
 
 
-def _identifier(keys: ConnectorKeys, table: str, columns: Columns, *, is_merged: bool, is_absent: bool) -> list[str]:
-    """Columns that identify a row: the key that rows are merged by, or, of tables that rows are added to, required ones."""
+def _id_columns(keys: ConnectorKeys, table: str) -> list[str]:
+    """The columns that the connector names as the key of a table's rows."""
+    return [
+        name.strip() for name in (keys.get(_own_or_default(keys, table, "id-columns")) or "").split(",") if name.strip()
+    ]
+
+
+def _required(keys: ConnectorKeys, table: str, names: list[str], columns: Columns) -> list[str]:
+    """The id-columns of a table that rows are added to, if all are required: else they identify no row."""
     key = _own_or_default(keys, table, "id-columns")
-    names = [name.strip() for name in (keys.get(key) or "").split(",") if name.strip()]
-    if is_merged:
-        return _merge_key(keys, table, key, names, columns, is_absent=is_absent)
-    if not names:
-        return []
     if loose := [name for name in names if not columns.get(name, {}).get("required")]:
         why = f"{loose[0]} may be null, so it identifies no row; rows are appended"
         keys.say(key, "not_supported", why, "write identifier by hand once its columns are required")
@@ -300,11 +307,9 @@ def _identifier(keys: ConnectorKeys, table: str, columns: Columns, *, is_merged:
     return names
 
 
-def _merge_key(
-    keys: ConnectorKeys, table: str, key: str, names: list[str], columns: Columns, *, is_absent: bool
-) -> list[str]:
-    """The key that rows are merged by: id-columns, which must be there then, or the identifier fields of the table."""
-    switch = _CDC if _CDC in keys else _UPSERT
+def _refuse_no_key(keys: ConnectorKeys, table: str, names: list[str], columns: Columns, *, is_absent: bool) -> None:
+    """Refuse rows merged by a key that nobody knows: neither id-columns that the table has, nor its identifier fields."""
+    key, switch = _own_or_default(keys, table, "id-columns"), _CDC if _CDC in keys else _UPSERT
     if not columns:
         why = f"rows of {table} are merged by their key, and nothing tells the types of its columns"
         keys.say(switch, "refused", why, "give them: --columns FILE, or --catalog NAME")
@@ -314,4 +319,3 @@ def _merge_key(
         why = f"rows of {table} are merged by their key: there are no id-columns, and no table whose identifier fields tell it"
         keys.say(switch, "refused", why, f"add iceberg.table.{table}.id-columns")
     keys.say(key, "carried", "identifier: the key that rows are merged by; its columns are required")
-    return names

@@ -131,6 +131,15 @@ def test_merged_table_that_is_there_is_told_its_kafka_columns() -> None:
     assert problems(done.pipeline) == ()
 
 
+def test_columns_that_the_catalog_is_asked_for_are_no_reason_to_refuse() -> None:
+    """Only when the catalog has answered it is told what is missing."""
+    context = ImportContext(is_preview=True)
+
+    done = imported({"iceberg.tables.upsert-mode-enabled": "true"}, context)
+
+    assert [destination["table"] for destination in done.pipeline["destinations"]] == ["shop.orders"]
+
+
 def test_short_commit_interval_becomes_a_session() -> None:
     """The sink of the deck's demo commits each second."""
     pipeline = imported({"iceberg.control.commit.interval-ms": "400"}, ImportContext(columns=COLUMNS)).pipeline

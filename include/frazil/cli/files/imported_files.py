@@ -273,9 +273,10 @@ def import_files(options: ImportOptions, env: Mapping[str, str]) -> ImportFiles:
         cluster=options.cluster,
         catalog=options.catalog,
         registry=options.registry,
+        is_preview=options.positions or options.catalog is not None,
     )
     done, settings = import_all(connectors, context)
-    if options.positions or options.catalog is not None:
+    if context.is_preview:
         done, settings = _with_facts(options, context, connectors, done, settings, env)
     return _write(options, [_usable(connector) for connector in done], settings)
 
@@ -313,7 +314,9 @@ def _with_facts(
         )
     )
     columns, absent = column_facts(targets, done, [table for table in tables if table not in context.columns])
-    done, settings = import_all(connectors, replace(context, columns={**columns, **context.columns}, absent=absent))
+    done, settings = import_all(
+        connectors, replace(context, columns={**columns, **context.columns}, absent=absent, is_preview=False)
+    )
     return ([with_start_offsets(targets, connector) for connector in done] if options.positions else done), settings
 
 

@@ -39,7 +39,11 @@ class MongoDebezium(TransformDefinition):
     `t` and `m`), or of one that went, which the key names (`d`).
     """
 
-    connect_class: ClassVar = ConnectClass(f"{SINK}MongoDebeziumTransform")
+    connect_class: ClassVar = ConnectClass(
+        f"{SINK}MongoDebeziumTransform",
+        note="MongoDebezium leaves documents as JSON text, where the sink makes structs: add types: 'struct<_id: string, …>' to it, with"
+        " the fields of a document that columns take.",
+    )
 
     array_handling_mode: Literal["array", "document"] = option(
         "`document`: arrays become objects with the fields `_0`, `_1` ….", "array"
