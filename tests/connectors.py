@@ -89,6 +89,11 @@ def _envelope(
     return {"op": op, "before": before, "after": after, "source": source, "ts_ms": 1_700_000_000_500}
 
 
+def _document(op: str, before: str | None, after: str | None) -> dict[str, Any]:
+    source = {"db": "shop", "collection": "users", "ts_ms": 1}
+    return {"op": op, "before": before, "after": after, "source": source, "ts_ms": 2}
+
+
 def _dms(operation: str, data: Any) -> dict[str, Any]:
     names = {"schema-name": "shop", "table-name": "orders", "record-type": "data"}
     return {"data": data, "metadata": {"operation": operation, "timestamp": "2026-05-01T10:30:00Z", **names}}
@@ -353,6 +358,31 @@ DOCUMENTED: Final = (
             "shop.orders": TableContents(
                 {"id": "long", "amount": "double", "buyer": "string", "at": "timestamptz"},
                 ((1, 1.5, "Ada", FIRST), (2, 2.0, "Eve", FIRST)),
+            )
+        },
+    ),
+    DocumentedConnector(
+        "readme MongoDB's documents",
+        {
+            "connector.class": TABULAR,
+            "topics": "mongo.shop.users",
+            "iceberg.tables": "shop.users",
+            "transforms": "mongo,debezium",
+            "transforms.mongo.type": "io.tabular.iceberg.connect.transforms.MongoDebeziumTransform",
+            "transforms.mongo.array_handling_mode": "array",
+            "transforms.debezium.type": "io.tabular.iceberg.connect.transforms.DebeziumTransform",
+        },
+        {"shop.users": {"_id": "string", "name": "string", "visits": "int"}},
+        (
+            sink_records(
+                _document("c", None, '{"_id": {"$oid": "596e275826f08b2730779e1f"}, "name": "Ada", "visits": 3}'),
+                _document("u", None, '{"_id": {"$oid": "596e275826f08b2730779e1f"}, "name": "Eve", "more": [1]}'),
+            ),
+        ),
+        {
+            "shop.users": TableContents(
+                {"_id": "string", "name": "string", "visits": "int"},
+                (("596e275826f08b2730779e1f", "Ada", 3), ("596e275826f08b2730779e1f", "Eve", None)),
             )
         },
     ),

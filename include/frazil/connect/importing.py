@@ -60,6 +60,11 @@ class ImportContext:
     registry: str | None = None
     is_preview: bool = False
 
+    @property
+    def typed_columns(self) -> Mapping[str, tables.Columns] | None:
+        """Columns by table; None if they are asked for next."""
+        return None if self.is_preview else self.columns
+
 
 @dataclass(frozen=True, slots=True)
 class EntryNames:
@@ -123,7 +128,7 @@ def _imported(
     catalog_name, catalog_entry = catalog.catalog(keys, secrets[1])
     decoding = converters.decoding(keys, worker, context.registry or names.registry, secrets[2])
     key = converters.key_decoding(keys, worker, decoding, needed=transforms.works_on_keys(keys))
-    chain = transforms.chain(keys, decoding.value.get("format"), has_key=key is not None)
+    chain = transforms.chain(keys, decoding.value.get("format"), has_key=key is not None, columns=context.typed_columns)
     merging = tables.merging(keys)
     routes = tables.listed(keys, translate_route(keys, context.tables), merging)
     columns = {**{routes.name(table): named for table, named in context.columns.items()}, **context.columns}

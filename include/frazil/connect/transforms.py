@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from frazil.connect.findings import ConnectorKeys
+from frazil.pipeline.models.changes import FACTS
+from frazil.pipeline.syntax.types import StructOf, parse_type
 from frazil.pipeline.transforms.transforms import KINDS, TransformStep
 from frazil.records.transforms.catalogue import PREDICATES, TRANSFORMS
 from frazil.records.transforms.definition import KAFKA, SINK, ConnectClass, options_of
@@ -57,8 +60,14 @@ def works_on_keys(keys: ConnectorKeys) -> bool:
     return False
 
 
-def chain(keys: ConnectorKeys, value_format: str | None, *, has_key: bool = False) -> Chain:
-    """The transforms of a connector, in their order."""
+def chain(
+    keys: ConnectorKeys,
+    value_format: str | None,
+    *,
+    has_key: bool = False,
+    columns: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
+) -> Chain:
+    """The transforms of a connector, in their order. `columns` of its tables say what documents hold; None: not yet."""
     aliases = _names(keys.get("transforms"))
     if len(set(aliases)) < len(aliases):
         keys.say("transforms", "refused", "a name stands there twice", "name each transform once")
@@ -83,12 +92,31 @@ def chain(keys: ConnectorKeys, value_format: str | None, *, has_key: bool = Fals
             why = "keys can't be decoded as the connector does it, so it is left out; no key reaches a table"
             keys.say(f"transforms.{alias}.type", "not_supported", why, "declare key: in the pipeline file")
             continue
+        if step["type"] == "MongoDebezium" and columns is not None:
+            step |= _document_types(keys, alias, columns)
         has_key |= step["type"] == "ValueToKey"
         steps.append(step)
     _unused(keys, aliases, predicates)
     if value_format == "json" and any(step["type"] == _UNWRAP for step in steps):
         keys.note(f"{_UNWRAP} passes JSON without schemas on as it is; here it is unwrapped as well.")
     return Chain(tuple(steps), reads_text)
+
+
+def _document_types(
+    keys: ConnectorKeys, alias: str, columns: Mapping[str, Mapping[str, Mapping[str, Any]]]
+) -> dict[str, str]:
+    """Types of the fields of MongoDB's documents, as the columns have them: without, documents stay texts."""
+    types = {name: str(options["type"]) for table in columns.values() for name, options in table.items()}
+    types.pop(FACTS, None)
+    try:
+        fields = tuple((name, parse_type(text)) for name, text in types.items())
+    except ValueError as error:
+        keys.say(f"transforms.{alias}.type", "refused", f"a column's type can't be read: {error}")
+        return {}
+    if not fields:
+        why = "documents have the types of their columns, and nothing tells them"
+        keys.say(f"transforms.{alias}.type", "refused", why, "give them: --columns FILE, or --catalog NAME")
+    return {"types": str(StructOf(fields))} if fields else {}
 
 
 def _names(text: str | None) -> list[str]:

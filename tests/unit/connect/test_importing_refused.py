@@ -47,6 +47,10 @@ REFUSED = {
         "predicates": "p",
         "predicates.p.type": f"{SMT}predicates.RecordIsTombstone",
     },
+    "documents whose types nobody tells": {
+        "transforms": "a",
+        "transforms.a.type": "org.apache.iceberg.connect.transforms.MongoDebeziumTransform",
+    },
     "one option in two spellings": {
         "transforms": "a",
         "transforms.a.type": f"{SMT}ReplaceField$Value",

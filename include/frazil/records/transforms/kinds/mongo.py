@@ -41,8 +41,7 @@ class MongoDebezium(TransformDefinition):
 
     connect_class: ClassVar = ConnectClass(
         f"{SINK}MongoDebeziumTransform",
-        note="MongoDebezium leaves documents as JSON text, where the sink makes structs: add types: 'struct<_id: string, …>' to it, with"
-        " the fields of a document that columns take.",
+        note="MongoDebezium takes the fields of documents that columns have (types), where the sink takes all there are.",
     )
 
     array_handling_mode: Literal["array", "document"] = option(
