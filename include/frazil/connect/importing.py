@@ -61,7 +61,7 @@ class ImportContext:
     is_preview: bool = False
 
     @property
-    def typed_columns(self) -> Mapping[str, tables.Columns] | None:
+    def typed_columns(self) -> Mapping[str, Mapping[str, Mapping[str, Any]]] | None:
         """Columns by table; None if they are asked for next."""
         return None if self.is_preview else self.columns
 
