@@ -56,7 +56,8 @@ def untyped_because(pipeline: Pipeline) -> Iterator[str]:
     how = value.format if value.format != "json" else "transformed or with keys"
     for destination in pipeline.destinations:
         if destination.is_merged or destination.is_history:
-            yield from unread_typed_changes(pipeline, destination, how)
+            if not reads_changes(pipeline, destination):
+                yield f"{destination.table}: changes of records that are {how}"
         elif has_undeclared_columns(destination):
             yield f"{destination.table}: columns that records bring, of records that are {how}"
     is_changed = value.format != "json" or bool(pipeline.transforms)
@@ -267,11 +268,7 @@ class TypedChanges(ChangeReader):
     """
 
     def __init__(
-        self,
-        pipeline: Pipeline,
-        destination: Destination,
-        columns: Mapping[str, Column],
-        schemas: SchemasOf,
+        self, pipeline: Pipeline, destination: Destination, columns: Mapping[str, Column], schemas: SchemasOf
     ) -> None:
         super().__init__(destination, columns, pipeline.value)
         self._checks_images = False
@@ -374,9 +371,3 @@ def _at_path(row: Any, path: tuple[str, ...]) -> tuple[Any, bool]:
             return None, False
         row = row[step]
     return row, True
-
-
-def unread_typed_changes(pipeline: Pipeline, destination: Destination, how: str) -> Iterator[str]:
-    """Why changes of typed records can't be derived here; nothing if they can."""
-    if not reads_changes(pipeline, destination):
-        yield f"{destination.table}: changes of records that are {how}"
