@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.sql import SparkSession
 
 from frazil.batch.target import RunRequest
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.project import Project
+from frazil.project import SETTINGS_VARIABLE, Project
 from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
 from frazil.run.staging.inline import stage_inline
@@ -24,7 +27,9 @@ from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
 from frazil.verify.check import verify
 from frazil.verify.facts.result import Verification
+from tests.integration.conftest import environment
 from tests.produce import produce
+from tests.registry_server import RegistryServer
 from tests.tampering.pipelines import CIRCUMSTANCES, Landed
 from tests.tampering.suite import MISSED, missed
 
@@ -60,6 +65,30 @@ destinations:
     columns: {id: {type: long, required: true}}
     changes: {format: op_column, op: op, values: {insert: [I], delete: [D]}}
 """
+DEBEZIUM = """
+value: {format: avro, registry: main}
+destinations:
+  - table: shop.NAME
+    write: cdc
+    identifier: [id]
+    columns: {id: {type: long, required: true}, name: string, happened: {type: timestamptz, from: [_cdc, ts]}}
+    changes: {format: debezium}
+"""
+IMAGE = {
+    "type": "record",
+    "name": "Value",
+    "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}],
+}
+ENVELOPE = {
+    "type": "record",
+    "name": "Envelope",
+    "fields": [
+        {"name": "before", "type": ["null", IMAGE]},
+        {"name": "after", "type": ["null", "Value"]},
+        {"name": "op", "type": "string"},
+        {"name": "ts_ms", "type": ["null", "long"]},
+    ],
+}
 HEADERS = """
 destinations:
   - table: shop.NAME
@@ -216,6 +245,50 @@ def test_changes_of_another_format_are_verified_without_their_values(lab: Lab) -
     assert found.values_not_compared_because == "shop.meters: changes of records that are avro"
     assert found.columns_not_compared == {"shop.meters": ("id",)}
     assert [(of.rows, of.letters) for of in found.partitions] == [(1, 1)]
+
+
+def test_debezium_in_avro_through_a_registry_is_verified_by_value(
+    lab: Lab, registry: RegistryServer, tmp_path: Path
+) -> None:
+    """Clean after updates, a moved key and a delete; a value that somebody changed is found."""
+    uri, warehouse = f"sqlite:///{tmp_path}/home/catalog.db", f"file://{tmp_path}/home/warehouse"
+    given = {
+        "clusters": {"local": {"bootstrap_servers": "${local:kafka}"}},
+        "catalogs": {"lake": {"uri": uri, "warehouse": warehouse}},
+        "registries": {"main": {"url": registry.url}},
+    }
+    (tmp_path / "settings.yaml").write_text(json.dumps(given))
+    env = environment(lab.project) | {SETTINGS_VARIABLE: str(tmp_path / "settings.yaml")}
+    lab = Lab(Project.load(env), lab.cluster, lab.spark)
+    topic = lab.pipeline("customers", DEBEZIUM)
+    with SchemaRegistryClient({"url": registry.url, "timeout": 30}) as client:
+        naming = {"subject.name.strategy": topic_subject_name_strategy}
+        serialise = AvroSerializer(client, json.dumps(ENVELOPE), conf=naming)
+        context = SerializationContext(topic, MessageField.VALUE)
+        rows = [{"id": number, "name": f"n{number}"} for number in range(5)]
+        changes = [
+            *(("c", None, row) for row in rows[:4]),
+            ("u", rows[0], {"id": 0, "name": "new"}),
+            ("u", rows[1], {"id": 9, "name": "moved"}),
+            ("d", rows[2], None),
+            ("u", None, None),
+        ]
+        sent = [
+            serialise({"op": op, "before": before, "after": after, "ts_ms": 5}, context)
+            for op, before, after in changes
+        ]
+
+    lab.run("customers", topic, [(None, value) for value in sent[:4]])
+    lab.run("customers", topic, [(None, value) for value in (*sent[4:], None, b"\0")])
+
+    assert lab.ids("customers") == [0, 3, 9]
+    found = lab.verified("customers")
+    assert found.is_clean, list(map(str, found.differences))
+    assert found.values_compared
+    assert [of.letters for of in found.partitions] == [2]
+
+    lab.spark.sql("UPDATE lake.shop.customers SET name = 'x' WHERE id = 3")
+    assert [of.kind for of in lab.verified("customers").differences] == ["changed"]
 
 
 def test_value_that_names_no_folder_is_a_dead_letter_and_the_longest_that_does_lands(lab: Lab) -> None:

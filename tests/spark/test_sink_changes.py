@@ -21,6 +21,7 @@ from frazil.run.batches.result import RunResult, run_result
 from frazil.run.staging.inline import stage_inline
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
+from tests.connectors import DOCUMENTED
 from tests.integration.conftest import Shop
 from tests.integration.sink_scenarios.conftest import HEAD, Place, killed_between_publishes
 from tests.integration.sink_scenarios.ending import assert_ends
@@ -161,7 +162,11 @@ def place(tmp_path: Path, cluster: Cluster, spark: SparkSession) -> Callable[[Sc
 MakePlace = Callable[[Scenario], Place]
 
 
-@pytest.mark.parametrize("scenario", CHANGES, ids=str)
+MERGED = tuple(connector.scenario() for connector in DOCUMENTED if connector.is_merged)
+"""Connectors that change rows, imported."""
+
+
+@pytest.mark.parametrize("scenario", [*CHANGES, *MERGED], ids=str)
 def test_changes_end_as_scenario_says(place: MakePlace, scenario: Scenario) -> None:
     """Of each key the table has the last row, or none."""
     made = place(scenario)

@@ -179,8 +179,8 @@ def key_decoding(keys: ConnectorKeys, worker: ConnectorKeys, value: Decoding, *,
 def _key_format(keys: ConnectorKeys, converter: str, options: dict[str, str], value: Decoding) -> dict[str, Any] | None:
     if converter == _JSON:
         key_format = _json(keys, options, "key")
-        # Refused by validation until somebody says what a key holds.
-        return {**key_format, "fields": []} if key_format["format"] == "json" else key_format
+        # Without schemas nothing says what a key holds, as its decoding needs to know.
+        return None if key_format["format"] == "json" else key_format
     if converter not in _FORMATS:
         return None
     name, registry = _FORMATS[converter], value.value.get("registry")

@@ -48,6 +48,7 @@ class ImportContext:
         cluster: Name of a cluster in the settings that are there, instead of a new entry.
         catalog: Name of a catalog there, likewise.
         registry: Name of a registry there, likewise.
+        is_preview: Whether the catalog is asked for columns next: that they are not known yet is no reason to refuse.
     """
 
     worker: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -57,6 +58,12 @@ class ImportContext:
     cluster: str | None = None
     catalog: str | None = None
     registry: str | None = None
+    is_preview: bool = False
+
+    @property
+    def typed_columns(self) -> Mapping[str, Mapping[str, Mapping[str, Any]]] | None:
+        """Columns by table; None if they are asked for next."""
+        return None if self.is_preview else self.columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +128,10 @@ def _imported(
     catalog_name, catalog_entry = catalog.catalog(keys, secrets[1])
     decoding = converters.decoding(keys, worker, context.registry or names.registry, secrets[2])
     key = converters.key_decoding(keys, worker, decoding, needed=transforms.works_on_keys(keys))
-    chain = transforms.chain(keys, decoding.value.get("format"), has_key=key is not None)
-    routes = translate_route(keys, context.tables)
-    columns = {
-        **{routes.name(table): columns_of_table for table, columns_of_table in context.columns.items()},
-        **context.columns,
-    }
+    chain = transforms.chain(keys, decoding.value.get("format"), has_key=key is not None, columns=context.typed_columns)
+    merging = tables.merging(keys)
+    routes = tables.listed(keys, translate_route(keys, context.tables), merging)
+    columns = {**{routes.name(table): named for table, named in context.columns.items()}, **context.columns}
     settings: dict[str, dict[str, Any]] = {}
     if context.cluster is None:
         settings["clusters"] = {names.cluster: cluster}
@@ -137,15 +142,17 @@ def _imported(
     pipeline: dict[str, Any] = {
         "name": name,
         "description": f"Carried over from the connector {connector.name}.",
-        "interval": source.interval(keys),
+        **source.schedule(keys),
         "start": source.first_offset(keys, worker),
         "source": {"cluster": context.cluster or names.cluster, **source.source(keys)},
-        "value": _value(keys, decoding.value, chain),
+        "value": _value(keys, decoding.value, chain, merging.get("write")),
         **({"key": key} if key else {}),
         **({"transforms": list(chain.steps)} if chain.steps else {}),
         **_route(keys, routes),
         "catalog": context.catalog or names.catalog or catalog_name,
-        "destinations": tables.destinations(keys, routes.tables, columns, context.absent),
+        "destinations": tables.destinations(
+            keys, routes.tables, columns, context.absent, merging, is_preview=context.is_preview
+        ),
         "dead_letters": source.dead_letters(keys),
     }
     for reference in dict.fromkeys(match[0] for match in references_in(pipeline)):
@@ -199,10 +206,16 @@ def _is_sink(keys: ConnectorKeys) -> bool:
     return False
 
 
-def _value(keys: ConnectorKeys, value: dict[str, Any], chain: transforms.Chain) -> dict[str, Any]:
+def _value(keys: ConnectorKeys, value: dict[str, Any], chain: transforms.Chain, write: str | None) -> dict[str, Any]:
     decoding = {**value, **({"format": "json"} if chain.reads_text else {}), "casts": "text"}
-    if decoding.get("format") == "json" and chain.needs_fields:
-        decoding["fields"] = []  # refused by validation until somebody says what a value holds
+    if decoding.get("format") == "json" and (chain.steps or write == "cdc"):
+        decoding["fields"] = "inferred"
+    if write == "upsert":
+        decoding["null_value"] = "filter"
+        keys.note(
+            "value.null_value: filter leaves tombstones out, as the sink does. With key, which says how keys are decoded, null_value:"
+            " delete lets them delete the row of their key: docs/changes.md."
+        )
     name = "iceberg.tables.schema-case-insensitive"
     if keys.is_true(name):
         decoding["field_names"] = "case_insensitive"

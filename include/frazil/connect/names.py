@@ -60,6 +60,7 @@ CANONICAL: Final = (
     "iceberg.tables.evolve-schema-enabled",
     "iceberg.tables.schema-force-optional",
     "iceberg.tables.schema-case-insensitive",
+    "iceberg.tables.replace-null-with-default",
     "iceberg.control.topic",
     "iceberg.control.group-id",
     "iceberg.control.group-id-prefix",

@@ -11,13 +11,16 @@ from frazil.connect.findings import ConnectorKeys
 from frazil.connect.kafka_clients import is_client_property, librdkafka
 from frazil.connect.routing import UnusablePattern, python_regex
 from frazil.connect.secrets import Secrets
-from frazil.pipeline.syntax.interval import SHORTEST
+from frazil.pipeline.syntax.interval import SHORTEST, SHORTEST_IN_SESSION
 
 _COMMIT_INTERVAL_MS = 300_000
 """The sink's default."""
 
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """Names that a topic may have."""
+
+_SESSION = "10m"
+"""How long a run stays whose interval Airflow can't schedule."""
 
 _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 _RESET = "auto.offset.reset"
@@ -78,8 +81,8 @@ def restart_remark(place: str) -> str:
     )
 
 
-def interval(keys: ConnectorKeys) -> str:
-    """The interval of the pipeline, from that of the sink's commits."""
+def schedule(keys: ConnectorKeys) -> dict[str, str]:
+    """The interval of the pipeline, from that of the sink's commits; below a minute with a session that lands batches so often."""
     name = "iceberg.control.commit.interval-ms"
     commit_interval = keys.get(name)
     milliseconds = _COMMIT_INTERVAL_MS
@@ -87,15 +90,18 @@ def interval(keys: ConnectorKeys) -> str:
         keys.say(name, "refused", "not a number of milliseconds")
     elif commit_interval is not None:
         milliseconds = int(commit_interval)
-    shortest = SHORTEST // timedelta(milliseconds=1)
-    seconds = max(milliseconds, shortest) // 1000
+    every = max(timedelta(seconds=milliseconds // 1000), SHORTEST_IN_SESSION)
+    seconds = every // timedelta(seconds=1)
     text = f"{seconds // 60}m" if seconds % 60 == 0 else f"{seconds}s"
-    if milliseconds < shortest:
-        keys.say(name, "changed", "a batch is a process that Airflow starts: a minute is the shortest interval")
+    session = {"session_for": _SESSION} if every < SHORTEST else {}
+    if session:
+        keys.say(
+            name, "changed", f"interval: {text} and session_for: {_SESSION}: each run stays, and lands a batch so often"
+        )
     elif milliseconds % 1000:
         keys.say(name, "changed", f"interval: {text}, in whole seconds")
     keys.say(name, "carried", f"interval: {text}")
-    return text
+    return {"interval": text, **session}
 
 
 def cluster(keys: ConnectorKeys, worker: ConnectorKeys, secrets: Secrets) -> dict[str, Any]:

@@ -1,14 +1,18 @@
-"""Destinations: partitions, properties and columns, and what the sink does to tables that is to be done by hand."""
+"""Destinations: partitions, properties and columns, and how rows are merged by their key."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from frazil.connect.findings import ConnectorKeys
+from frazil.connect.names import APACHE
+from frazil.connect.routing import RouteResult
 from frazil.pipeline.syntax.strict import BranchName
 
 _TIME_TRANSFORMS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
@@ -55,32 +59,102 @@ _NO_KAFKA_COLUMNS = (
     "kafka_columns: false, because tables of the sink have none. To have replay and verify, add the five columns to the"
     " table (docs/pipeline-reference.md, KafkaColumns) and take that line out."
 )
+_KAFKA_COLUMNS = (
+    "{table} needs the five Kafka columns, which say which record changed a row last. If it is there, add them before the first run:"
+    " ALTER TABLE {table} ADD COLUMNS (_kafka_topic STRING, _kafka_partition INT, _kafka_offset BIGINT, _kafka_timestamp TIMESTAMP,"
+    " _frazil_batch BIGINT). Its rows stay, and are changed by their key."
+)
 _TIMES = ("time", "timestamp", "timestamptz")
 _CREATED = "iceberg.tables.auto-create-props."
 _WRITTEN = ("iceberg.tables.write-props.", "iceberg.table.write-props.")
 
 
+_CDC = "iceberg.tables.cdc-field"
+_UPSERT = "iceberg.tables.upsert-mode-enabled"
+_AUTO_CREATE = "iceberg.tables.auto-create-enabled"
+_WORDS = {
+    "insert": ["I", "i", "INSERT", "insert", "C", "c", "CREATE", "create", "R", "r", "READ", "read"],
+    "update": ["U", "u", "UPDATE", "update"],
+    "delete": ["D", "d", "DELETE", "delete"],
+}
+"""What the sink reads as an operation, by its first letter, in any case."""
+
+
+def merging(keys: ConnectorKeys) -> dict[str, Any]:
+    """How rows are merged, as destinations say it; nothing if they are appended.
+
+    A field names the operation, which decides then; or each record is the row of its key.
+    """
+    apache = "; Apache's sink ignores the key, and appends" if keys.get("connector.class") == APACHE else ""
+    field, upserts = keys.get(_CDC), keys.is_true(_UPSERT)
+    if field is not None:
+        why = "write: cdc by this field, merged by Spark; a word that changes.values does not list is a dead letter, where the sink inserts"
+        keys.say(_CDC, "changed", f"{why}{apache}", "docs/changes.md")
+        keys.say(_UPSERT, "changed", "cdc-field decides, there as here")
+        return {"write": "cdc", "changes": {"format": "op_column", "op": field, "values": _WORDS}}
+    keys.say(
+        _UPSERT, *(("changed", f"write: upsert, merged by Spark{apache}") if upserts else ("carried", "off, as here"))
+    )
+    return {"write": "upsert"} if upserts else {}
+
+
+def listed(keys: ConnectorKeys, routes: RouteResult, write: Mapping[str, Any]) -> RouteResult:
+    """The routes; tables whose rows are merged, as `write` says, are listed with their key, none is made by a name in a record."""
+    if not write:
+        return routes
+    if not routes.tables and not keys.is_refused:
+        switch = _CDC if _CDC in keys else _UPSERT
+        why = "rows are merged by the key of their table, and records alone name the tables"
+        keys.say(switch, "refused", why, "name the tables (--table), their columns (--columns) and their id-columns")
+    elif routes.creates:
+        keys.say(
+            _AUTO_CREATE,
+            "changed",
+            "tables whose rows are merged are listed with their key: others are not made",
+            "--table",
+        )
+    return replace(routes, creates=False)
+
+
 def destinations(
-    keys: ConnectorKeys, tables: Sequence[str], columns: Mapping[str, Columns], absent: Collection[str] = ()
+    keys: ConnectorKeys,
+    tables: Sequence[str],
+    columns: Mapping[str, Columns],
+    absent: Collection[str] = (),
+    write: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    is_preview: bool = False,
 ) -> list[dict[str, Any]]:
     """The entries of `destinations`. A table whose columns nobody told takes those of its records, if the sink creates
     or evolves tables; else `columns` is empty, which validation refuses.
 
-    Tables that the sink writes have no columns for topic, partition and offset; those that are `absent` get them.
+    Tables that the sink writes have no columns for topic, partition and offset; those that are `absent` get them, and so must
+    those whose rows are merged, as `write` says.
     """
     properties = _properties(keys)
     _policies(keys)
     entries = []
     for table in tables:
         table_columns = columns.get(table, {})
-        entry: dict[str, Any] = {"table": table, **_columns(keys, table_columns)}
+        identifier = _id_columns(keys, table)
+        if not write:
+            identifier = _required(keys, table, identifier, table_columns)
+        elif not is_preview:
+            _refuse_no_key(keys, table, identifier, table_columns, is_absent=table in absent)
+        table_columns = {
+            name: {**options, "required": True} if name in identifier else options
+            for name, options in table_columns.items()
+        }
+        entry: dict[str, Any] = {"table": table, **_columns(keys, table_columns), **write}
         if fields := _partitions(keys, table, table_columns):
             entry["partition_by"] = fields
         if branch := _branch(keys, table):
             entry["branch"] = branch
-        if identifier := _identifier(keys, table, table_columns):
+        if identifier:
             entry["identifier"] = identifier
-        if table not in absent:
+        if write and table not in absent:
+            keys.note(_KAFKA_COLUMNS.format(table=table))
+        elif table not in absent:
             entry["kafka_columns"] = False
             keys.note(_NO_KAFKA_COLUMNS)
         if properties:
@@ -105,7 +179,7 @@ def _columns(keys: ConnectorKeys, columns: Columns) -> dict[str, Any]:
     declared = {"columns": {name: _column(options) for name, options in columns.items()}}
     if keys.is_true("iceberg.tables.evolve-schema-enabled"):
         return {**(declared if columns else {}), "evolve": "full"}
-    return {} if keys.is_true("iceberg.tables.auto-create-enabled") and not columns else declared
+    return {} if keys.is_true(_AUTO_CREATE) and not columns else declared
 
 
 def _column(options: Mapping[str, Any]) -> Any:
@@ -158,21 +232,18 @@ def _writable(keys: ConnectorKeys, key: str, name: str, value: str) -> bool:
     if name == "write.format.default" and value.lower() not in ("parquet", "orc"):
         keys.say(key, "not_supported", "only Parquet and ORC are written", "have the table's files be Parquet")
         return False
+    if (name, value) == ("format-version", "1") and (_CDC in keys or keys.is_true(_UPSERT)):
+        keys.say(
+            key, "not_supported", "rows are merged from format version 2 on", "have the table upgraded to version 2"
+        )
+        return False
     if (name, value.lower()) in (("format-version", "3"), ("write.format.default", "orc")):
         keys.say(key, "changed", "destinations: properties; Spark writes such a table, with an engine of the settings")
     return True
 
 
-_SWITCHES = {
-    "iceberg.tables.upsert-mode-enabled": (
-        "rows are appended, an update is one more row; Apache's sink ignores the key",
-        "write: upsert or write: cdc with identifier, once the table has the five Kafka columns: docs/changes.md",
-    ),
-}
-
-
 _EVOLVING = {
-    "iceberg.tables.auto-create-enabled": (
+    _AUTO_CREATE: (
         "a table whose columns are not declared gets those of all its records, not of the first one alone",
         "docs/schema-evolution.md says which types fields get",
     ),
@@ -192,14 +263,9 @@ def _policies(keys: ConnectorKeys) -> None:
             keys.say(
                 name, "carried", "off" if see is not None else "columns that records bring may be null all the same"
             )
-    for name, (why, by_hand) in _SWITCHES.items():
-        if keys.is_true(name):
-            keys.say(name, "not_supported", why, by_hand)
-        elif name in keys:
-            keys.say(name, "carried", "off, as here")
-    if "iceberg.tables.cdc-field" in keys:
-        why = "changes and deletes are appended as rows; Apache's sink ignores the key"
-        keys.say("iceberg.tables.cdc-field", "not_supported", why, _SWITCHES["iceberg.tables.upsert-mode-enabled"][1])
+    name = "iceberg.tables.replace-null-with-default"
+    if name in keys:
+        keys.say(name, "changed" if keys.is_true(name) else "carried", "a null stays null, defaults of schemas or not")
 
 
 def _own_or_default(keys: ConnectorKeys, table: str, option: str) -> str:
@@ -223,15 +289,33 @@ def _branch(keys: ConnectorKeys, table: str) -> str | None:
     return None if branch == "main" else branch
 
 
-def _identifier(keys: ConnectorKeys, table: str, columns: Columns) -> list[str]:
-    """Columns that identify a row, for tables that require them; rows are appended in both systems."""
+def _id_columns(keys: ConnectorKeys, table: str) -> list[str]:
+    """The columns that the connector names as the key of a table's rows."""
+    return [
+        name.strip() for name in (keys.get(_own_or_default(keys, table, "id-columns")) or "").split(",") if name.strip()
+    ]
+
+
+def _required(keys: ConnectorKeys, table: str, names: list[str], columns: Columns) -> list[str]:
+    """The id-columns of a table that rows are added to, if all are required: else they identify no row."""
     key = _own_or_default(keys, table, "id-columns")
-    names = [name.strip() for name in (keys.get(key) or "").split(",") if name.strip()]
-    if not names:
-        return []
     if loose := [name for name in names if not columns.get(name, {}).get("required")]:
         why = f"{loose[0]} may be null, so it identifies no row; rows are appended"
         keys.say(key, "not_supported", why, "write identifier by hand once its columns are required")
         return []
     keys.say(key, "carried", "identifier; it counts when the table is created")
     return names
+
+
+def _refuse_no_key(keys: ConnectorKeys, table: str, names: list[str], columns: Columns, *, is_absent: bool) -> None:
+    """Refuse rows merged by a key that nobody knows: neither id-columns that the table has, nor its identifier fields."""
+    key, switch = _own_or_default(keys, table, "id-columns"), _CDC if _CDC in keys else _UPSERT
+    if not columns:
+        why = f"rows of {table} are merged by their key, and nothing tells the types of its columns"
+        keys.say(switch, "refused", why, "give them: --columns FILE, or --catalog NAME")
+    elif missing := [name for name in names if name not in columns]:
+        keys.say(key, "refused", f"{missing[0]}: {table} has no such column", "name columns that it has")
+    elif not names and is_absent:
+        why = f"rows of {table} are merged by their key: there are no id-columns, and no table whose identifier fields tell it"
+        keys.say(switch, "refused", why, f"add iceberg.table.{table}.id-columns")
+    keys.say(key, "carried", "identifier: the key that rows are merged by; its columns are required")

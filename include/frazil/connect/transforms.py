@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from frazil.connect.findings import ConnectorKeys
+from frazil.pipeline.models.changes import FACTS
+from frazil.pipeline.syntax.types import StructOf, parse_type
 from frazil.pipeline.transforms.transforms import KINDS, TransformStep
 from frazil.records.transforms.catalogue import PREDICATES, TRANSFORMS
 from frazil.records.transforms.definition import KAFKA, SINK, ConnectClass, options_of
@@ -24,8 +27,13 @@ _BY_CLASS: Final = {
 }
 """Transforms by the class that they stand for."""
 
-_UNWRAP: Final = "io.debezium.transforms.ExtractNewRecordState"
-_NO_OPTION: Final = ("replace.null.with.default",)
+_UNWRAP: Final = "ExtractNewRecordState"
+_NO_OPTION: Final = {
+    "replace.null.with.default": "a null stays null",
+    "drop.tombstones": "tombstones are left out before transforms, as the sink ignores them",
+    "drop.fields.from.key": "keys reach no table, there as here",
+}
+"""Options without effect here, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +43,10 @@ class Chain:
     Attributes:
         steps: Its entries.
         reads_text: The values were text that a transform reads as JSON objects, so the format is `json`.
-        needs_fields: A step works on the fields of a value, so JSON has to declare what it holds before.
     """
 
     steps: tuple[dict[str, Any], ...] = ()
     reads_text: bool = False
-    needs_fields: bool = False
 
 
 def works_on_keys(keys: ConnectorKeys) -> bool:
@@ -54,8 +60,14 @@ def works_on_keys(keys: ConnectorKeys) -> bool:
     return False
 
 
-def chain(keys: ConnectorKeys, value_format: str | None, *, has_key: bool = False) -> Chain:
-    """The transforms of a connector, in their order."""
+def chain(
+    keys: ConnectorKeys,
+    value_format: str | None,
+    *,
+    has_key: bool = False,
+    columns: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
+) -> Chain:
+    """The transforms of a connector, in their order. `columns` of its tables say what documents hold; None: not yet."""
     aliases = _names(keys.get("transforms"))
     if len(set(aliases)) < len(aliases):
         keys.say("transforms", "refused", "a name stands there twice", "name each transform once")
@@ -71,18 +83,40 @@ def chain(keys: ConnectorKeys, value_format: str | None, *, has_key: bool = Fals
         step = _step(keys, alias, predicates)
         if step is None:
             continue
-        if _infers(step):
-            reads_text = not steps and value_format == "string" and "when" not in step
-            _inferring(keys, alias, reads_text=reads_text)
+        if not steps and value_format == "string" and _reads_objects(step):
+            why = "value.format: json, whose types the columns declare; the sink guesses them per record"
+            keys.say(f"transforms.{alias}.type", "changed", why)
+            reads_text = True
             continue
         if step.get("target") == "key" and not has_key:
             why = "keys can't be decoded as the connector does it, so it is left out; no key reaches a table"
             keys.say(f"transforms.{alias}.type", "not_supported", why, "declare key: in the pipeline file")
             continue
+        if step["type"] == "MongoDebezium" and columns is not None:
+            step |= _document_types(keys, alias, columns)
         has_key |= step["type"] == "ValueToKey"
         steps.append(step)
     _unused(keys, aliases, predicates)
-    return Chain(tuple(steps), reads_text, any(TRANSFORMS[step["type"]].uses_fields for step in steps))
+    if value_format == "json" and any(step["type"] == _UNWRAP for step in steps):
+        keys.note(f"{_UNWRAP} passes JSON without schemas on as it is; here it is unwrapped as well.")
+    return Chain(tuple(steps), reads_text)
+
+
+def _document_types(
+    keys: ConnectorKeys, alias: str, columns: Mapping[str, Mapping[str, Mapping[str, Any]]]
+) -> dict[str, str]:
+    """Types of the fields of MongoDB's documents, as the columns have them: without, documents stay texts."""
+    types = {name: str(options["type"]) for table in columns.values() for name, options in table.items()}
+    types.pop(FACTS, None)
+    try:
+        fields = tuple((name, parse_type(text)) for name, text in types.items())
+    except ValueError as error:
+        keys.say(f"transforms.{alias}.type", "refused", f"a column's type can't be read: {error}")
+        return {}
+    if not fields:
+        why = "documents have the types of their columns, and nothing tells them"
+        keys.say(f"transforms.{alias}.type", "refused", why, "give them: --columns FILE, or --catalog NAME")
+    return {"types": str(StructOf(fields))} if fields else {}
 
 
 def _names(text: str | None) -> list[str]:
@@ -108,9 +142,7 @@ def _step(keys: ConnectorKeys, alias: str, predicates: dict[str, dict[str, Any] 
             return None
         when = None
     plain, _, half = class_name.partition("$")
-    if plain == _UNWRAP:
-        entry = _unwrap(keys, alias, options)
-    elif (definition := _BY_CLASS.get(plain.replace(_TABULAR, SINK))) is not None:
+    if (definition := _BY_CLASS.get(plain.replace(_TABULAR, SINK))) is not None:
         entry = {"type": definition[0], **_options(keys, alias, *definition, options)}
         entry |= {"target": half.lower()} if half == "Key" else {}
     else:
@@ -128,10 +160,12 @@ def _options(
     spellings = {field.alias or attribute for attribute, field in model.items()} - {"type", "when", "target"}
     for written, value in options.items():
         key, option = f"transforms.{alias}.{written}", connect_class.renames.get(written, written)
-        if option in spellings:
+        if option in entry:
+            keys.say(key, "refused", f"one option of {name} in two spellings", "keep the one that is meant")
+        elif option in spellings:
             entry[option] = value
         elif option in _NO_OPTION:
-            keys.say(key, "changed", "a null stays null")
+            keys.say(key, "changed", _NO_OPTION[option])
         else:
             keys.say(key, "not_supported", f"{name} has no such option here")
     if connect_class.note:
@@ -140,55 +174,25 @@ def _options(
 
 
 def _checked(keys: ConnectorKeys, prefix: str, entry: dict[str, Any], options: dict[str, str]) -> dict[str, Any] | None:
-    """The entry if its model takes it. JsonToMap that infers its types is not for the model to judge."""
-    if not _infers(entry):
-        try:
-            _STEP.validate_python(entry)
-        except ValidationError as error:
-            complaints = "; ".join(
-                f"{'.'.join(str(part) for part in problem['loc'][1:])} {problem['msg']}".strip()
-                for problem in error.errors(include_input=False, include_url=False)
-            )
-            keys.say(f"{prefix}type", "refused", f"{entry['type']} does not take these options: {complaints}")
-            return None
+    """The entry if its model takes it."""
+    try:
+        _STEP.validate_python(entry)
+    except ValidationError as error:
+        complaints = "; ".join(
+            f"{'.'.join(str(part) for part in problem['loc'][1:])} {problem['msg']}".strip()
+            for problem in error.errors(include_input=False, include_url=False)
+        )
+        keys.say(f"{prefix}type", "refused", f"{entry['type']} does not take these options: {complaints}")
+        return None
     keys.say(f"{prefix}type", "carried", f"transforms: {entry['type']}")
     for option in options:
         keys.say(prefix + option, "carried", f"transforms: {entry['type']}")
     return entry
 
 
-def _unwrap(keys: ConnectorKeys, alias: str, options: dict[str, str]) -> dict[str, Any]:
-    """Debezium's own transform that takes the row out of its envelope."""
-    prefix = f"transforms.{alias}."
-    mode = options.get("delete.handling.mode", options.get("delete.tombstone.handling.mode", "drop")).lower()
-    rewrites = mode.startswith("rewrite")
-    keys.say(f"{prefix}type", "changed", "transforms: DebeziumTransform, which also adds the struct _cdc")
-    for name in options:
-        if name in ("delete.handling.mode", "delete.tombstone.handling.mode"):
-            keys.say(prefix + name, "carried", "transforms: DebeziumTransform, delete.handling")
-        elif name == "drop.tombstones":
-            keys.say(prefix + name, "carried", "tombstones are filtered, as the sink ignores them")
-        else:
-            by_hand = "the struct _cdc has op, ts, source; take columns from it: from: [_cdc, op]"
-            keys.say(prefix + name, "not_supported", "DebeziumTransform has no such option", by_hand)
-    return {"type": "DebeziumTransform", "delete.handling": "rewrite" if rewrites else "drop"}
-
-
-def _infers(entry: dict[str, Any]) -> bool:
-    return entry["type"] == "JsonToMap" and str(entry.get("json.root", "false")).lower() != "true"
-
-
-def _inferring(keys: ConnectorKeys, alias: str, *, reads_text: bool) -> None:
-    key = f"transforms.{alias}.type"
-    if reads_text:
-        keys.say(
-            key, "changed", "value.format: json, whose types the columns declare; the sink guesses them per record"
-        )
-        for option in keys.below(f"transforms.{alias}."):
-            keys.say(f"transforms.{alias}.{option}", "carried", "value.format: json")
-        return
-    by_hand = "write {type: JsonToMap, types: 'struct<…>'} with the fields to take"
-    keys.say(key, "refused", "types are declared, not guessed for each record", by_hand)
+def _reads_objects(step: dict[str, Any]) -> bool:
+    """Whether a step makes JSON objects of texts, as the format `json` does."""
+    return step["type"] == "JsonToMap" and "when" not in step and str(step.get("json.root", "false")).lower() != "true"
 
 
 def _when(

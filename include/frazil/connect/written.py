@@ -13,7 +13,6 @@ from frazil.connect.importing import ImportedConnector
 _WIDTH = 118
 _HOLES = {
     "  columns: {}": "name the columns: name -> type; the connector takes them from the table",
-    "  fields: []": "say what it holds before the transforms: {name: type}",
     "destinations: []": "name every table that the field may name, with its columns",
 }
 """Lines that validation refuses, and what to write there."""

@@ -310,6 +310,6 @@ def declared_names(pipeline: Pipeline) -> DeclaredNames:
         fields = None if decoding is None else decoding.fields
         if isinstance(fields, dict):
             half.add_type(pa.struct([pa.field(name, arrow_type(parse_type(type_))) for name, type_ in fields.items()]))
-        else:
-            half.add_type(pa.struct([pa.field(name, pa.string()) for name in fields or ()]))
+        elif isinstance(fields, tuple):
+            half.add_type(pa.struct([pa.field(name, pa.string()) for name in fields]))
     return value

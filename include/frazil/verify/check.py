@@ -44,7 +44,7 @@ from frazil.verify.tables import (
     with_key,
 )
 from frazil.verify.values.routes import tables_of
-from frazil.verify.values.typed_expectation import TypedExpectation
+from frazil.verify.values.typed_expectation import TypedChanges, TypedExpectation
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ def _unjudged_cells(check: _Check) -> dict[str, tuple[int, str]]:
     """Column -> number of cells whose expected value could not be derived, and the reason for the first one."""
     per_column: dict[str, tuple[int, str]] = {}
     for rules in () if check.rules is None else check.rules.per_file:
-        typed = rules.expectation.unjudged if isinstance(rules.expectation, TypedExpectation) else {}
+        typed = rules.expectation.unjudged if isinstance(rules.expectation, TypedExpectation | TypedChanges) else {}
         cells = typed if rules.headers is None else {**typed, **rules.headers.unjudged}
         for name, (more, why) in cells.items():
             count, first = per_column.get(name, (0, why))

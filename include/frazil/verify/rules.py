@@ -26,7 +26,15 @@ from frazil.verify.values.column_readers import Bad, Expectation
 from frazil.verify.values.evolved_schema import ColumnChanges, has_undeclared_columns
 from frazil.verify.values.header_cells import HeaderCells, headers_of
 from frazil.verify.values.routes import RouteToTable, route_to_table
-from frazil.verify.values.typed_expectation import LEFT_OUT, SchemasOf, TypedExpectation, is_typed, untyped_because
+from frazil.verify.values.typed_expectation import (
+    LEFT_OUT,
+    SchemasOf,
+    TypedChanges,
+    TypedExpectation,
+    is_typed,
+    reads_changes,
+    untyped_because,
+)
 
 LOG_TYPES: dict[str, ColumnType] = dict(zip(TOLD, (Primitive("string"), Primitive("int")), strict=True))
 """Additional columns of a log of changes, after the columns of its rows."""
@@ -152,6 +160,13 @@ class Rules:
         is_grown = isinstance(self.expectation, Expectation) and self.expectation.is_grown
         return RowReading(self.types, self.lenient, is_grown, isinstance(self.expectation, TypedExpectation))
 
+    @property
+    def is_unsure(self) -> bool:
+        """Whether a record of changes could not be read here, so that no row is known for sure."""
+        return any(
+            isinstance(rules.expectation, TypedChanges) and rules.expectation.is_unsure for rules in self.per_file
+        )
+
     @cached_property
     def least_record_bytes(self) -> int:
         """Most bytes of a record that is too large for no pipeline file."""
@@ -183,7 +198,7 @@ class Rules:
         """The row that a record must be, or why it must be a dead letter."""
         if self.route_target is not None and self.unread is None and self.route_target(topic, value, message) != "here":
             return Bad("it is not meant for this table")
-        if isinstance(self.expectation, TypedExpectation):
+        if isinstance(self.expectation, TypedExpectation | TypedChanges):
             return self.expectation.record(message)
         row = self.expectation.row(value)
         return row if self.headers is None else self.headers.join(row, headers_of(message))
@@ -290,6 +305,8 @@ def _expectation(
 ) -> Expectation | ChangeReader | TypedExpectation:
     destination = pipeline.destination(table)
     in_orc = destination.file_format == "orc"
+    if is_typed(pipeline) and reads_changes(pipeline, destination):
+        return TypedChanges(pipeline, destination, columns, schemas)
     if is_typed(pipeline):
         return TypedExpectation(pipeline, columns, schemas, in_orc=in_orc)
     if destination.is_merged or destination.is_history:

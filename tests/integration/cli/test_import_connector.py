@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+import yaml
 from confluent_kafka import Consumer
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -132,6 +133,22 @@ def test_a_stopped_connector_goes_on_exactly_where_it_stopped(stopped: Stopped) 
     stopped.place.succeed("run", "orders_sink", **env)
     landed = stopped.lake.load_table("shop.orders").scan().to_arrow()
     assert sorted(landed["id"].to_pylist()) == list(range(_ALL))
+
+
+def test_upsert_connector_takes_its_columns_from_the_table(stopped: Stopped) -> None:
+    """The key is required, as rows are told apart by it, and what is written validates."""
+    written = json.loads(stopped.config.read_text(encoding="utf-8"))
+    written["config"] |= {"iceberg.tables.upsert-mode-enabled": "true", "iceberg.tables.default-id-columns": "id"}
+    stopped.config.write_text(json.dumps(written), encoding="utf-8")
+    names = ("--cluster", "local", "--catalog", "lake", "--out", str(stopped.out))
+
+    report = stopped.place.json("import-connector", str(stopped.config), *names)
+
+    file = report["connectors"][0]["pipeline"]
+    (destination,) = yaml.safe_load(Path(file).read_text(encoding="utf-8"))["destinations"]
+    expected = {"columns": {"id": {"type": "long", "required": True}}, "write": "upsert", "identifier": ["id"]}
+    assert destination == {"table": "shop.orders", **expected}
+    assert "all usable" in stopped.place.succeed("validate", FRAZIL_PIPELINES=str(Path(file).parent)).stdout
 
 
 def test_announced_but_uncommitted_files_are_refused(stopped: Stopped) -> None:

@@ -47,9 +47,15 @@ REFUSED = {
         "predicates": "p",
         "predicates.p.type": f"{SMT}predicates.RecordIsTombstone",
     },
-    "types guessed per record": {
+    "documents whose types nobody tells": {
         "transforms": "a",
-        "transforms.a.type": "io.tabular.iceberg.connect.transforms.JsonToMapTransform",
+        "transforms.a.type": "org.apache.iceberg.connect.transforms.MongoDebeziumTransform",
+    },
+    "one option in two spellings": {
+        "transforms": "a",
+        "transforms.a.type": f"{SMT}ReplaceField$Value",
+        "transforms.a.blacklist": "a",
+        "transforms.a.exclude": "b",
     },
     "text that is not UTF-8": {
         "value.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -73,8 +79,11 @@ CLASSES = {
     "iceberg.tables.evolve-schema-enabled=false": "carried",
     "iceberg.tables.schema-force-optional=true": "carried",
     "iceberg.tables.auto-create-enabled=true": "changed",
-    "iceberg.tables.upsert-mode-enabled=true": "not_supported",
-    "iceberg.tables.cdcField=_op": "not_supported",
+    "iceberg.tables.upsert-mode-enabled=true": "refused",
+    "iceberg.tables.upsert-mode-enabled=false": "carried",
+    "iceberg.tables.cdcField=_op": "refused",
+    "iceberg.tables.replace-null-with-default=true": "changed",
+    "iceberg.tables.replace-null-with-default=false": "carried",
     "iceberg.tables.default-commit-branch=b": "carried",
     "iceberg.tables.default-commit-branch=a b": "not_supported",
     "iceberg.table.shop.orders.commit-branch=main": "carried",

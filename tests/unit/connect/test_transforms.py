@@ -37,7 +37,7 @@ STEPS = {
     ),
     "Debezium's": (
         {"transforms": "u", "transforms.u.type": "io.debezium.transforms.ExtractNewRecordState"},
-        [{"type": "DebeziumTransform", "delete.handling": "drop"}],
+        [{"type": "ExtractNewRecordState"}],
     ),
     "a key that is decoded for it": (
         {
@@ -74,6 +74,44 @@ STEPS = {
         {"transforms": "k", "transforms.k.type": f"{SMT}ExtractField$Key", "transforms.k.field": "id"},
         None,
     ),
+    "Debezium's with facts": (
+        {
+            "transforms": "u",
+            "transforms.u.type": "io.debezium.transforms.ExtractNewRecordState",
+            "transforms.u.delete.tombstone.handling.mode": "rewrite",
+            "transforms.u.add.source.fields": "lsn",
+            "transforms.u.add.headers": "op,db",
+            "transforms.u.drop.tombstones": "false",
+        },
+        [
+            {
+                "type": "ExtractNewRecordState",
+                "delete.handling.mode": "rewrite",
+                "add.fields": "lsn",
+                "add.headers": "op,db",
+            }
+        ],
+    ),
+    "JSON keys of which nothing says what they hold": (
+        {
+            "transforms": "k",
+            "transforms.k.type": f"{SMT}HoistField$Key",
+            "transforms.k.field": "id",
+            "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "key.converter.schemas.enable": "false",
+        },
+        None,
+    ),
+    "text that is JSON behind another transform": (
+        {
+            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "transforms": "h,j",
+            "transforms.h.type": f"{SMT}DropHeaders",
+            "transforms.h.headers": "a",
+            "transforms.j.type": "io.tabular.iceberg.connect.transforms.JsonToMapTransform",
+        },
+        [{"type": "DropHeaders", "headers": "a"}, {"type": "JsonToMap"}],
+    ),
     "text that is JSON": (
         {
             "value.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -93,11 +131,11 @@ def test_a_chain_of_transforms_keeps_its_meaning(case: str) -> None:
     assert imported(config).pipeline.get("transforms") == steps
 
 
-def test_json_before_transforms_has_to_be_declared() -> None:
-    """A pipeline that would read nothing but nulls is refused by validation until its fields are named."""
+def test_json_before_transforms_holds_what_it_says() -> None:
+    """As in Kafka Connect, where JSON without schemas has the types of each value."""
     chain = {"transforms": "c", "transforms.c.type": f"{SMT}Cast$Value", "transforms.c.spec": "id:int64"}
 
-    assert imported(chain).pipeline["value"]["fields"] == []
+    assert imported(chain).pipeline["value"]["fields"] == "inferred"
     assert "fields" not in imported({}).pipeline["value"]
 
 

@@ -26,6 +26,8 @@ from frazil.connect.importing import ImportContext, ImportedConnector, Settings,
 from frazil.connect.written import blanks, pipeline_text, settings_text
 from frazil.error_codes import BAD_FILE, BAD_SETTING
 from frazil.extras import require
+from frazil.pipeline.files.problems import problems
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.catalogs import CatalogSettings
 from frazil.pipeline.settings.settings import ClusterSettings
 from frazil.pipeline.syntax import java_properties
@@ -271,11 +273,29 @@ def import_files(options: ImportOptions, env: Mapping[str, str]) -> ImportFiles:
         cluster=options.cluster,
         catalog=options.catalog,
         registry=options.registry,
+        is_preview=options.positions or options.catalog is not None,
     )
     done, settings = import_all(connectors, context)
-    if options.positions or options.catalog is not None:
+    if context.is_preview:
         done, settings = _with_facts(options, context, connectors, done, settings, env)
-    return _write(options, done, settings)
+    return _write(options, [_usable(connector) for connector in done], settings)
+
+
+def _usable(imported: ImportedConnector) -> ImportedConnector:
+    """The connector, refused if validation would refuse its file for more than what a person is asked to fill in."""
+    from frazil.run.staging.record_problems import record_problems
+
+    if not imported.pipeline or blanks(imported):
+        return imported
+    try:
+        reasons: Sequence[str] = record_problems(Pipeline.model_validate(imported.pipeline))
+    except ValidationError as error:
+        reasons = problems(Pipeline, error, imported.pipeline, {})
+    return (
+        as_refused(imported, reasons, "change the connector's keys, or its columns (--columns)", "the pipeline file")
+        if reasons
+        else imported
+    )
 
 
 def _with_facts(
@@ -294,7 +314,9 @@ def _with_facts(
         )
     )
     columns, absent = column_facts(targets, done, [table for table in tables if table not in context.columns])
-    done, settings = import_all(connectors, replace(context, columns={**columns, **context.columns}, absent=absent))
+    done, settings = import_all(
+        connectors, replace(context, columns={**columns, **context.columns}, absent=absent, is_preview=False)
+    )
     return ([with_start_offsets(targets, connector) for connector in done] if options.positions else done), settings
 
 
@@ -404,7 +426,9 @@ def _put(file: Path, text: str) -> None:
         ) from error
 
 
-def as_refused(imported: ImportedConnector, reasons: Sequence[str], next_step: str) -> ImportedConnector:
+def as_refused(
+    imported: ImportedConnector, reasons: Sequence[str], next_step: str, key: str = "--positions connect"
+) -> ImportedConnector:
     """The connector, marked as refused for reasons that lie outside of its keys."""
-    findings = tuple(Finding("--positions connect", "refused", reason, next_step) for reason in reasons)
+    findings = tuple(Finding(key, "refused", reason, next_step) for reason in reasons)
     return replace(imported, findings=(*findings, *imported.findings), pipeline={}, settings={})

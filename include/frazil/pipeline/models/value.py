@@ -54,10 +54,11 @@ class _Decoding(Model):
         None,
         description="The same in a file, by its path from the folder `schemas` beside the folder of pipeline files.",
     )
-    fields: tuple[str, ...] | dict[str, str] | None = Field(
+    fields: tuple[str, ...] | dict[str, str] | Literal["inferred"] | None = Field(
         None,
         description="`delimited`: names of the fields of a line. `json`: what an object holds, as name -> type. Keys need"
-        " it; of values it is asked where transforms come before the columns, and is else the columns.",
+        " it; of values it is asked where transforms or changes come before the columns, and is else the columns. `inferred`,"
+        " for values of `json`: each object holds what it says itself, whole numbers as long, others as double.",
     )
 
     @field_validator("format")
@@ -105,7 +106,7 @@ class _Decoding(Model):
                 described = f"{', '.join(first_formats)} or {last}" if first_formats else last
                 raise AtKey(name.rstrip("_"), f"is for format {described}; the format is {self.format}")
         if self.format == "json" and isinstance(self.fields, tuple):
-            raise AtKey("fields", "fields of format json have types: write name: type")
+            raise AtKey("fields", "fields of format json have types: write name: type, or inferred")
         sources = [self.registry, self.schema_, self.schema_file]
         if issubclass(self._kind, SchemaFormatSpec) and sources.count(None) != len(sources) - 1:
             raise ValueError(f"format {self.format} needs one of registry, schema or schema_file")
@@ -181,7 +182,7 @@ class Key(Decoding):
 
     @model_validator(mode="after")
     def _says_its_fields(self) -> Key:
-        if self.format == "json" and not self.fields:
+        if self.format == "json" and (not self.fields or self.fields == "inferred"):
             raise AtKey("fields", "keys of format json need them: what a key holds, as name: type")
         return self
 

@@ -75,7 +75,7 @@ class OpColumn(SingleChangeFormat):
         ops = typed_field("changes.op", value, self.op, kind, step)
         source_ops = pa.nulls(len(value), pa.string()) if ops is None else ops.cast(pa.string())
         is_unknown = pc.invert(map_ops(source_ops, self.ops)[1])
-        after = _whole_value(value) if self.row is None else image_struct(self.name, value, self.row, nested=True)
+        after = value.to_struct_array() if self.row is None else image_struct(self.name, value, self.row, nested=True)
         before = None if self.before is None else image_struct(self.name, value, self.before, nested=True)
         message = f"{self.name}: expected one of {', '.join(self.words)}, found {{}}"
         images = self.single_images(source_ops, after, before, op_facts(source_ops), [(is_unknown, message, self.op)])
@@ -125,7 +125,3 @@ class Envelope:
         failed = failures(verdicts, pa.repeat(pa.scalar(value=True), size))
         no_row = pa.repeat(pa.scalar(value=False), size)
         return Images(pa.arange(0, size), op, row, {}, no_row, op_facts(source_ops), failed)
-
-
-def _whole_value(value: pa.RecordBatch) -> pa.StructArray:
-    return pa.StructArray.from_arrays(value.columns, fields=list(value.schema))

@@ -128,17 +128,18 @@ class ChangeFitter:
         """Fit values, each with its key if keys are decoded. A value that changes no row is neither kept nor dead."""
         try:
             images = self._format.images(value)
+            fields = self._fields(images)
         except Terminal as error:  # these records brought this schema: they fail, those with another schema go on
             reason = Reason(DeadCode.TRANSFORM_FAILED, error.message)
             no_rows = pa.RecordBatch.from_pylist([], self._schema)
             return Fitted(no_rows, pa.array([], pa.int64()), dict.fromkeys(range(len(value)), reason), NOTHING_UNKNOWN)
         is_good = pc.invert(pc.is_in(images.value_positions, value_set=pa.array(list(images.failed), pa.int64())))
         changes = {op: pc.indices_nonzero(pc.and_(is_good, has_op(images.op, op))).cast(pa.int64()) for op in _OPS}
-        upserts = self._change_rows(images, changes[UPSERT], self._upsert_fitter, key, UPSERT)
+        upserts = self._change_rows(images, fields, changes[UPSERT], self._upsert_fitter, key, UPSERT)
         changed_rows = [
             self._deletes_of_old_keys(images, upserts),
-            self._change_rows(images, changes[DELETE], self._delete_fitter, key, DELETE),
-            self._change_rows(images, changes[TRUNCATE], self._truncate_fitter, None, TRUNCATE),
+            self._change_rows(images, fields, changes[DELETE], self._delete_fitter, key, DELETE),
+            self._change_rows(images, fields, changes[TRUNCATE], self._truncate_fitter, None, TRUNCATE),
             upserts,
         ]
         dead = dict(images.failed)
@@ -196,6 +197,7 @@ class ChangeFitter:
     def _change_rows(
         self,
         images: Images,
+        fields: pa.RecordBatch,
         changes: pa.Int64Array,
         fitter: PartialFitter | None,
         key: pa.RecordBatch | None,
@@ -205,7 +207,7 @@ class ChangeFitter:
         if fitter is None:
             return _ChangeRows(self._filled({}, len(changes), op), changes, {})
         values_of_changes = images.value_positions.take(changes)
-        fitted = fitter.fit(self._fields(images).take(changes), None if key is None else key.take(values_of_changes))
+        fitted = fitter.fit(fields.take(changes), None if key is None else key.take(values_of_changes))
         rows = fitted.rows
         columns = {name: rows.column(name) for name in rows.schema.names}
         dead = {values_of_changes[row].as_py(): reason for row, reason in reversed(fitted.dead.items())}

@@ -313,7 +313,8 @@ def value_agreement(specs: Sequence[RecordSpec], route: Sequence[str] = ()) -> A
     transforms = specs[0].transforms
     named_by_transforms = named_fields(transforms)
     flattens = [transform for transform in transforms if isinstance(transform, Flatten) and transform.target == "value"]
-    if named_by_transforms is None or len(flattens) > 1 or any(spec.whole_columns for spec in specs):
+    looks_at_all = named_by_transforms is None or any(spec.whole_columns or spec.tells_changes for spec in specs)
+    if named_by_transforms is None or looks_at_all or len(flattens) > 1:
         return EXACT
     columns = (
         column for spec in specs for column in spec.column_specs if column.has_default or column.steps != (column.name,)

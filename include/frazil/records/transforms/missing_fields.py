@@ -14,6 +14,7 @@ from frazil.records.model.kafka_schema import KAFKA_SCHEMA
 from frazil.records.transforms.definition import TransformDefinition
 from frazil.records.transforms.fields import batch_of
 from frazil.records.transforms.kinds.conditions import Filter, When, WithKey
+from frazil.records.transforms.kinds.json_text_fields import JsonToMap
 
 
 def _sample_frame(shape: pa.Schema, key_shape: pa.Schema | None) -> Frame:
@@ -148,6 +149,8 @@ def _output_samples(transform: Transform, frame: Frame, *, has_missing: bool) ->
     """Return samples of a transform's outputs: none if it fails for missing fields, None if they depend on values."""
     if isinstance(transform, Filter):
         return [frame]
+    if isinstance(transform, JsonToMap) and transform.infers:
+        return [] if has_missing else None
     done = transform.apply(frame)
     if done.dead:
         return [] if has_missing else None

@@ -92,7 +92,7 @@ def _op_by_word(words: Words) -> dict[str, str]:
 
 
 def change_specs(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> dict[str, RecordSpec] | None:
-    """Specs with the fields of JSON change events; None if the file declares these fields, or no destination takes changes.
+    """Specs with the fields of JSON change events; None if the file says what they hold, or no destination takes changes.
 
     Where tables evolve, each has a shape of its own for the rows in its events: types of columns may differ.
 
@@ -105,7 +105,7 @@ def change_specs(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> dict[st
     if pipeline.value.format != JSON or not merged:
         return None
     _refuse_unknown(pipeline)
-    if isinstance(pipeline.value.fields, dict):
+    if pipeline.value.fields is not None:
         return None
     _refuse_mixed_changes(pipeline, merged)
     changes = next(destination.changes for destination in merged.values() if destination.changes is not None)

@@ -241,12 +241,12 @@ def _path(text: str, part: RoutePart) -> tuple[str, ...]:
 
 
 def infers_fields(pipeline: Pipeline) -> bool:
-    """Whether the fields of JSON values are inferred: the file does not declare them, and a table evolves with its records."""
+    """Whether the fields of JSON values are inferred: the file says so, or does not declare them and a table follows its records."""
     follows = any(destination.evolves != "none" for destination in pipeline.destinations)
     # Rows in change events are compared with the columns one by one; the fields around them are known.
     tells_changes = any(destination.changes is not None for destination in pipeline.destinations)
-    is_open = pipeline.value.format == JSON and not isinstance(pipeline.value.fields, dict)
-    return follows and is_open and not tells_changes
+    is_open = pipeline.value.format == JSON and pipeline.value.fields is None
+    return pipeline.value.fields == "inferred" or (follows and is_open and not tells_changes)
 
 
 def evolution(

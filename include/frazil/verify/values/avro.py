@@ -9,13 +9,14 @@ import io
 import json
 import struct
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
 import fastavro
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
-from frazil.verify.values.json_document import Unfit
+from frazil.verify.values.json_document import EPOCH, Unfit
 from frazil.verify.values.native import BARE, LARGEST_NUMBER, UNKNOWN, Fields, Schema, UnjudgedError, zigzag
 
 
@@ -232,6 +233,32 @@ def _unknown(_value: Any) -> Any:
     return UNKNOWN
 
 
+_CONNECT_PACKAGES: Final = ("io.debezium.time.", "org.apache.kafka.connect.data.")
+
+
+def _day(value: int) -> Any:
+    try:
+        return EPOCH.date() + timedelta(days=value)
+    except OverflowError:
+        return UNKNOWN
+
+
+def _wall_time(micros: int, value: int) -> Any:
+    """The wall time of so many microseconds for each unit since 1970, which Debezium sends without a zone."""
+    try:
+        return (EPOCH + timedelta(microseconds=micros * value)).replace(tzinfo=None)
+    except OverflowError:
+        return UNKNOWN
+
+
+_CONNECT_TIMES: Final[Mapping[str, Callable[[int], Any]]] = {
+    "io.debezium.time.Date": _day,
+    "io.debezium.time.Timestamp": partial(_wall_time, 1_000),
+    "io.debezium.time.MicroTimestamp": partial(_wall_time, 1),
+}
+"""Numbers that Debezium means as times; of other numbers of these packages the values are not known here."""
+
+
 class _Fields:
     """Makes the converters from fastavro values to fields; each named type is converted once."""
 
@@ -239,7 +266,7 @@ class _Fields:
         self._named = named
         self._known: dict[str, Callable[[Any], Any]] = {}
 
-    def part(self, schema: Any) -> Callable[[Any], Any]:  # noqa: PLR0911 - a case for each kind
+    def part(self, schema: Any) -> Callable[[Any], Any]:  # noqa: C901, PLR0911 - a case for each kind
         """The converter of values of this schema to fields."""
         match schema:
             case str():
@@ -249,6 +276,8 @@ class _Fields:
                 return self._optional(branches[0]) if len(branches) == 1 else _unknown
             case {"logicalType": str(logical)} if logical not in _LOGICAL:
                 return _unknown
+            case {"connect.name": str(name), "type": "int" | "long"} if "logicalType" not in schema:
+                return _CONNECT_TIMES.get(name, _unknown if name.startswith(_CONNECT_PACKAGES) else _same)
             case {"type": "fixed", "size": int(size)} if size > LARGEST_NUMBER:
                 return _unknown
             case {"type": "record", "name": str(name)}:

@@ -66,9 +66,11 @@ _NOT_SENT = (
     _UNAVAILABLE,
     f'{{"{_UNAVAILABLE}":"{_UNAVAILABLE}"}}',
     b64encode(_UNAVAILABLE.encode()).decode(),
+    _UNAVAILABLE.encode(),
     [_UNAVAILABLE],
     f'["{_UNAVAILABLE}"]',
     _NUMBERS,
+    [*_UNAVAILABLE.encode()],
     f"[{','.join(_NUMBERS)}]",
 )
 """Debezium's placeholders of unsent values: text, hstore, bytes, lists of texts and numbers; each list also as JSON text."""
@@ -238,13 +240,20 @@ def _instant(number: Any, milliseconds: int) -> str | None:
     """A number of units since 1970 as ISO text, from which time columns are read."""
     if number is None:
         return None
-    if type(number) is not NumberText or not re.fullmatch("-?[0-9]+", number):
+    if type(number) not in (NumberText, int) or not re.fullmatch("-?[0-9]+", str(number)):
         raise Unfit("no time")
+    if not -(2**63) <= int(number) < 2**63:
+        raise Unfit("no long")
+    if not -_MOST_MILLISECONDS <= int(number) * milliseconds <= _MOST_MILLISECONDS:
+        return None
     try:
         return (EPOCH + timedelta(milliseconds=int(number) * milliseconds)).isoformat()
     except OverflowError as error:
         raise Unfit("no time") from error
 
+
+_MOST_MILLISECONDS = 2**63 // 1_000 - 1
+"""Those that a column of times takes; of a fact beyond nothing is told."""
 
 _COUNTED = {"int", "long", "float", "double", "decimal"}
 
@@ -253,9 +262,9 @@ def unread_changes(pipeline: Pipeline, destination: Destination) -> Iterator[str
     """Why the changes in records of a merged table can't be derived here."""
     if destination.changes is not None:
         value = pipeline.value
-        if isinstance(value.fields, dict):
+        if value.fields is not None:
             yield "value.fields says what changes hold"
-        if value.casts != "none" or value.field_names != "exact":
+        if (value.casts != "none" and value.format == "json") or value.field_names != "exact":
             yield "value.casts or value.field_names changes what envelopes mean"
 
 
@@ -298,6 +307,8 @@ class ChangeReader:
         self._order_by = order_by  # None also if it is a header
         self._fields = frozenset(path[0] for path in paths.values())
         self._types = {path[0]: columns[name].parsed for name, path in paths.items() if len(path) == 1}
+        self._checks_images = not self._is_grown
+        """Whether all images of a change are read whole, also those that decide no row."""
         self._is_fact = [(column.source or ())[:1] == (FACTS,) for column in columns.values()]
         # Elsewhere a field of that name is the record's own.
         self._takes_facts = destination.changes is not None and any(self._is_fact)
@@ -305,17 +316,24 @@ class ChangeReader:
     def row(self, raw: bytes) -> tuple[RowChange, ...] | Bad:
         """The row changes in a value, deletes first; none if it changes no row."""
         try:
-            whole = object_of(raw, self._decoder)
-            changes = self._destination.changes
-            if changes is None:
-                return (self._upsert(whole, {}),)
-            row_changes = [
-                row_change
-                for change in READERS[changes.format](whole, changes, self._fields)
-                for row_change in self._row_changes(change, changes)
-            ]
+            return self.changes_in(object_of(raw, self._decoder))
         except Unfit as unfit:
             return Bad(str(unfit))
+
+    def changes_in(self, whole: Row) -> tuple[RowChange, ...]:
+        """The row changes in the fields of a value, deletes first.
+
+        Raises:
+            Unfit: It must be a dead letter.
+        """
+        changes = self._destination.changes
+        if changes is None:
+            return (self._upsert(whole, {}),)
+        row_changes = [
+            row_change
+            for change in READERS[changes.format](whole, changes, self._fields)
+            for row_change in self._row_changes(change, changes)
+        ]
         return tuple(sorted(row_changes, key=lambda row_change: row_change.op == "upsert"))
 
     def cells(self, _raw: bytes) -> tuple[Any, ...] | Bad:
@@ -324,7 +342,7 @@ class ChangeReader:
 
     def _row_changes(self, change: Change, changes: Changes) -> Iterator[RowChange]:
         for image in change.images:
-            if not self._is_grown or change.op in {"upsert", "delete"}:
+            if self._checks_images or change.op in {"upsert", "delete"}:
                 self._require_readable(image or {}, changes)
         if change.op == "truncate":
             yield RowChange("truncate", (), self._order({}, change.facts), self._sparse_row((), {}, change.facts))
@@ -355,7 +373,7 @@ class ChangeReader:
 
         Where records bring columns, only key and order of other images are read: other fields may fit no column.
         """
-        if self._is_grown:
+        if not self._checks_images:
             needed, image = {*self._destination.identifier, self._order_by}, self._typed(image, changes)
         elif changes.format == "canal":  # all of it text, of which only what counts must be what its column takes
             require_texts(image, *self._types)

@@ -12,8 +12,9 @@ from typing import Any, Final
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from frazil.error_codes import BAD_SETTING, BAD_TRANSFORM, INTERNAL
-from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.models.value import Column, Decoding
+from frazil.verify.values.cdc_expectation import ChangeReader, RowChange
 from frazil.verify.values.column_readers import Bad, ColumnReaders, Document, column_default, options_of
 from frazil.verify.values.evolved_schema import has_undeclared_columns
 from frazil.verify.values.formats import READ, Decode, TombstoneError, format_decoder
@@ -50,12 +51,13 @@ def untyped_because(pipeline: Pipeline) -> Iterator[str]:
         yield f"transforms change them ({', '.join(unread)})"
     columns = [column for destination in pipeline.destinations for column in destination.columns.values()]
     is_declared = not pipeline.transforms or value.format != "json" or isinstance(value.fields, dict)
-    if not is_declared and any(map(_is_special, columns)):
+    if value.fields == "inferred" or (not is_declared and any(map(_is_special, columns))):
         yield "transforms change fields that value.fields does not declare"
     how = value.format if value.format != "json" else "transformed or with keys"
     for destination in pipeline.destinations:
         if destination.is_merged or destination.is_history:
-            yield f"{destination.table}: changes of records that are {how}"
+            if not reads_changes(pipeline, destination):
+                yield f"{destination.table}: changes of records that are {how}"
         elif has_undeclared_columns(destination):
             yield f"{destination.table}: columns that records bring, of records that are {how}"
     is_changed = value.format != "json" or bool(pipeline.transforms)
@@ -238,3 +240,134 @@ class TypedExpectation:
         count, first = self.unjudged.get(name, (0, why))
         self.unjudged[name] = count + 1, first
         return _UNJUDGED
+
+
+_SURE_KEYS: Final = ("int", "long", "string", "boolean")
+"""Types of key columns that are read without doubt."""
+
+
+def reads_changes(pipeline: Pipeline, destination: Destination) -> bool:
+    """Whether the changes in typed records of a destination can be derived here."""
+    columns, value = destination.columns, pipeline.value
+    plain = value.field_names == "exact" and value.unknown_fields == "ignore"
+    of_value = all(column.part == "value" and column.source != () for column in columns.values())
+    return (
+        (destination.is_merged and destination.changes is not None and destination.changes.format == "debezium")
+        and (value.format == "avro" and pipeline.key is None and not pipeline.transforms and plain and of_value)
+        and (bool(destination.identifier) and not has_undeclared_columns(destination))
+        and all(columns[name].type in _SURE_KEYS for name in destination.identifier)
+    )
+
+
+class TypedChanges(ChangeReader):
+    """Reads the changes in typed records.
+
+    Attributes:
+        unjudged: Column -> cells that were not compared, and the first reason.
+        is_unsure: Whether a record could not be read here: then no row is known for sure.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, destination: Destination, columns: Mapping[str, Column], schemas: SchemasOf
+    ) -> None:
+        super().__init__(destination, columns, pipeline.value)
+        self._checks_images = False
+        self._null_value = pipeline.value.null_value
+        value = pipeline.value
+        decode = format_decoder(value, (lambda _: ("", {})) if value.registry is None else schemas(value.registry))
+        if decode is None:
+            raise BAD_TRANSFORM.terminal(f"format {value.format} is not read by verify")
+        self._decode = decode
+        in_orc = destination.file_format == "orc"
+        readers = _NativeColumns(columns, pipeline, self, in_orc=in_orc)
+        self._column_readers = readers  # type: ignore[assignment]  # the same interface, for plain values
+        self._nullable_readers = _NativeColumns(  # type: ignore[assignment]
+            {name: column.model_copy(update={"required": False}) for name, column in columns.items()},
+            pipeline,
+            self,
+            in_orc=in_orc,
+        )
+        self.unjudged: dict[str, tuple[int, str]] = {}
+        self.is_unsure = False
+        self._is_whole = True
+
+    def record(self, message: Message) -> tuple[RowChange | Bad, ...] | Bad:
+        """The row changes in a record, `Bad` for unknown ones; an upsert whose values are not all read here has no row."""
+        headers = {
+            name: content if isinstance(content, bytes) else b"" for name, content in headers_of(message).items()
+        }
+        self._is_whole = True
+        try:
+            changes = self.changes_in(self._decode(message.value() or b"", headers))
+        except TombstoneError:
+            return Bad("no value") if self._null_value == "dead_letter" else ()
+        except UnjudgedError:
+            self.is_unsure = True
+            return (_UNJUDGED,)
+        except Unfit as unfit:
+            return Bad(str(unfit))
+        if self._is_whole:
+            return changes
+        return tuple(RowChange(change.op, change.key, change.order) for change in changes)
+
+    def leave_out(self, name: str, error: UnjudgedError) -> None:
+        """Count a cell that is not read here.
+
+        Raises:
+            UnjudgedError: It is of the key or the order, so that nothing of the record is known.
+        """
+        if name in (*self._destination.identifier, self._order_by):
+            raise error
+        count, first = self.unjudged.get(name, (0, str(error)))
+        self.unjudged[name] = count + 1, first
+        self._is_whole = False
+
+
+class _NativeColumns:
+    """Reads columns out of rows of plain values, as `ColumnReaders` does out of JSON."""
+
+    def __init__(self, columns: Mapping[str, Column], pipeline: Pipeline, owner: TypedChanges, *, in_orc: bool) -> None:
+        self.cell_readers = [_cell_reader(name, column, pipeline, owner, in_orc) for name, column in columns.items()]
+
+    def document(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row as it is."""
+        return row
+
+
+def _cell_reader(
+    name: str,
+    column: Column,
+    pipeline: Pipeline,
+    owner: TypedChanges,
+    in_orc: bool,  # noqa: FBT001 - one more of many
+) -> Callable[[dict[str, Any]], Any]:
+    read = native_reader(column.parsed, options_of(column, pipeline.value, in_orc=in_orc))
+    default = column_default(name, column, pipeline.value, in_orc=in_orc)
+    path = (name,) if column.source is None else column.source
+
+    def read_cell(row: dict[str, Any]) -> Any:
+        cell, is_there = _at_path(row, path)
+        if cell is None and column.has_default and (column.required or not is_there):
+            return default
+        if cell is None and column.required:
+            raise Unfit("a required field is missing or null")
+        try:
+            return None if cell is None else read(cell)
+        except UnjudgedError as error:
+            owner.leave_out(name, error)
+            return None
+
+    return read_cell
+
+
+def _at_path(row: Any, path: tuple[str, ...]) -> tuple[Any, bool]:
+    """The value at the end of a path, and whether all of the path is there."""
+    for step in path:
+        if row is None:
+            return None, False
+        if not isinstance(row, dict):
+            raise UnjudgedError("no struct on the way to the field")
+        if step not in row:
+            return None, False
+        row = row[step]
+    return row, True

@@ -75,6 +75,20 @@ def test_a_hole_is_named_and_refused_by_validation(frazil: Frazil, files: Path) 
     assert "destinations.0.columns" in checked.out
 
 
+def test_what_validation_would_refuse_is_refused_with_its_words(frazil: Frazil, files: Path) -> None:
+    """A file that is written is one that can be run: Spark, which merges rows, has no times of day."""
+    upsert = {"iceberg.tables.upsert-mode-enabled": "true", "iceberg.tables.default-id-columns": "id"}
+    connector = {**CONNECTOR, "config": {**CONNECTOR["config"], **upsert}}  # type: ignore[dict-item]
+    (files / "orders.json").write_text(json.dumps(connector), encoding="utf-8")
+    (files / "columns.yaml").write_text("{id: long, opens: time}", encoding="utf-8")
+
+    ended = frazil(*importing(files, "--columns", str(files / "columns.yaml")))
+
+    assert ended.code == Terminal.exit_code
+    assert "Spark has no type time" in ended.out
+    assert not (files / "imported" / "pipelines").exists()
+
+
 def test_no_secret_is_in_files_or_output(frazil: Frazil, files: Path) -> None:
     """Reports end up in tickets, files in repositories."""
     ended = frazil(*importing(files))

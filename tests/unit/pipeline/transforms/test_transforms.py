@@ -50,6 +50,7 @@ EVERY_KIND = [
     {"type": "CopyValue", "source.field": "a", "target.field": "b"},
     {"type": "KafkaMetadata", "nested": True, "external_field": "a,b"},
     {"type": "JsonToMap", "json.root": True},
+    {"type": "ExtractNewRecordState", "add.fields": "op,table:t", "delete.handling.mode": "Rewrite"},
     {"type": "DebeziumTransform", "cdc.target.pattern": "{db}_{table}", "delete.handling": "drop"},
     {"type": "DmsTransform"},
     {"type": "MongoDebezium", "array_handling_mode": "document"},
@@ -123,7 +124,7 @@ def test_every_key_has_a_description(of: Any) -> None:
             "value.null_value decides",
         ),
         ({"type": "HeaderFrom", "fields": "a,b", "headers": "x", "operation": "move"}, ("HeaderFrom",), "2 fields"),
-        ({"type": "JsonToMap"}, ("JsonToMap",), "either"),
+        ({"type": "JsonToMap", "json.root": True, "types": "struct<a: long>"}, ("JsonToMap",), "either"),
         ({"type": "JsonToMap", "types": "long"}, ("JsonToMap", "types"), "no struct"),
         *(
             ({"type": "KafkaMetadata", "external_field": text}, ("KafkaMetadata", "external_field"), "name,text")

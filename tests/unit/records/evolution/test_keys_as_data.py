@@ -282,7 +282,7 @@ def test_transforms_that_read_all_fields_are_listed() -> None:
         "Sql": {"select": "*, price * 2 AS twice", "where": "size > 1"},
     }
     named = {name: named_fields([transform(name, options.get(name) or any_options(name))]) for name in TRANSFORMS}
-    looking = {"HoistField", "DebeziumTransform", "DmsTransform", "MongoDebezium"}
+    looking = {"HoistField", "DebeziumTransform", "DmsTransform", "ExtractNewRecordState", "MongoDebezium"}
     silent = {
         name
         for name, of in TRANSFORMS.items()

@@ -69,13 +69,61 @@ def test_a_text_field_beside_others_becomes_a_struct_in_its_place():
 
 
 def test_declarations_that_mean_nothing_are_refused():
-    """Both ways at once, none of them, and a field that is no text."""
-    for options in ({}, {"json_root": True, "types": TYPES}):
-        with pytest.raises(ValueError, match="either json"):
-            JsonToMap(**options)
+    """Both ways at once, and a field that is no text."""
+    with pytest.raises(ValueError, match="either json"):
+        JsonToMap(json_root=True, types=TYPES)
     with pytest.raises(Terminal, match="expected value as string, found long"):
         JsonToMap(json_root=True).apply(frame_of([{"value": 1}]))
     assert run(JsonToMap(json_root=True), frame_of([{"other": "{}"}])).dead
+
+
+TYPED = [
+    ('{"a": 1, "b": -9223372036854775808}', {"a": 1, "b": -(2**63)}),
+    ('{"a": 18446744073709551616}', {"a": Decimal(2**64)}),
+    (f'{{"a": {NINES}}}', {"a": NINES}),
+    ('{"a": 1.5, "b": 1e2}', {"a": 1.5, "b": 100.0}),
+    ('{"a": 0.12345678901234567890123}', {"a": "0.12345678901234567890123"}),
+    ('{"a": null, "b": {}, "c": [], "d": [null, {}]}', {}),
+    ('{"a": true, "b": "x"}', {"a": True, "b": "x"}),
+    ('{"a": {"n": 1.50, "o": null, "p": [1]}}', {"a": [("n", "1.50"), ("o", None), ("p", "[1]")]}),
+    ('{"a": [1, null, 2]}', {"a": [1, None, 2]}),
+    ('{"a": [1, "x", null, {"b": 1}]}', {"a": ["1", "x", None, '{"b":1}']}),
+    ('{"a": [{"b": 1}, {"c": "d"}]}', {"a": [[("b", "1")], [("c", "d")]]}),
+    ('{"a": [[1], [2, 3]]}', {"a": [[1], [2, 3]]}),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), TYPED)
+def test_object_tells_its_own_types(text: str, expected: dict[str, object]) -> None:
+    """As the sink infers them, record by record: neighbours of another shape go on in frames of their own."""
+    done = run(JsonToMap(), frame_of_array("value", pa.array(['{"a": "text"}', text, "[1]", None])))
+
+    rows = {
+        position: row
+        for frame in done.frames
+        for position, row in zip(frame.positions.to_pylist(), frame.value.to_pylist(), strict=True)
+    }
+    assert rows == {0: {"a": "text"}, 1: expected, 3: {}}
+    assert list(done.dead) == [2]
+
+
+def test_inferred_object_takes_the_place_of_its_text() -> None:
+    """A text field beside others becomes a struct."""
+    done = run(JsonToMap(field="j"), frame_of([{"j": '{"a": 1}', "id": 1}, {"j": None, "id": 2}]))
+
+    assert [row for frame in done.frames for row in frame.value.to_pylist()] == [
+        {"j": {"a": 1}, "id": 1},
+        {"j": None, "id": 2},
+    ]
+
+
+def test_shapes_without_end_are_dead_letters_beyond_a_bound() -> None:
+    """Objects whose keys are data cost no more than so many frames."""
+    texts = pa.array([f'{{"k{number}": 1}}' for number in range(260)])
+
+    done = run(JsonToMap(), frame_of_array("value", texts))
+
+    assert (len(done.frames), len(done.dead)) == (250, 10)
 
 
 JSON = st.recursive(

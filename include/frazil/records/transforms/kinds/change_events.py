@@ -1,17 +1,17 @@
-"""The Iceberg sink's DebeziumTransform and DmsTransform: an envelope becomes the row that it tells of, with `_cdc` beside it."""
+"""The Iceberg sink's DebeziumTransform and DmsTransform, Debezium's ExtractNewRecordState: an envelope becomes the row that it tells of."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Literal
 
 from frazil.records import pa, pc
 from frazil.records.model.frame import BARE, Column, Frame, MissingField, Transformed
 from frazil.records.transforms.cdc.change import Verdict, cdc_struct, choose_image, failures, refuse_field, text_field
 from frazil.records.transforms.definition import SINK, ConnectClass, TransformDefinition, option
-from frazil.records.transforms.fields import batch_of, find, lacking, select, typed_field
+from frazil.records.transforms.fields import batch_of, find, lacking, reject_all, select, typed_field
 from frazil.records.transforms.kinds.nested import children
 
 _NAME: Final = "DebeziumTransform"
@@ -50,20 +50,13 @@ class DebeziumTransform(TransformDefinition):
 
     def lacks(self, frame: Frame) -> Iterator[MissingField]:
         """Yield the missing parts of an envelope."""
-        for alternatives in _NEEDED:
-            missing = [
-                missing_field
-                for path in alternatives
-                for missing_field in lacking(frame.value, "", [path], nested=True)
-            ]
-            if len(missing) == len(alternatives):
-                yield missing[0]
+        yield from _missing_parts(frame.value, _NEEDED)
 
     def apply(self, frame: Frame) -> Transformed:
         """Unwrap the envelopes."""
         op = text_field(_NAME, frame.value, "op")
         deleted = pc.fill_null(pc.equal(op, "d"), fill_value=False)
-        before, after = (_image(frame.value, name) for name in ("before", "after"))
+        before, after = (_image(_NAME, frame.value, name) for name in ("before", "after"))
         # Which fields there are must not depend on the rows of this batch.
         deletions = {} if self.delete_handling == "drop" else before
         columns = list(choose_image(_NAME, after, deletions, deleted).values())
@@ -104,19 +97,8 @@ class DebeziumTransform(TransformDefinition):
 def _verdicts(
     fields: pa.RecordBatch, op: pa.StringArray, deleted: pa.BooleanArray, cdc: pa.StructArray
 ) -> list[Verdict]:
-    before, after = (_valid(fields, name) for name in ("before", "after"))
     return [
-        (_is_unknown_op(op), f"{_NAME}: expected op as one of c, r, u, d, t, m, found {{}}", "op"),
-        (
-            pc.and_not(deleted, before),
-            f"{_NAME}: expected before, the deleted row, found null or no such field",
-            "before",
-        ),
-        (
-            pc.and_not(pc.invert(deleted), after),
-            f"{_NAME}: expected after for op {{}}, found null or no such field",
-            "after",
-        ),
+        *_image_verdicts(_NAME, fields, op, deleted),
         (
             cdc.field("source").is_null(),
             f"{_NAME}: expected source.db and source.table, found null or no such field",
@@ -130,14 +112,38 @@ def _verdicts(
     ]
 
 
+def _image_verdicts(name: str, fields: pa.RecordBatch, op: pa.StringArray, deleted: pa.BooleanArray) -> list[Verdict]:
+    before, after = (_valid(fields, image) for image in ("before", "after"))
+    return [
+        (_is_unknown_op(op), f"{name}: expected op as one of c, r, u, d, t, m, found {{}}", "op"),
+        (
+            pc.and_not(deleted, before),
+            f"{name}: expected before, the deleted row, found null or no such field",
+            "before",
+        ),
+        (
+            pc.and_not(pc.invert(deleted), after),
+            f"{name}: expected after for op {{}}, found null or no such field",
+            "after",
+        ),
+    ]
+
+
+def _missing_parts(fields: pa.RecordBatch, needed: Sequence[Sequence[str]]) -> Iterator[MissingField]:
+    for alternatives in needed:
+        missing = [missing_field for path in alternatives for missing_field in lacking(fields, "", [path], nested=True)]
+        if len(missing) == len(alternatives):
+            yield missing[0]
+
+
 def _is_unknown_op(op: pa.StringArray) -> pa.BooleanArray:
     return pc.invert(pc.is_in(op, value_set=pa.array([*_ROWS, *_NO_ROWS])))
 
 
-def _image(fields: pa.RecordBatch, name: str) -> dict[str, Column]:
+def _image(owner: str, fields: pa.RecordBatch, name: str) -> dict[str, Column]:
     """Return the fields of a row's image; a text (a document in JSON) is a row of one column."""
     kind, step = ("struct or string", "struct", "string"), f"declare {name} as struct"
-    values = typed_field(_NAME, fields, name, kind, step, nested=False)
+    values = typed_field(owner, fields, name, kind, step, nested=False)
     if values is None:
         return {}
     if pa.types.is_string(values.type):
@@ -189,6 +195,91 @@ def _fill_placeholders(pattern: str, values: Mapping[str, pa.StringArray]) -> pa
     size = next(iter(values.values()))
     every = [pa.repeat(part, len(size)) if isinstance(part, pa.Scalar) else part for part in parts]
     return pc.binary_join_element_wise(*every, "")
+
+
+_UNWRAP: Final = "ExtractNewRecordState"
+_ENVELOPE: Final = frozenset({"ts_ms", "ts_us", "ts_ns", "op"})
+_TRANSACTION: Final = frozenset({"id", "total_order", "data_collection_order"})
+"""Facts of the envelope itself, and of its transaction; all others are of its source."""
+
+
+def _lower(text: object) -> object:
+    return text.lower() if isinstance(text, str) else text
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractNewRecordState(TransformDefinition):
+    """Takes the row out of Debezium's envelope, with facts about the change as fields and headers.
+
+    The row is `after`. A fact is a field of the envelope (`op`, `ts_ms`), of its `source` (`table`, `lsn`) or of another part that
+    is named with it (`source.ts_ms`, `transaction.id`); `table:origin` gives it another name. One that an envelope does not have
+    is left out. Truncates (`t`) and messages (`m`) are filtered. Values of a shape that is no envelope go on as they are. An
+    envelope without op or row, or whose row has a field of an added name, fails.
+    """
+
+    connect_class: ClassVar = ConnectClass(
+        f"io.debezium.transforms.{_UNWRAP}",
+        renames={"delete.tombstone.handling.mode": "delete.handling.mode", "add.source.fields": "add.fields"},
+    )
+
+    delete_handling: Literal[
+        "drop", "none", "tombstone", "delete-to-tombstone", "rewrite", "rewrite-with-tombstone"
+    ] = option(
+        "Deleted rows are filtered, as values that become null are; with `rewrite` they are kept with `__deleted` on all rows.",
+        "drop",
+        key="delete.handling.mode",
+        form=(_lower, str),
+    )
+    add_fields: tuple[str, ...] = option("Facts to add as fields.", (), key="add.fields", form="names")
+    add_fields_prefix: str = option("Before the names of added fields.", "__", key="add.fields.prefix")
+    add_headers: tuple[str, ...] = option("Facts to add as headers.", (), key="add.headers", form="names")
+    add_headers_prefix: str = option("Before the names of added headers.", "__", key="add.headers.prefix")
+
+    def lacks(self, frame: Frame) -> Iterator[MissingField]:
+        """Yield the missing parts of an envelope."""
+        yield from _missing_parts(frame.value, _NEEDED[:2])
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Unwrap the envelopes."""
+        from frazil.records.transforms.header_lists import append_header
+        from frazil.records.transforms.values.texts import header_bytes
+
+        fields = frame.value
+        names = fields.schema.names
+        if "op" not in names or not {"before", "after"}.intersection(names):
+            return Transformed(frame)
+        op = text_field(_UNWRAP, fields, "op")
+        deleted = pc.fill_null(pc.equal(op, "d"), fill_value=False)
+        before, after = (_image(_UNWRAP, fields, name) for name in ("before", "after"))
+        keeps_row, rewrites = pc.is_in(op, value_set=pa.array(_ROWS)), self.delete_handling.startswith("rewrite")
+        added = dict(_facts(fields, self.add_fields, self.add_fields_prefix))
+        if rewrites:
+            added["__deleted"] = pc.if_else(deleted, "true", "false")
+        else:
+            keeps_row = pc.and_not(keeps_row, deleted)
+        row = choose_image(_UNWRAP, after, before if rewrites else {}, deleted)
+        if (clash := next((name for name in added if name in row), None)) is not None:
+            return reject_all(frame, f"{_UNWRAP}: the row has a field {clash} itself: choose another prefix", clash)
+        columns = [*row.values(), *((pa.field(name, values.type), values) for name, values in added.items())]
+        headers = frame.headers
+        for name, values in _facts(fields, self.add_headers, self.add_headers_prefix):
+            texts = values.cast(pa.string()) if pa.types.is_null(values.type) else values
+            headers = append_header(headers, name, header_bytes(texts))
+        failed = failures(_image_verdicts(_UNWRAP, fields, op, deleted), pc.or_(keeps_row, _is_unknown_op(op)), op)
+        changed = frame.with_value(batch_of(columns, len(frame), like=fields))
+        return select(replace(changed, headers=headers), keeps_row, failed)
+
+
+def _facts(fields: pa.RecordBatch, names: Sequence[str], prefix: str) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the facts about changes that envelopes have, by their new names."""
+    for name in names:
+        path, _, new_name = name.partition(":")
+        part, dot, fact = path.rpartition(".")
+        part = part or ("" if fact in _ENVELOPE else "transaction" if fact in _TRANSACTION else "source")
+        values = find(fields, f"{part}.{fact}" if part else fact)
+        values = find(fields, fact, nested=False) if values is None else values
+        if values is not None:
+            yield prefix + (new_name or path.replace(dot or ".", "_")), values
 
 
 _DMS: Final = "DmsTransform"

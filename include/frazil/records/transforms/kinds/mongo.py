@@ -39,7 +39,10 @@ class MongoDebezium(TransformDefinition):
     `t` and `m`), or of one that went, which the key names (`d`).
     """
 
-    connect_class: ClassVar = ConnectClass(f"{SINK}MongoDebeziumTransform")
+    connect_class: ClassVar = ConnectClass(
+        f"{SINK}MongoDebeziumTransform",
+        note="MongoDebezium takes the fields of documents that columns have (types), where the sink takes all there are.",
+    )
 
     array_handling_mode: Literal["array", "document"] = option(
         "`document`: arrays become objects with the fields `_0`, `_1` ….", "array"
