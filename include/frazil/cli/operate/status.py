@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,10 +15,10 @@ from rich.text import Text
 
 from frazil.cli.operate.stack import show_stack
 from frazil.cli.output import console
-from frazil.cli.output.options import Json
+from frazil.cli.output.options import Json, pipeline_names
 from frazil.devstack import stack
 from frazil.error_codes import BAD_ARGUMENT
-from frazil.monitor.condition import Condition
+from frazil.monitor.condition import Condition, Runs
 from frazil.monitor.state import STATES, spoken, state_of
 from frazil.runtime.home import Home
 
@@ -166,7 +166,10 @@ _REDRAW_SECONDS = 1.0
 
 def status(
     pipelines: Annotated[
-        list[str] | None, typer.Argument(metavar="[PIPELINE]...", help="All if left out.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="[PIPELINE]...", help="All if left out.", show_default=False, autocompletion=pipeline_names
+        ),
     ] = None,
     *,
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
@@ -180,6 +183,7 @@ def status(
 
     FRAZIL_AIRFLOW_URL, FRAZIL_AIRFLOW_USER and FRAZIL_AIRFLOW_PASSWORD name another Airflow than the embedded one.
     """
+    from frazil.cli.operate.run import with_refusals
     from frazil.monitor.airflow_runs import runs_of
     from frazil.monitor.project_files import ProjectFiles
     from frazil.monitor.watch import Watch
@@ -197,9 +201,11 @@ def status(
     for name in pipelines or ():
         project.pipeline(name)
     seconds = _REFRESH_SECONDS if watch else float("inf")
-    watching = Watch(
-        files.project, pipelines or (), lambda names_watched: runs_of(names_watched, home), seconds, threads=_AT_ONCE
-    )
+
+    def runs_and_refusals(names: Iterable[str]) -> Mapping[str, Runs]:
+        return with_refusals(runs_of(names, home), home, names)
+
+    watching = Watch(files.project, pipelines or (), runs_and_refusals, seconds, threads=_AT_ONCE)
     with watching:
         if watch:
             _watch(watching, home, as_json=as_json)
