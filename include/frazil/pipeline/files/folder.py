@@ -168,12 +168,23 @@ def _files(folder: Path) -> list[Path]:
 
 def _may_be(path: Path, name: str) -> bool:
     """Whether a file may hold the pipeline of that name: any file that does not clearly state another name."""
+    return _stated_name(path) in (None, name)
+
+
+def _stated_name(path: Path) -> str | None:
+    """The name that a file clearly states."""
     try:
         lines = _NAME_LINE.findall(read_text(path, path.parent))
     except UnreadableFileError:
-        return True
+        return None
     plain = _PLAIN.fullmatch(lines[0]) if len(lines) == 1 else None
-    return plain is None or plain[1] == name
+    return None if plain is None else plain[1]
+
+
+def named_files(folder: Path) -> dict[str, Path]:
+    """The files of a folder by the names that they state, and by their own. They need not be usable."""
+    files = _files(folder)
+    return {path.stem: path for path in files} | {_stated_name(path) or path.stem: path for path in files}
 
 
 CAPTURES: Final = "captures"
