@@ -71,6 +71,34 @@ class Installed:
         orders = ORDERS.replace("ENGINE", engine).replace("TOPIC", topic)
         (self.project / "include" / "pipelines" / "orders.yaml").write_text(orders)
 
+    def frazil(self, *arguments: str, **env: str) -> str:
+        """Run a command that must succeed; returns what it wrote."""
+        done = self.python("-m", "frazil.cli", *arguments, **env)
+        assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+    def first_hour(self, kafka: int, controller: int) -> None:
+        """From nothing to two landed topics, by the commands that each command names next."""
+        steps = [
+            (("produce", "completed-pizzas", "--generate", "pizzas", "--count", "100", "--seed", "1"), "100 records"),
+            (("run", "pizzas"), "100 read = 100 written"),
+            (("peek", "completed-pizzas", "--count", "1"), "json"),
+            (("new", "orders", "--topic", "completed-pizzas", "--table", "shop.orders"), "100 rows, 0 dead letters"),
+            (("validate",), "3 files, all usable"),
+            (("run", "orders"), "100 read = 100 written"),
+            (("verify", "orders"), "orders: clean, 100 records"),
+            (("status",), "2 Idle"),
+        ]
+        made = self.frazil("init", str(self.project), FRAZIL_PROJECT="")
+        assert f"export FRAZIL_PROJECT={self.project}" in made, made
+        self.frazil("up", "--only", "kafka", FRAZIL_KAFKA_PORT=str(kafka), FRAZIL_KAFKA_CONTROLLER_PORT=str(controller))
+        try:
+            for arguments, expected in steps:
+                written = self.frazil(*arguments)
+                assert expected in written, f"{arguments}: {written}"
+        finally:
+            self.frazil("down")
+
 
 def build_wheel(folder: Path) -> Path:
     """Build the wheel into a folder. From a copy: a build leaves files beside its sources."""

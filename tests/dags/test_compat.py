@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -31,6 +32,32 @@ def test_only_compat_names_what_moves_between_versions() -> None:
 
     assert ("factory.py", "DAG") in taken
     assert [place for place in taken if place[1] in compat.__all__] == []
+
+
+PRIVATE = {"_build_mime_message", "_get_hook", "_hook", "_log", "_process_spark_submit_log"}
+"""Of Airflow's providers: a text beside the HTML of a mail, the hook that runs spark-submit and its lines, the log of a hook."""
+
+
+def test_private_names_of_airflow_are_few() -> None:
+    """Each of them may go with a release: nothing public does the same, and a test holds each against the provider."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    methods = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    made = {
+        target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+        for method in nodes
+        if isinstance(method, ast.ClassDef) or (isinstance(method, ast.FunctionDef) and method.name == "__init__")
+        for node in method.body
+        for target in getattr(node, "targets", [getattr(node, "target", None)])
+    }
+    used = {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and re.fullmatch(r"_[a-z]\w*", node.attr)
+        if isinstance(node.value, ast.Call) or node.attr not in methods | made
+    }
+
+    assert used == PRIVATE
 
 
 def test_pipeline_runs_by_its_schedule_alone_where_assets_have_no_state_store(

@@ -57,7 +57,7 @@ class NewUser:
     @property
     def home(self) -> Home:
         """Where the copy keeps its stack."""
-        return Home.resolve(self.env | {"FRAZIL_HOME": str(self.folder / ".frazil")})
+        return Home.resolve(self.env | {"FRAZIL_PROJECT": str(self.folder / "lake")})
 
 
 @pytest.fixture(scope="module")

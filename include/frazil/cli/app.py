@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
 from types import FrameType
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ import typer
 
 from frazil import __version__
 from frazil.cli.demo import demo
-from frazil.cli.files import doctor, import_connector, plugins, validate
+from frazil.cli.files import doctor, import_connector, init, new, plugins, validate
 from frazil.cli.operate import apply, capture, lag, maintain, produce, repair, reset, run, stack, status, stop
 from frazil.cli.output import console
 from frazil.cli.output.options import examples
@@ -36,44 +36,42 @@ _DEBUG = "--debug"
 app = typer.Typer(
     name="frazil",
     help="Kafka topics become Iceberg tables: bounded batches with the offsets inside the snapshot.",
-    epilog="Begin with [cyan]frazil up --only kafka[/cyan], then [cyan]frazil run pizzas[/cyan]. "
+    epilog="Begin with [cyan]frazil init[/cyan]; it says what comes next. "
     "FRAZIL_HOME, FRAZIL_SETTINGS and FRAZIL_PIPELINES choose other places.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_COMMANDS: tuple[Callable[..., Any], ...] = (
-    stack.up,
-    stack.down,
-    status.status,
-    produce.produce,
-    capture.capture,
-    validate.validate,
-    apply.apply,
-    import_connector.import_connector,
-    doctor.doctor,
-    run.plan,
-    run.run,
-    stop.pause,
-    stop.resume,
-    stop.stop,
-    history.history,
-    lag.lag,
-    verify.verify,
-    repair.replay,
-    reset.reset,
-    repair.repair,
-    maintain.maintain,
-    sql.sql,
-    plugins.plugins,
-    demo.demo,
-)
-"""Every sub-command, in the order of the help."""
+_COMMANDS: Mapping[str, tuple[Callable[..., Any], ...]] = {
+    "Build": (
+        init.init,
+        new.peek,
+        new.new,
+        init.schema,
+        validate.validate,
+        apply.apply,
+        import_connector.import_connector,
+        plugins.plugins,
+        produce.produce,
+        demo.demo,
+    ),
+    "Run": (stack.up, stack.down, run.plan, run.run, capture.capture, stop.pause, stop.resume, stop.stop),
+    "Watch": (status.status, history.history, lag.lag, sql.sql, verify.verify, doctor.doctor),
+    "Repair": (repair.replay, reset.reset, repair.repair),
+    "Maintain": (maintain.maintain,),
+}
+"""Every sub-command, in the groups and the order of the help."""
 
 _EXAMPLES = """\
+frazil init
+frazil init lake --kafka broker1.example.org:9092
+frazil peek orders
+frazil peek orders --from earliest --count 3
+frazil new orders --topic orders
+frazil new orders --topic orders --table shop.orders --records 10000
+frazil schema pipeline
 frazil up
 frazil up --only kafka
 frazil down
@@ -86,6 +84,7 @@ frazil capture access_log --dry-run
 frazil capture access_log
 frazil capture access_log --from end --reason "the old files are known"
 frazil validate
+frazil validate pizzas
 frazil validate include/pipelines/pizzas.yaml
 frazil validate --diff origin/main --markdown
 frazil apply pizzas --dry-run
@@ -147,10 +146,12 @@ def _globals(
     pass
 
 
-for _command in _COMMANDS:
-    app.command(epilog=examples(_EXAMPLES, f"frazil {_command.__name__.replace('_', '-')}"))(_command)
+for _group, _members in _COMMANDS.items():
+    for _command in _members:
+        _name = _command.__name__.replace("_", "-")
+        app.command(epilog=examples(_EXAMPLES, f"frazil {_name}"), rich_help_panel=_group)(_command)
 
-app.add_typer(dead_letters.app)
+app.add_typer(dead_letters.app, rich_help_panel="Repair")
 app.command(hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(repair.settle)
 
 

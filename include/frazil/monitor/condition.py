@@ -56,7 +56,7 @@ class Freshness:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Airflow's facts about a pipeline's DAG; all empty without Airflow.
+    """Airflow's facts about a pipeline's DAG, and the last run by hand; all empty without either.
 
     Attributes:
         is_paused: Whether its schedule is paused; None if unknown.
@@ -64,6 +64,7 @@ class Runs:
         last_state: State of the last finished run: `success` or `failed`.
         last_ended_at: When that was.
         failures: How many of the last runs failed one after the other; None if unknown.
+        refusal: Why the last run by hand on this machine refused; None if it did not, or if a run of Airflow ended later.
     """
 
     is_paused: bool | None = None
@@ -72,6 +73,7 @@ class Runs:
     last_ended_at: datetime | None = None
     last_run: str | None = None
     failures: int | None = None
+    refusal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ exactly one word, the most urgent one.
 | word | it holds if |
 |---|---|
 | Paused | Airflow says that the schedule is paused. A person chose that, so it stands before all else, and what is wrong besides is said behind it |
-| Refused | a plan would refuse: the next run fails until a person acts |
+| Refused | a plan would refuse, or the last run by hand did: the next run fails until a person acts |
 | Failed | the last finished run failed |
 | Degraded | Kafka or the catalog can't be read; a decided batch is unfinished for 5 minutes; retention took unread records, or may take them when three quarters of it are over; more than a tenth of the window's records (of 1,000 and more) are dead letters; a table's health is below 50 |
 | Behind | records wait for longer than promised |
@@ -57,7 +57,8 @@ def _paused(condition: Condition, promise: float | None) -> str | None:
 
 
 def _refused(condition: Condition, _: float | None) -> str | None:
-    return None if condition.refusal is None else condition.refusal.splitlines()[0]
+    refusal = condition.refusal or condition.runs.refusal
+    return None if refusal is None else refusal.splitlines()[0]
 
 
 def _failed(condition: Condition, _: float | None) -> str | None:

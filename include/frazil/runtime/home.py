@@ -183,7 +183,8 @@ def project_root(environ: Mapping[str, str] | None = None) -> Path:
     root = Path(env[PROJECT_VARIABLE]).expanduser().absolute() if env.get(PROJECT_VARIABLE) else checkout()
     if root is None:
         raise BAD_SETTING.terminal(
-            f"{PROJECT_VARIABLE} is not set", next_step="set it to the folder that holds include/settings.yaml"
+            f"{PROJECT_VARIABLE} is not set",
+            next_step="set it to the folder that holds include/settings.yaml; `frazil init` makes one",
         )
     return root
 

@@ -47,6 +47,7 @@ class SparkJobOperator(SparkSubmitOperator):
 
     def __init__(self, *, pipeline: str, plan_json: str, asset_name: str, conn_id: str, **kwargs: Any) -> None:
         super().__init__(conn_id=conn_id, **kwargs)
+        self.spark_connection = conn_id
         self.pipeline = pipeline
         self.plan_json = plan_json
         self.asset_name = asset_name
@@ -108,7 +109,7 @@ class SparkJobOperator(SparkSubmitOperator):
         self.conf = dict(job.conf)
         self.env_vars = dict(job.env)
         self._hook = None  # the provider's keeps what an earlier job of this task was started with
-        connection = Connection.get(self._conn_id)
+        connection = Connection.get(self.spark_connection)
         if "k8s" in f"{connection.conn_type}://{connection.host}":
             _require_kubernetes()
             # There the provider gives variables to a driver in a pod only; this one inherits them from the task's own process.
@@ -132,15 +133,15 @@ class SparkJobOperator(SparkSubmitOperator):
         in the cluster.
         """
         try:
-            connection = Connection.get(self._conn_id)
+            connection = Connection.get(self.spark_connection)
         except AirflowNotFoundException as error:
             raise AirflowFailException(
-                f"there is no Airflow connection {self._conn_id!r} for the Spark master [{BAD_SETTING}]\n"
-                f"  next: airflow connections add {self._conn_id} --conn-type spark --conn-host 'local[2]'"
+                f"there is no Airflow connection {self.spark_connection!r} for the Spark master [{BAD_SETTING}]\n"
+                f"  next: airflow connections add {self.spark_connection} --conn-type spark --conn-host 'local[2]'"
             ) from error
         if connection.extra_dejson.get("deploy-mode") == "cluster":
             raise AirflowFailException(
-                f"connection {self._conn_id!r}: deploy-mode cluster, and the driver of a job stays with its task, which hears from it"
+                f"connection {self.spark_connection!r}: deploy-mode cluster, and the driver of a job stays with its task, which hears from it"
                 f" whether another try can help [{BAD_SETTING}]\n  next: set deploy-mode to client; docs/spark-on-a-cluster.md"
             )
 

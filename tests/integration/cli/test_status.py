@@ -40,3 +40,22 @@ def test_unknown_pipeline_is_refused(place: Place) -> None:
 
     assert failed.returncode == 78
     assert "orders" in failed.stderr
+
+
+def test_status_tells_of_refused_run_until_another_one_lands(place: Place, cluster: Cluster) -> None:
+    """Without Airflow nobody else keeps what a run in a terminal, or of a cron job, was refused for."""
+    create_topic(cluster, place.topic, 1)
+    produce(cluster, place.topic, payments(20, seed=1, broken_per_thousand=500))
+    file = place.root / "pipelines" / "orders.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("{max_rate: 1}", "{max_count: 0}"))
+    refused = place.frazil("run", "orders")
+    told = place.json("status")["pipelines"]["orders"]
+    file.write_text(text)
+    place.succeed("run", "orders")
+
+    assert refused.returncode == 78
+    assert told["state"] == "Refused"
+    assert "run by hand of" in told["why"]
+    assert "dead letters" in told["why"]
+    assert place.json("status")["pipelines"]["orders"]["state"] == "Idle"

@@ -18,7 +18,7 @@ import pytest
 
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from tests.conftest import TopicFactory
+from tests.conftest import FreePorts, TopicFactory
 from tests.produce import produce
 from tests.wheel import Installed, build_wheel
 
@@ -162,3 +162,11 @@ def test_wheel_without_airflow_lands_records(environment: Environment, orders: C
     assert ran.returncode == 0, ran.stderr
     assert "orders: clean, 20 records" in verified.stdout + verified.stderr
     assert not any(site_of(installed.interpreter).glob("airflow"))
+
+
+@pytest.mark.full
+def test_first_hour_in_an_empty_environment(environment: Environment, tmp_path: Path, free_ports: FreePorts) -> None:
+    """The wheel with a catalog for one machine, and nothing else: no Airflow, no Spark, no library of a format."""
+    interpreter = environment("[sqlite]")
+
+    Installed(site_of(interpreter), tmp_path, interpreter).first_hour(*free_ports(2))

@@ -21,7 +21,7 @@ from frazil.runtime.jars import fetch
 from frazil.runtime.java import Java
 from frazil.spark.submit.class_archive import archive_options
 from frazil.spark.submit.shipped import job_file
-from tests.conftest import TopicFactory
+from tests.conftest import FreePorts, TopicFactory
 from tests.produce import produce
 from tests.wheel import Installed, build_wheel
 
@@ -189,3 +189,10 @@ def test_pipeline_of_a_project_lands_records(
     assert "20 written + 0 dead" in ran.stdout + ran.stderr
     assert "orders: clean, 20 records" in verified.stdout + verified.stderr
     assert (installed.project / ".frazil" / "catalog.db").is_file()
+
+
+def test_first_hour_needs_nothing_but_the_wheel(site: Path, tmp_path: Path, free_ports: FreePorts) -> None:
+    """In an empty folder: a project, a broker, a pipeline for a topic, its rows. `make test-full` has an empty environment as
+    well: tests/integration/cli/test_versions.py.
+    """
+    Installed(site, tmp_path).first_hour(*free_ports(2))

@@ -39,7 +39,8 @@ HEAVY = {
 def test_no_verb_is_lost() -> None:
     """Renaming a command breaks scripts; this list is the promise."""
     assert " ".join(COMMANDS) == (
-        "apply capture demo doctor down history import-connector lag maintain pause plan plugins produce repair replay reset resume run sql status stop up validate verify"
+        "apply capture demo doctor down history import-connector init lag maintain new pause peek plan plugins produce repair replay"
+        " reset resume run schema sql status stop up validate verify"
     )
 
 
@@ -58,11 +59,65 @@ def test_every_help_ends_with_an_example_that_exists(frazil: Frazil, command: st
 
 @pytest.mark.parametrize(
     "command",
-    ["status", "produce", "validate", "doctor", "import-connector", "plan", "run", "history", "sql", "verify"],
+    [
+        "status",
+        "produce",
+        "validate",
+        "doctor",
+        "import-connector",
+        "plan",
+        "run",
+        "history",
+        "sql",
+        "verify",
+        "peek",
+        "new",
+    ],
 )
 def test_every_report_can_be_read_by_a_program(frazil: Frazil, command: str) -> None:
     """A command that reports and has no --json would be parsed by regular expressions."""
     assert "--json" in frazil(command, "--help").out
+
+
+def test_every_command_is_in_a_group(frazil: Frazil) -> None:
+    """Thirty commands in one list are read by nobody."""
+    shown = frazil("--help").out
+    groups = re.findall(r"^╭─ (\w+)", shown, re.MULTILINE)
+
+    assert groups == ["Options", "Build", "Run", "Watch", "Repair", "Maintain"]
+    assert all(re.search(rf"^│ {command} ", shown, re.MULTILINE) for command in (*COMMANDS, "dead-letters"))
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("frazil pe", ["peek"]),
+        ("frazil run pizz", ["pizzas"]),
+        ("frazil status shop", ["shop_events"]),
+        ("frazil run none", []),
+    ],
+)
+def test_shell_completes_commands_and_pipelines(
+    frazil: Frazil, monkeypatch: pytest.MonkeyPatch, words: str, offered: list[str]
+) -> None:
+    """As the script asks that `frazil --install-completion` lays down."""
+    monkeypatch.setenv("_FRAZIL_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+
+    assert frazil().out.split() == offered
+
+
+def test_completion_of_a_broken_project_is_silent(frazil: Frazil, place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message in the middle of a line that somebody types helps nobody."""
+    (place / "settings.yaml").write_text("clusters: [", encoding="utf-8")
+    monkeypatch.setenv("_FRAZIL_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "frazil run p")
+    monkeypatch.setenv("COMP_CWORD", "2")
+
+    ended = frazil()
+
+    assert (ended.code, ended.out.strip(), ended.err) == (0, "", "")
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -8,6 +8,7 @@ import typer
 
 from frazil.cli.output import console
 from frazil.cli.output.options import Json
+from frazil.error_codes import NAME_UNKNOWN
 from frazil.errors import EXIT_FAILED, Terminal
 
 if TYPE_CHECKING:
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 def validate(
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files to check. All of the project when left out.")
+        list[Path] | None,
+        typer.Argument(
+            metavar="[NAME|FILE]...", help="Pipelines or captures by name, or files. All of the project when left out."
+        ),
     ] = None,
     *,
     diff: Annotated[
@@ -44,7 +48,7 @@ def validate(
         raise typer.BadParameter("--offline and --markdown belong to --diff")
     if diff is not None and files:
         raise typer.BadParameter("--diff is about all files of the project")
-    verdicts = judge([file.absolute() for file in files or []], os.environ)
+    verdicts = judge([_file(file) for file in files or []], os.environ)
     broken = sum(bool(verdict.problems) for verdict in verdicts)
     if diff is not None and not broken:
         _diff(diff, offline=offline, as_markdown=as_markdown, as_json=as_json)
@@ -57,6 +61,23 @@ def validate(
         _show(verdicts, broken)
     if broken:
         raise typer.Exit(Terminal.exit_code)
+
+
+def _file(argument: Path) -> Path:
+    """A file, or that of the pipeline or capture of a name."""
+    from frazil.pipeline.files.folder import named_files
+    from frazil.pipeline.syntax.strict import nearest
+    from frazil.project import Places
+
+    if argument.is_file() or argument.suffix or len(argument.parts) > 1:
+        return argument.absolute()
+    places = Places.resolve(os.environ)
+    files = named_files(places.captures_folder) | named_files(places.pipelines_folder)
+    if argument.name not in files:
+        raise NAME_UNKNOWN.terminal(
+            f"no pipeline or capture is named {argument.name!r}", next_step=nearest(argument.name, files)
+        )
+    return files[argument.name]
 
 
 def _diff(revision: str, *, offline: bool, as_markdown: bool, as_json: bool) -> None:

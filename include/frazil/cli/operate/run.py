@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +16,9 @@ from frazil.cli.output import console
 from frazil.cli.output.options import PLACES, Engine, Json, PipelineName, place
 from frazil.cli.output.progress import Progress
 from frazil.error_codes import BAD_ARGUMENT, RUN_FAILED
+from frazil.errors import Terminal
+from frazil.monitor.condition import Runs
+from frazil.runtime.files import PRIVATE_FILE, write_atomically
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,6 +32,43 @@ if TYPE_CHECKING:
     from frazil.run.batches.result import RunResult
     from frazil.run.batches.session import Session
     from frazil.run.state.engine import ChosenEngine
+    from frazil.runtime.home import Home
+
+
+@contextmanager
+def refusal_noted(home: Home, pipeline: str) -> Iterator[None]:
+    """Note why a run refuses, for `frazil status`, until a later one does not."""
+    note = _note(home, pipeline)
+    try:
+        yield
+    except Terminal as error:
+        text = json.dumps({"at": datetime.now(UTC).isoformat(), "why": error.message_with_code})
+        with suppress(OSError):  # the refusal is told here in any case
+            write_atomically(note, text, mode=PRIVATE_FILE)
+        raise
+    with suppress(OSError):
+        note.unlink()
+
+
+def _note(home: Home, pipeline: str) -> Path:
+    return home.root / "refused" / f"{pipeline}.json"
+
+
+def with_refusals(runs: Mapping[str, Runs], home: Home, pipelines: Iterable[str]) -> dict[str, Runs]:
+    """The runs of pipelines in Airflow, with refusals of runs by hand since the last of them."""
+    noted = dict(runs)
+    for name in pipelines:
+        try:
+            note = json.loads(_note(home, name).read_text(encoding="utf-8"))
+            refused_at, why = datetime.fromisoformat(note["at"]), str(note["why"])
+        except (OSError, ValueError, KeyError, TypeError):  # none was noted
+            continue
+        in_airflow = noted.get(name, Runs())
+        if in_airflow.last_ended_at is None or in_airflow.last_ended_at < refused_at:
+            noted[name] = replace(
+                in_airflow, refusal=f"the run by hand of {refused_at:%Y-%m-%d %H:%M} UTC refused: {why}"
+            )
+    return noted
 
 
 def show_dry_run(project: Project, pipeline: Pipeline, request: RunRequest, *, as_json: bool) -> None:
@@ -197,16 +241,16 @@ def run(  # noqa: PLR0913 - the options of a command
         raise typer.BadParameter(
             "a run always goes on at the position: --from and --to are for --dry-run and for replays"
         )
+    if stay is not None and dry_run:
+        raise typer.BadParameter("a dry run looks once: --stay does not go with --dry-run")
+    project = Project.load()
+    chosen = project.pipeline(pipeline)
     if stay is not None:
-        if dry_run:
-            raise typer.BadParameter("a dry run looks once: --stay does not go with --dry-run")
         order = order_of(pipeline, by_hand(new_run_id()), stay)
-        with Progress() as progress:
+        with refusal_noted(project.home, pipeline), Progress() as progress:
             result = run_session(order, engine, progress)
         _show_outcome(result, as_json=as_json)
         return
-    project = Project.load()
-    chosen = project.pipeline(pipeline)
     if engine is not None:
         chosen = chosen.model_copy(update={"engine": engine})
     run_id = new_run_id()
@@ -218,7 +262,7 @@ def run(  # noqa: PLR0913 - the options of a command
             as_json=as_json,
         )
         return
-    with Progress() as progress:
+    with refusal_noted(project.home, pipeline), Progress() as progress:
         planned = plan_run(project, chosen, by_hand(run_id), progress.done)
         if planned.plan is None:
             progress.done(_nothing_new(pipeline, planned))
@@ -301,8 +345,6 @@ def empty_result(pipeline: str, run_id: str, planned: PlannedRun) -> RunResult:
 
 
 def _planned_json(pipeline: str, planned: PlannedRun) -> dict[str, object]:
-    import json
-
     return {
         "pipeline": pipeline,
         "complete_through": planned.complete_through,

@@ -15,10 +15,10 @@ from rich.text import Text
 
 from frazil.cli.operate.stack import show_stack
 from frazil.cli.output import console
-from frazil.cli.output.options import Json
+from frazil.cli.output.options import Json, pipeline_names
 from frazil.devstack import stack
 from frazil.error_codes import BAD_ARGUMENT
-from frazil.monitor.condition import Condition
+from frazil.monitor.condition import Condition, Runs
 from frazil.monitor.state import STATES, spoken, state_of
 from frazil.runtime.home import Home
 
@@ -184,7 +184,12 @@ _REDRAW_SECONDS = 1.0
 def status(
     pipelines: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Of pipelines and captures. All if left out.", show_default=False),
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Of pipelines and captures. All if left out.",
+            show_default=False,
+            autocompletion=pipeline_names,
+        ),
     ] = None,
     *,
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
@@ -199,6 +204,7 @@ def status(
 
     FRAZIL_AIRFLOW_URL, FRAZIL_AIRFLOW_USER and FRAZIL_AIRFLOW_PASSWORD name another Airflow than the embedded one.
     """
+    from frazil.cli.operate.run import with_refusals
     from frazil.monitor.airflow_runs import runs_of
     from frazil.monitor.project_files import ProjectFiles
     from frazil.monitor.watch import Watch
@@ -215,7 +221,11 @@ def status(
     project = files.project()
     keys = [key for name in pipelines or () for key in _keys(project, name)]
     seconds = _REFRESH_SECONDS if watch else float("inf")
-    watching = Watch(files.project, keys, lambda names_watched: runs_of(names_watched, home), seconds, threads=_AT_ONCE)
+
+    def runs_and_refusals(keys_watched: Iterable[str]) -> Mapping[str, Runs]:
+        return with_refusals(runs_of(keys_watched, home), home, keys_watched)
+
+    watching = Watch(files.project, keys, runs_and_refusals, seconds, threads=_AT_ONCE)
     with watching:
         if watch:
             _watch(watching, home, as_json=as_json)

@@ -15,7 +15,23 @@ if TYPE_CHECKING:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead.")]
-PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="Name of a pipeline.", show_default=False)]
+
+
+def pipeline_names() -> list[str]:
+    """Names of the usable pipelines, for the completion of a shell; none if they can't be read."""
+    from frazil.errors import FrazilError
+    from frazil.project import Project
+
+    try:
+        return sorted(Project.load().pipelines.usable)
+    except FrazilError:
+        return []
+
+
+PipelineName = Annotated[
+    str,
+    typer.Argument(metavar="PIPELINE", help="Name of a pipeline.", show_default=False, autocompletion=pipeline_names),
+]
 
 Reason = Annotated[
     str,

@@ -166,15 +166,15 @@ def load_folder(
 def file_of(folder: Path, name: str) -> Path:
     """The file of a pipeline, which need not be there: the one that states its name; else one that is called so and states none."""
     usual = folder / f"{name}.yaml"
-    stated = _stated_name(usual)
+    stated = _read_name(usual)
     if stated == name:
         return usual
-    stating = (path for path in _files(folder) if _may_be(path, name) and _stated_name(path) == name)
-    called = (path for path in _files(folder) if path.stem == name and _stated_name(path) is None)
+    stating = (path for path in _files(folder) if _may_be(path, name) and _read_name(path) == name)
+    called = (path for path in _files(folder) if path.stem == name and _read_name(path) is None)
     return next(chain(stating, called), usual if stated is None else folder / f"{name}.connector.yaml")
 
 
-def _stated_name(path: Path) -> object:
+def _read_name(path: Path) -> object:
     try:
         return read_yaml(path, path.parent).get("name")
     except ConfigError:
@@ -187,12 +187,23 @@ def _files(folder: Path) -> list[Path]:
 
 def _may_be(path: Path, name: str) -> bool:
     """Whether a file may hold the pipeline of that name: any file that does not clearly state another name."""
+    return _stated_name(path) in (None, name)
+
+
+def _stated_name(path: Path) -> str | None:
+    """The name that a file clearly states."""
     try:
         lines = _NAME_LINE.findall(read_text(path, path.parent))
     except UnreadableFileError:
-        return True
+        return None
     plain = _PLAIN.fullmatch(lines[0]) if len(lines) == 1 else None
-    return plain is None or plain[1] == name
+    return None if plain is None else plain[1]
+
+
+def named_files(folder: Path) -> dict[str, Path]:
+    """The files of a folder by the names that they state, and by their own. They need not be usable."""
+    files = _files(folder)
+    return {path.stem: path for path in files} | {_stated_name(path) or path.stem: path for path in files}
 
 
 CAPTURES: Final = "captures"

@@ -173,3 +173,16 @@ def test_name_of_a_file_is_escaped(frazil: Frazil, place: Path) -> None:
     ended = frazil("validate")
     assert "\x1b" not in ended.out
     assert "a\\x1b[2J.yaml" in ended.out
+
+
+def test_pipeline_is_judged_by_its_name(frazil: Frazil, place: Path) -> None:
+    """The name is what every other command takes; the file may be called otherwise, and may be broken."""
+    (place / "pipelines" / "pizzas.yaml").rename(place / "pipelines" / "z.yaml")
+    replace(place / "pipelines" / "z.yaml", "owner: rpc", "ownr: rpc")
+
+    usable, broken, unknown = frazil("validate", "payments"), frazil("validate", "pizzas"), frazil("validate", "pizza")
+
+    assert "1 file, all usable" in usable.out
+    assert "z.yaml" in broken.out
+    assert "ownr: unknown key" in broken.out
+    assert (unknown.code, "did you mean" in unknown.err) == (Terminal.exit_code, True)

@@ -1,0 +1,229 @@
+"""`frazil new` and `frazil peek`: what a topic holds, and the pipeline file that would land it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from datetime import UTC
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frazil.cli.output import console
+from frazil.cli.output.options import PLACES, Json, place
+from frazil.error_codes import BAD_FILE
+from frazil.errors import Terminal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from frazil.batch.facts import Range
+    from frazil.kafka.client.cluster import Cluster
+    from frazil.project import Project
+
+_SCHEMA = Path("..", "schemas", "pipeline.schema.json")
+"""The editors' schema, as `frazil init` lays it beside the folder of pipeline files."""
+
+_PEEK_BYTES = 2**20
+"""Bytes of a record above which only its size is shown."""
+
+_MOST_HEADERS = 20
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to look at.", show_default=False)]
+ClusterName = Annotated[
+    str | None, typer.Option(help="Cluster of the settings file.", show_default="'local', or the only one")
+]
+
+
+def new(  # noqa: PLR0913 - the options of a command
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new pipeline.", show_default=False)],
+    *,
+    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Topic to look at.", show_default=False)],
+    table: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="Its table, with the namespace.", show_default="default.NAME")
+    ] = None,
+    cluster: ClusterName = None,
+    catalog: Annotated[
+        str | None, typer.Option(help="Catalog of the settings file.", show_default="'lake', or the only one")
+    ] = None,
+    records: Annotated[int, typer.Option(min=1, max=100_000, help="How many records to look at.")] = 1_000,
+    as_json: Json = False,
+) -> None:
+    """Look at records of a topic and write the pipeline file that lands them: format, columns, keys, expected dead letters.
+
+    The first and the last records are decoded as a run would. Nothing is landed, and no file is replaced.
+    The file names fields of the records, and holds none of their values.
+    """
+    from frazil.cli.files.verdict import judge
+    from frazil.project import Project
+    from frazil.run.batches.proposal import propose
+
+    project = Project.load()
+    base: dict[str, Any] = {
+        "name": name,
+        "interval": "5m",
+        "start": "earliest",
+        "source": {"cluster": _chosen(cluster, project.settings.clusters, "local"), "topics": [topic]},
+        "catalog": _chosen(catalog, project.settings.catalogs, "lake"),
+        "destinations": [{"table": table or f"default.{name}"}],
+    }
+    _require_valid(base)
+    file = _free_file(project, name)
+    proposal = propose(project, base, records)
+    _write(file, proposal.text)
+    (verdict,) = judge([file], os.environ)
+    if as_json:
+        counts = {"counts": proposal.counts, "dead_codes": proposal.dead_codes}
+        console.print_json({"file": str(file), **counts, "problems": verdict.problems})
+    else:
+        for line in (*proposal.text.splitlines(), "", f"written: {file}", *verdict.problems):
+            console.say(line)
+        console.say(f"next: frazil run {name} --dry-run, then frazil run {name}")
+    if verdict.problems:
+        raise typer.Exit(Terminal.exit_code)
+
+
+def _require_valid(base: dict[str, Any]) -> None:
+    """Refuse names that no pipeline file takes, before anything is read."""
+    from pydantic import ValidationError
+
+    from frazil.pipeline.models.pipeline_file import Pipeline
+
+    try:
+        Pipeline.model_validate(base)
+    except ValidationError as error:
+        raise typer.BadParameter(error.errors(include_url=False)[0]["msg"]) from error
+
+
+def _free_file(project: Project, name: str) -> Path:
+    """Where the file goes, unless the name is taken."""
+    file = project.pipelines_folder / f"{name}.yaml"
+    if file.exists() or project.pipelines.find(name) is not None:
+        raise BAD_FILE.terminal(
+            f"pipeline {name} is there already, and nothing was changed", next_step="choose another name"
+        )
+    return file
+
+
+def _chosen(name: str | None, names: Collection[str], usual: str) -> str:
+    """The name of an entry of the settings: the one that was given, else the usual one, or the only one."""
+    return name or (usual if usual in names or len(names) != 1 else next(iter(names)))
+
+
+def _write(file: Path, text: str) -> None:
+    has_schema = (file.parent / _SCHEMA).is_file()
+    line = f"# yaml-language-server: $schema={_SCHEMA.as_posix()}\n" if has_schema else ""
+    try:
+        with file.open("x", encoding="utf-8") as written:
+            written.write(line + text)
+    except OSError as error:
+        raise BAD_FILE.terminal(
+            f"{file} can't be written: {error.strerror}", next_step="look at its name and at the folder's permissions"
+        ) from error
+
+
+def peek(
+    topic: Topic,
+    *,
+    count: Annotated[int, typer.Option(min=1, max=1_000, help="How many records, at most.")] = 10,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar=PLACES, help="Where to begin.", show_default="the last records")
+    ] = None,
+    width: Annotated[int, typer.Option(min=10, max=100_000, help="Characters shown of a key, header or value.")] = 200,
+    cluster: ClusterName = None,
+    as_json: Json = False,
+) -> None:
+    """Show records of a topic as they are: key, headers, timestamp, value, and what format they seem to have.
+
+    Bytes that are no text are shown in hexadecimal digits; control characters are escaped. With --json, a line per record.
+    """
+    from frazil.project import Project
+
+    project = Project.load()
+    source = project.cluster(_chosen(cluster, project.settings.clusters, "local"))
+    for record in _records(source, topic, from_, count, width):
+        if as_json:
+            console.print_json(record)
+        else:
+            _show_record(record)
+
+
+def _records(cluster: Cluster, topic: str, start: str | None, count: int, width: int) -> list[dict[str, Any]]:
+    """The last records of a topic, or the first ones from a place on, by their time."""
+    from frazil.kafka.read.read import ReadLimits, read_ranges
+
+    ranges = _ranges(cluster, topic, start, count)
+    batches = read_ranges(cluster, ranges, ReadLimits(record_bytes=_PEEK_BYTES))
+    records = [record for batch in batches for record in _shown_records(batch, width)]
+    records.sort(key=lambda record: (record["timestamp"] or "", record["partition"], record["offset"]))
+    return records[:count] if start is not None else records[-count:]
+
+
+def _ranges(cluster: Cluster, topic: str, start: str | None, count: int) -> list[Range]:
+    from frazil.batch.facts import Range
+    from frazil.batch.target import resolve
+    from frazil.kafka.admin.observe import observe, offsets_at
+
+    facts = observe(cluster, [topic])
+    logs = facts.topics[topic].partitions
+    if (target := place(start)) is None:
+        starts = {(topic, n): max(log.log_start, log.stable_end - count) for n, log in enumerate(logs)}
+    else:
+        at_ms, partitions = target.at_ms, [(topic, n) for n in range(len(logs))]
+        starts = resolve(target, facts, {} if at_ms is None else offsets_at(cluster, partitions, at_ms))
+    return [Range(topic, n, first, min(first + count, logs[n].stable_end)) for (_, n), first in starts.items()]
+
+
+def _shown_records(batch: pa.RecordBatch, width: int) -> list[dict[str, Any]]:
+    """Records in a bounded form: nothing of a record that is cut off here is kept."""
+    from frazil.records.formats.guess import guess
+    from frazil.records.model.kafka_schema import UNREAD_BYTES, with_python_times
+
+    shown = []
+    for row in with_python_times(batch).to_pylist():
+        stamp, headers = row["timestamp"], row["headers"] or []
+        record = {name: row[name] for name in ("topic", "partition", "offset")}
+        record["timestamp"] = None if stamp is None else stamp.astimezone(UTC).isoformat(timespec="milliseconds")
+        if row.get(UNREAD_BYTES) is not None:
+            record["value"] = f"not shown: {row[UNREAD_BYTES]:,} bytes" if row[UNREAD_BYTES] >= 0 else "not readable"
+        else:
+            record |= {"format": guess(row["value"]).format, "bytes": len(row["value"] or b"")}
+            record |= {part: _shown(row[part], width) for part in ("key", "value")}
+            named = [[header["key"][:width], _shown(header["value"], width)] for header in headers[:_MOST_HEADERS]]
+            record["headers"] = [*named, *([["…", f"{len(headers):,} headers"]] if headers[_MOST_HEADERS:] else [])]
+        shown.append(record)
+    return shown
+
+
+def _shown(data: bytes | None, width: int) -> str | None:
+    """Bytes as text of a bounded length, in hexadecimal digits if they are none."""
+    if data is None:
+        return None
+    from codecs import getincrementaldecoder
+
+    part = data[: 4 * width]  # no character has more bytes
+    try:
+        text = getincrementaldecoder("utf-8")().decode(part, final=len(part) == len(data))
+    except UnicodeDecodeError:
+        text = f"0x{data[:width].hex()}"
+    is_cut = len(part) < len(data) or len(text) > width
+    return f"{text[:width]}… ({len(data):,} bytes)" if is_cut else text
+
+
+def _show_record(record: dict[str, Any]) -> None:
+    about = (f"{record['format']}, {record['bytes']:,} bytes",) if "format" in record else ()
+    console.say(
+        "  ".join((f"{record['topic']}/{record['partition']}:{record['offset']}", record["timestamp"] or "-", *about))
+    )
+    console.say(f"  key      {_line(record.get('key'))}")
+    for name, text in record.get("headers", ()):
+        console.say(f"  header   {_line(name)}: {_line(text)}")
+    console.say(f"  value    {_line(record['value'])}")
+
+
+def _line(text: str | None) -> str:
+    """One line: what a producer chose must neither look like lines of this command nor be left out by the console."""
+    if text is None:
+        return "null"
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

@@ -1,0 +1,83 @@
+"""`frazil init` and `frazil schema`: a project that is valid at once, and that nobody loses a file by."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frazil.runtime.home import project_root
+
+Frazil = Callable[..., Any]
+
+
+@pytest.fixture
+def project(tmp_path: Path, frazil: Frazil, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which `frazil init` ran; commands work in it."""
+    folder = tmp_path / "made"
+    for name in ("FRAZIL_SETTINGS", "FRAZIL_PIPELINES", "FRAZIL_HOME"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("FRAZIL_PROJECT", str(folder))
+    assert frazil("init", str(folder)).code == 0
+    return folder
+
+
+def test_files_of_a_new_project_are_valid(frazil: Frazil, project: Path) -> None:
+    """Settings, one pipeline, the DAG file, what editors read, and what Git leaves alone."""
+    files = {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()}
+    ended = frazil("validate")
+
+    assert files == {
+        ".gitignore",
+        "dags/frazil.py",
+        "include/pipelines/pizzas.yaml",
+        "include/schemas/pipeline.schema.json",
+        "include/schemas/settings.schema.json",
+        "include/settings.yaml",
+    }
+    assert "2 files, all usable" in ended.out
+    assert "dags.load()" in ast.unparse(ast.parse((project / "dags" / "frazil.py").read_text()))
+    assert "/.frazil/" in (project / ".gitignore").read_text()
+
+
+def test_schema_lines_lead_to_the_schemas(project: Path) -> None:
+    """An editor that finds no schema completes nothing."""
+    for file in (project / "include" / "settings.yaml", project / "include" / "pipelines" / "pizzas.yaml"):
+        line = file.read_text().splitlines()[0]
+        assert (file.parent / line.partition("$schema=")[2]).is_file()
+
+
+def test_second_init_keeps_every_file(frazil: Frazil, project: Path) -> None:
+    """Who runs it again, or in a project that is at work, loses nothing and gets no second pipeline."""
+    settings, pipelines = project / "include" / "settings.yaml", project / "include" / "pipelines"
+    settings.write_text(settings.read_text() + "# mine\n")
+    (pipelines / "pizzas.yaml").rename(pipelines / "pies.yaml")
+
+    ended = frazil("init", str(project))
+
+    assert ended.code == 0
+    assert "made" not in ended.out.replace(str(project), "")
+    assert settings.read_text().endswith("# mine\n")
+    assert [path.name for path in pipelines.iterdir()] == ["pies.yaml"]
+
+
+def test_broker_of_ones_own_is_in_the_settings(frazil: Frazil, tmp_path: Path) -> None:
+    """The example pipeline is of the embedded broker's topic: beside another broker it would only fail."""
+    folder = tmp_path / "own"
+
+    ended = frazil("init", str(folder), "--kafka", "broker1.example.org:9092")
+
+    assert '"broker1.example.org:9092"' in (folder / "include" / "settings.yaml").read_text()
+    assert not list((folder / "include" / "pipelines").iterdir())
+    assert "frazil new" in ended.out
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "settings"])
+def test_schema_is_printed_as_it_is_kept(frazil: Frazil, kind: str) -> None:
+    """A project gets the schema of the installed version after an upgrade."""
+    kept = project_root() / "include" / "schemas" / f"{kind}.schema.json"
+
+    assert frazil("schema", kind).out == kept.read_text(encoding="utf-8")
