@@ -78,6 +78,10 @@ def test_file_is_applied_on_a_server_there_and_back(rest_shop: MakeShop) -> None
     assert [field.name for field in found.spec().fields] == ["id_bucket"]
     assert (found.spec().spec_id, found.schema().fields[0].doc) == (1, "Key")
     assert rows(orders, "deep.er.orders", "id") == [(1,), (2,), (3,), (4,)]
+
+    orders = rewritten(orders, table % ("Key", "partition_by: [], sort_by: [], identifier: [id]"))
+    assert apply_file(scope(orders), request()).n is not None
+    assert apply_file(scope(orders), request()) == AppliedFile()
     assert_clean(orders)
 
 

@@ -61,11 +61,12 @@ def with_declared_changes(context: RunContext, tables: Tables, changes: Demands,
     return replace(tables, destinations={**tables.destinations, **evolved})
 
 
-def make_changes(context: RunContext, changes: Demands) -> None:
+def make_changes(context: RunContext, changes: Demands, is_over: Callable[[], bool]) -> None:
     """Make the changes that a decided batch has on record. What a table, or its catalog, takes no more is left out: no batch
     may wait for it, and the next comparison shows it.
 
-    Properties get the values that the file has by now; a table that it names no more stays as it is.
+    Properties get the values that the file has by now; a table that it names no more stays as it is. No change is made once
+    `is_over` is true.
 
     Raises:
         Retryable: The catalog is not available now, or others changed the table every time.
@@ -73,7 +74,8 @@ def make_changes(context: RunContext, changes: Demands) -> None:
     for name in sorted(changes.keys() & {*context.pipeline.tables}):
         destination, fold = context.pipeline.destination(name), context.pipeline.value.folds_names
         try:
-            for line in change_lines(evolve(context.lake, TableChanges(destination, changes[name], fold=fold))):
+            request = TableChanges(destination, changes[name], fold=fold)
+            for line in change_lines(evolve(context.lake, request, is_over)):
                 context.report(f"table {name}: {line}, as it is declared")
         except Terminal as refusal:
             context.report(f"table {name} is left as it is: {refusal.message_with_code}")
