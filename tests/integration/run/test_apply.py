@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import IntegerType, NestedField
+from pyiceberg.types import IntegerType, LongType, NestedField
 
 from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Terminal
@@ -194,6 +194,28 @@ def test_table_of_others_is_changed_before_the_first_run(shop: MakeShop) -> None
     (made,) = changes(orders)
     assert {change.kind for change in made["shop.orders"]} == {"add", "doc", "widen"}
     assert_clean(orders)
+
+
+@pytest.mark.parametrize("point", ["evolving", "evolved"])
+def test_first_run_that_begins_meanwhile_waits_for_nothing(shop: MakeShop, at_failpoint: At, point: str) -> None:
+    """Batch 0 is decided while a table gets another layout: the table takes its mark, which no file comes with."""
+    text = "{table: %s, columns: {id: long}, kafka_columns: false, partition_by: [id]}"
+    orders = rewritten(shop(partitions=1), *(text % table for table in ("shop.orders", COPY)))
+    for table in ("shop.orders", COPY):
+        lake(orders).create_table(table, Schema(NestedField(1, "id", LongType())), UNPARTITIONED, {})
+    put(orders, {"id": 1})
+
+    def rival() -> None:
+        at_failpoint("decide.committed")
+        with pytest.raises(Killed):
+            orders.run()
+
+    at_failpoint(point, rival)
+    apply(orders)
+
+    orders.run()
+    assert preview_changes(scope(orders)) == {}
+    assert [[row["id"] for row in orders.rows(table)] for table in ("shop.orders", COPY)] == [[1], [1]]
 
 
 def test_branch_and_merged_table_are_changed_without_an_engine(shop: MakeShop) -> None:

@@ -169,7 +169,7 @@ def _make_changes(context: RunContext, manifest: Manifest) -> None:
         is_recorded = recorded is not None and recorded.n >= manifest.position.n
         return is_recorded or landed_snapshot(closing, batch_key, manifest.mark, manifest.closing.table) is None
 
-    make_changes(context, manifest.schema_changes, is_over)
+    make_changes(context, manifest.schema_changes, datetime.fromisoformat(manifest.written_at), is_over)
 
 
 def _record_in_ledger(

@@ -21,6 +21,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import Table
@@ -122,6 +123,19 @@ def test_changes_make_table_what_file_declares(events: Lake, given: dict[str, An
     assert compare(after, destination) == Comparison((), (), (), ())
     check_destination(after, destination)
     assert apply(events, destination).metadata_location == after.metadata_location
+
+
+def test_statements_show_references_whatever_quotes_their_values_have() -> None:
+    """A value is taken out before it is quoted: behind that nobody would know it."""
+    destination = declared(properties={"comment": "it's \\ secret"})
+
+    (statement,) = alter_statements(
+        destination,
+        [SchemaChange(("comment",), "property")],
+        lambda text: text.replace("it's \\ secret", "${env:TOLD}"),
+    )
+
+    assert statement.endswith("SET TBLPROPERTIES ('comment' = '${env:TOLD}')")
 
 
 REFUSED = [
