@@ -274,10 +274,8 @@ def test_destination_that_is_new_to_the_file_gets_its_layout_and_then_rows(shop:
 
 def test_apply_that_slept_changes_nothing_behind_later_batches(shop: MakeShop, at_failpoint: At) -> None:
     """Another run finished it, and the next apply took the change back: the first one must not make it again."""
-    plain, split = (
-        "{table: shop.copies, columns: {id: {type: int, required: true}}, partition_by: [%s]}" % fields
-        for fields in ("", "id")
-    )
+    text = "{table: shop.copies, columns: {id: {type: int, required: true}}, partition_by: [%s]}"
+    plain, split = (text % fields for fields in ("", "id"))
     orders = rewritten(shop(partitions=1), BEFORE[0], plain)
     put(orders, {"id": 1})
     orders.run()

@@ -268,7 +268,7 @@ def _doc(field: NestedField, existing: NestedField | None, destination: Destinat
 def _no_column_reason(name: str, destination: Destination) -> str | None:
     """Why a missing column can't come later; None if it can."""
     column = destination.columns.get(name)
-    if name in destination.identifier and not destination.is_history:
+    if name in destination.identifier:
         return "it identifies rows, and those that are there have no value for it"
     is_exact = destination.evolves == "none" and not destination.is_history
     if is_exact and column is not None and column.required and not column.has_default:

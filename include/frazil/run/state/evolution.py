@@ -88,7 +88,9 @@ def make_changes(context: RunContext, changes: Demands, decided_at: datetime, is
         except (Retryable, OutcomeUnknown) as failure:
             if context.clock() - decided_at < CHANGES_WAIT:
                 raise
-            context.report(f"table {name} is left as it is after {CHANGES_WAIT} of failures: {failure.message_with_code}")
+            context.report(
+                f"table {name} is left as it is after {CHANGES_WAIT} of failures: {failure.message_with_code}"
+            )
 
 
 DemandFinder = Callable[[Mapping[str, pa.Schema]], tuple[Demands, Mapping[str, RecordSpec]]]

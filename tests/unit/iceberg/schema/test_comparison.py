@@ -167,6 +167,16 @@ def test_difference_that_needs_new_files_is_refused_with_its_reason(
     assert not any(change.path in {("id",), ("amount",)} for change in found.changes)
 
 
+def test_key_of_a_log_never_comes_later(events: Lake) -> None:
+    """The changes that are there have none, so they would be those of one row without a key."""
+    key = {"k": {"type": "int", "required": True}}
+
+    found = compare(events.load_table(TABLE), declared(key, identifier=["k"], write="history", kafka_columns={}))
+
+    assert any("it identifies rows" in line for line in found.refused)
+    assert all(change.path != ("k",) for change in found.changes)
+
+
 @pytest.mark.parametrize(
     ("evolve_by", "made"),
     [("none", []), ("add", ["town", "place"]), ("widen", ["id", "town", "place"]), ("full", ["id", "town", "place"])],
