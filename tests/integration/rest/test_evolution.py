@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from pyiceberg.types import StringType
 
-from frazil.errors import Terminal
+from frazil.errors import FrazilError, Terminal
 from frazil.run.batches.apply import AppliedFile, apply_file
+from frazil.run.commit.recover import recover
 from tests.evolving import put, rewritten, rows, types
 from tests.fault_proxy import after
 from tests.integration.rest.conftest import path_of
@@ -78,6 +81,33 @@ def test_file_is_applied_on_a_server_there_and_back(rest_shop: MakeShop) -> None
     assert [field.name for field in found.spec().fields] == ["id_bucket"]
     assert (found.spec().spec_id, found.schema().fields[0].doc) == (1, "Key")
     assert rows(orders, "deep.er.orders", "id") == [(1,), (2,), (3,), (4,)]
+
+    orders = rewritten(orders, table % ("Key", "partition_by: [], sort_by: [], identifier: [id]"))
+    assert apply_file(scope(orders), request()).n is not None
+    assert apply_file(scope(orders), request()) == AppliedFile()
+    assert_clean(orders)
+
+
+def test_change_at_which_a_server_fails_stops_no_run_for_good(rest_shop: MakeShop, proxy: Any) -> None:
+    """Some answer what they never take with an error of their own: it may be an outage, so the batch waits an hour."""
+    table = "{table: deep.er.orders, columns: {%s}}"
+    orders = rewritten(rest_shop(partitions=1).shop, table % "id: long")
+    put(orders, {"id": 1})
+    orders.run()
+    proxy.refuse("add-schema", 500)
+    newer = rewritten(orders, table % "id: long, price: double")
+    for _ in range(2):
+        with pytest.raises(FrazilError) as failure:
+            apply_file(scope(newer), request())
+        assert not isinstance(failure.value, Terminal)
+
+    later = replace(scope(newer), clock=lambda: datetime.now(UTC) + timedelta(hours=2))
+    assert recover(later, is_applying=True)[2].unfinished is False
+
+    put(orders, {"id": 2})
+    orders = rewritten(orders, table % "id: long")
+    orders.run()
+    assert rows(orders, "deep.er.orders", "id") == [(1,), (2,)]
     assert_clean(orders)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import IntegerType, NestedField
+from pyiceberg.types import IntegerType, LongType, NestedField
 
 from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Terminal
@@ -191,8 +191,31 @@ def test_table_of_others_is_changed_before_the_first_run(shop: MakeShop) -> None
 
     orders.run()
     assert [(row["id"], row["name"]) for row in orders.rows()] == [(1, "a")]
-    assert {change.kind for of in changes(orders) for change in of["shop.orders"]} == {"add", "doc", "widen"}
+    (made,) = changes(orders)
+    assert {change.kind for change in made["shop.orders"]} == {"add", "doc", "widen"}
     assert_clean(orders)
+
+
+@pytest.mark.parametrize("point", ["evolving", "evolved"])
+def test_first_run_that_begins_meanwhile_waits_for_nothing(shop: MakeShop, at_failpoint: At, point: str) -> None:
+    """Batch 0 is decided while a table gets another layout: the table takes its mark, which no file comes with."""
+    text = "{table: %s, columns: {id: long}, kafka_columns: false, partition_by: [id]}"
+    orders = rewritten(shop(partitions=1), *(text % table for table in ("shop.orders", COPY)))
+    for table in ("shop.orders", COPY):
+        lake(orders).create_table(table, Schema(NestedField(1, "id", LongType())), UNPARTITIONED, {})
+    put(orders, {"id": 1})
+
+    def rival() -> None:
+        at_failpoint("decide.committed")
+        with pytest.raises(Killed):
+            orders.run()
+
+    at_failpoint(point, rival)
+    apply(orders)
+
+    orders.run()
+    assert preview_changes(scope(orders)) == {}
+    assert [[row["id"] for row in orders.rows(table)] for table in ("shop.orders", COPY)] == [[1], [1]]
 
 
 def test_branch_and_merged_table_are_changed_without_an_engine(shop: MakeShop) -> None:
@@ -228,3 +251,96 @@ def test_next_run_widens_declared_columns_where_the_table_evolves(shop: MakeShop
     assert sorted(row["id"] for row in orders.rows()) == [1, 2**40]
     assert changes(orders) == [{"shop.orders": (SchemaChange(("id",), "widen", "long"),)}]
     assert_clean(orders)
+
+
+def test_destination_that_is_new_to_the_file_gets_its_layout_and_then_rows(shop: MakeShop) -> None:
+    """A table of others that a later file names: its part of the next batch fits the table as the apply left it."""
+    orders = rewritten(shop(partitions=1), BEFORE[0])
+    put(orders, {"id": 1})
+    orders.run()
+    lake(orders).create_table(COPY, Schema(NestedField(1, "id", IntegerType(), required=True)), UNPARTITIONED, {})
+    orders = rewritten(
+        orders, BEFORE[0], "{table: shop.copies, columns: {id: {type: int, required: true}}, partition_by: [id]}"
+    )
+
+    assert apply(orders).n == 2
+
+    put(orders, {"id": 2})
+    orders.run()
+    assert [field.name for field in lake(orders).load_table(COPY).spec().fields] == ["id"]
+    assert [[row["id"] for row in orders.rows(table)] for table in ("shop.orders", COPY)] == [[1, 2], [2]]
+    assert_clean(orders)
+
+
+def test_apply_that_slept_changes_nothing_behind_later_batches(shop: MakeShop, at_failpoint: At) -> None:
+    """Another run finished it, and the next apply took the change back: the first one must not make it again."""
+    text = "{table: shop.copies, columns: {id: {type: int, required: true}}, partition_by: [%s]}"
+    plain, split = (text % fields for fields in ("", "id"))
+    orders = rewritten(shop(partitions=1), BEFORE[0], plain)
+    put(orders, {"id": 1})
+    orders.run()
+    put(orders, {"id": 2})
+    newer = rewritten(orders, BEFORE[0], split)
+
+    def rival() -> None:
+        assert apply(newer) == AppliedFile()
+        back = rewritten(orders, BEFORE[0], plain)
+        assert apply(back).n == 3
+        at_failpoint("decide.committed")  # its files are staged for the table as it is
+        with suppress(Killed):
+            back.run()
+
+    at_failpoint("evolving", rival)
+    with suppress(Terminal):  # batch 2 has a change on record that is not there any more
+        apply(newer)
+
+    orders.run()
+    assert [field.name for field in lake(orders).load_table(COPY).spec().fields] == []
+    assert sorted(row["id"] for row in orders.rows(COPY)) == [1, 2]
+    assert_clean(orders)
+
+
+@pytest.mark.parametrize("after", ["", ", sort_by: [note]"])
+def test_order_is_what_the_batch_decided_whatever_the_file_says_by_then(
+    shop: MakeShop, at_failpoint: At, after: str
+) -> None:
+    """Decided, killed, and the file edited, or without an order: the table is not left unsorted."""
+    text = "{table: shop.orders, columns: {id: int, note: string}%s}"
+    orders = rewritten(shop(partitions=1), text % "")
+    put(orders, {"id": 1})
+    orders.run()
+    at_failpoint("decide.committed")
+    with pytest.raises(Killed):
+        apply(rewritten(orders, text % ", sort_by: ['bucket(4, id)', note desc]"))
+
+    rewritten(orders, text % after).run()
+
+    order = lake(orders).load_table("shop.orders").sort_order()
+    assert [str(field.transform) for field in order.fields] == ["bucket[4]", "identity"]
+
+
+def test_order_ends_in_a_table_that_always_had_one(shop: MakeShop) -> None:
+    """A table that was made with an order does not know an empty one."""
+    text = "{table: shop.orders, columns: {id: int}, sort_by: [%s]}"
+    orders = rewritten(shop(partitions=1), text % "id")
+    put(orders, {"id": 1})
+    orders.run()
+
+    assert apply(rewritten(orders, text % "")).n == 2
+    assert lake(orders).load_table("shop.orders").sort_order().fields == []
+    assert apply(rewritten(orders, text % "")) == AppliedFile()
+
+
+def test_rows_in_other_files_are_not_declared_away(shop: MakeShop) -> None:
+    """Rows in ORC files stay what they are, whatever the property says: neither runs nor applies take the table."""
+    orders = rewritten(shop(partitions=1), BEFORE[0])
+    put(orders, {"id": 1})
+    orders.run()
+    with lake(orders).load_table("shop.orders").transaction() as transaction:
+        transaction.set_properties({"write.format.default": "orc"})
+
+    orders = rewritten(orders, BEFORE[0][:-1] + ", properties: {write.format.default: parquet}}")
+
+    for deed in (orders.run, lambda: apply(orders)):
+        with pytest.raises(Terminal, match=r"write\.format\.default is orc"):
+            deed()

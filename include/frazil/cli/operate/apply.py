@@ -61,17 +61,18 @@ def _statements(context: "RunContext", applied: "AppliedFile") -> list[str]:
     return [
         hidden(statement)
         for table, changes in applied.changes.items()
-        for statement in alter_statements(context.pipeline.destination(table), changes)
+        for statement in alter_statements(context.pipeline.destination(table), changes, hidden)
     ]
 
 
 def _report(context: "RunContext", applied: "AppliedFile", *, dry_run: bool) -> dict[str, object]:
+    hidden = context.project.pipelines.hidden
     return {
         "pipeline": context.pipeline.name,
         "done": bool(applied.changes) and not dry_run,
         "n": applied.n,
         "changes": {
-            table: [{"path": change.path, "kind": change.kind, "type": change.type} for change in changes]
+            table: [{"path": change.path, "kind": change.kind, "type": hidden(change.type)} for change in changes]
             for table, changes in applied.changes.items()
         },
         "statements": _statements(context, applied),

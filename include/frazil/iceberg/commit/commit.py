@@ -199,7 +199,10 @@ def validate(change: Change, metadata: TableMetadata) -> None:
     Raises:
         Refused: Its files don't fit the table, or the table holds something else than planned.
     """
-    mismatch = change.fit.mismatch(fit_of(metadata))
+    found = fit_of(metadata)
+    if not change.files and change.removal is None:  # a mark alone fits any columns and partitions
+        found = replace(change.fit, uuid=found.uuid)
+    mismatch = change.fit.mismatch(found)
     if mismatch is not None:
         raise Refused(f"table {change.table}: {mismatch}")
     change.check(metadata)

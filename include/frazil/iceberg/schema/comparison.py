@@ -268,7 +268,7 @@ def _doc(field: NestedField, existing: NestedField | None, destination: Destinat
 def _no_column_reason(name: str, destination: Destination) -> str | None:
     """Why a missing column can't come later; None if it can."""
     column = destination.columns.get(name)
-    if name in destination.identifier and not destination.is_history:
+    if name in destination.identifier:
         return "it identifies rows, and those that are there have no value for it"
     is_exact = destination.evolves == "none" and not destination.is_history
     if is_exact and column is not None and column.required and not column.has_default:
@@ -436,7 +436,8 @@ def _writer_differences(
         yield _Difference(
             f"write.format.default is {file_format}: only Parquet can be written without an engine; for orc, say so in the"
             f" pipeline file: properties: {{write.format.default: orc}}",
-            reason=None if "write.format.default" in destination.properties else "",
+            # Its rows may be in such files, which reset, repair and verify can't read.
+            reason=None if "write.format.default" in destination.properties and not table.metadata.snapshots else "",
         )
     for field in table.spec().fields:
         source = table.schema().find_field(field.source_id)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.exceptions import CommitFailedException
@@ -46,7 +47,7 @@ from frazil.iceberg.errors import as_frazil, foreign_errors
 from frazil.iceberg.patches.variant import FORMAT_VERSION
 from frazil.iceberg.schema.column_changes import apply_changes
 from frazil.iceberg.schema.schema import declared_order, partition_field
-from frazil.pipeline.models.layout import parse_partition_field
+from frazil.pipeline.models.layout import parse_partition_field, parse_sort_field
 from frazil.pipeline.models.pipeline_file import Destination
 
 
@@ -96,8 +97,14 @@ class TableChanges:
         return self.destination.table
 
 
-def evolve(lake: Lake, request: TableChanges) -> tuple[SchemaChange, ...]:
+def _never() -> bool:
+    return False
+
+
+def evolve(lake: Lake, request: TableChanges, is_over: Callable[[], bool] = _never) -> tuple[SchemaChange, ...]:
     """Make the changes that a table does not have yet and still takes, in one commit, and return them.
+
+    `is_over` is asked before each attempt, behind the look at the table: once it is true no more attempt is made.
 
     Raises:
         Terminal: A column that identifies rows can't be null; or a new one can't partition the table; or PyIceberg can't change
@@ -109,6 +116,8 @@ def evolve(lake: Lake, request: TableChanges) -> tuple[SchemaChange, ...]:
     for number in range(ATTEMPTS):
         pause(number, failure if number else None)
         table = lake.load_table(request.table)
+        if is_over():
+            return unconfirmed
         after = plan_changes(table, request)
         if not after.applied:
             return unconfirmed  # of an attempt that was not confirmed and landed all the same; or nothing was to do
@@ -292,6 +301,7 @@ def _commit_request(table: Table, after: ChangedTable) -> tuple[tuple[TableUpdat
         number = next((order.order_id for order in metadata.sort_orders if order.fields == after.order.fields), _LAST)
         if number == _LAST:
             updates += (AddSortOrderUpdate(sort_order=after.order),)
+            number = number if after.order.fields else after.order.order_id  # PyIceberg takes the highest for the last
         updates += (SetDefaultSortOrderUpdate(sort_order_id=number),)
         requirements += (AssertDefaultSortOrderId(default_sort_order_id=metadata.default_sort_order_id),)
     if after.properties:
@@ -328,13 +338,21 @@ def _spec_after(table: Table, request: TableChanges, after: Schema, coming: Coll
     return None if tuple(fields) == current else PartitionSpec(*fields, spec_id=1 + max(metadata.specs()))
 
 
+_BETWEEN_SORT_FIELDS = re.compile(r",\s*(?![^()]*\))")
+
+
 def _order_after(table: Table, request: TableChanges, after: Schema, coming: Collection[str]) -> SortOrder | None:
-    """The declared sort order, where it is requested or has a new column; None if it stays."""
-    is_requested = any(change.kind == "sort" for change in request.changes)
-    columns = {field.column for field in request.destination.sort_fields}
-    if not (is_requested and columns <= {column.name for column in after.fields}) and columns.isdisjoint(coming):
-        return None
-    order = declared_order(request.destination, after)
+    """The sort order that is requested, as its change has it; or the declared one, if it has a new column. None if it stays."""
+    destination = request.destination
+    for change in (change for change in request.changes if change.kind == "sort"):
+        texts = tuple(filter(None, _BETWEEN_SORT_FIELDS.split(change.type)))
+        if {parse_sort_field(text).column for text in texts} <= {column.name for column in after.fields}:
+            order = declared_order(destination.model_copy(update={"sort_by": texts}), after)
+            break
+    else:
+        if {field.column for field in destination.sort_fields}.isdisjoint(coming):
+            return None
+        order = declared_order(destination, after)
     if order.fields == table.sort_order().fields:
         return None
     return (

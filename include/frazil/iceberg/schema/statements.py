@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from frazil.batch.schema_change import SchemaChange
@@ -16,13 +16,15 @@ _SPARK_NAMES: Final[Mapping[str, str]] = {"long": "bigint", "timestamp": "timest
 """Types that Spark calls otherwise. It has no time, uuid and fixed: those keep Iceberg's name."""
 
 
-def alter_statements(destination: Destination, changes: Iterable[SchemaChange]) -> Iterator[str]:
-    """One statement for each change, in their order."""
+def alter_statements(
+    destination: Destination, changes: Iterable[SchemaChange], hidden: Callable[[str], str] = str
+) -> Iterator[str]:
+    """One statement for each change, in their order. `hidden` puts references in place of values, before these are quoted."""
     table = _path(destination.table.split("."))
-    return (f"ALTER TABLE {table} {_clause(change, destination)}" for change in changes)
+    return (f"ALTER TABLE {table} {_clause(change, destination, hidden)}" for change in changes)
 
 
-def _clause(change: SchemaChange, destination: Destination) -> str:
+def _clause(change: SchemaChange, destination: Destination, hidden: Callable[[str], str]) -> str:
     path, text = _path(change.path), change.type
     match change.kind:
         case "add":
@@ -32,7 +34,7 @@ def _clause(change: SchemaChange, destination: Destination) -> str:
         case "optional":
             clause = f"ALTER COLUMN {path} DROP NOT NULL"
         case "doc":
-            clause = f"ALTER COLUMN {path} COMMENT {_text(text)}"
+            clause = f"ALTER COLUMN {path} COMMENT {_text(hidden(text))}"
         case "identifier":
             clause = f"SET IDENTIFIER FIELDS {', '.join(_path([name]) for name in change.path)}"
         case "partition":
@@ -43,7 +45,7 @@ def _clause(change: SchemaChange, destination: Destination) -> str:
             (name,) = change.path
             # What the settings had to allow may be more than a description of the table.
             value = "…" if any(refused_properties([name], ())) else destination.properties.get(name, "")
-            clause = f"SET TBLPROPERTIES ({_text(name)} = {_text(value)})"
+            clause = f"SET TBLPROPERTIES ({_text(name)} = {_text(hidden(value))})"
     return clause
 
 

@@ -16,6 +16,7 @@ from frazil.error_codes import RUN_OVERTAKEN, TABLE_UNFIT
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import Table
 from frazil.iceberg.commit.commit import Refused
+from frazil.iceberg.commit.summary_state import BATCH_KEY, read_summary
 from frazil.iceberg.schema.comparison import Comparison, compare
 from frazil.iceberg.schema.evolution import TableChanges, evolve, plan_changes, refuse_unwritable
 from frazil.run.commit.audit import publish
@@ -66,11 +67,11 @@ def apply_file(context: RunContext, request: RunRequest) -> AppliedFile:
         changes = _changes(context, tables.destinations)
         if not changes:
             return AppliedFile()
-        if state.position is None:  # no batch can be at work on them
-            for name, table_changes in changes.items():
-                destination, fold = context.pipeline.destination(name), context.pipeline.value.folds_names
-                evolve(context.lake, TableChanges(destination, table_changes, context.pipeline.name, 1, fold=fold))
-            return AppliedFile(None, changes)
+        if state.position is None:
+            if _change_at_once(context, tables.closing_name, changes):
+                return AppliedFile(None, changes)
+            context.report("the first run has begun, looking again")
+            continue
         n = state.newest_batch + 1
         batch = Batch(
             kind="apply",
@@ -92,6 +93,19 @@ def apply_file(context: RunContext, request: RunRequest) -> AppliedFile:
         f"pipeline {context.pipeline.name}: {_ATTEMPTS} times another run was faster; nothing was changed",
         next_step=f"again; or between two runs: frazil pause {context.pipeline.name}",
     )
+
+
+def _change_at_once(context: RunContext, closing: str, changes: Demands) -> bool:
+    """Make changes before the first run: no batch can be at work on the tables. False if one has begun meanwhile."""
+    pipeline, lake = context.pipeline, context.lake
+
+    def has_begun() -> bool:
+        return read_summary(lake.load_table(closing).metadata, BATCH_KEY.format(pipeline.name), closing) is not None
+
+    for name, table_changes in changes.items():
+        destination, fold = pipeline.destination(name), pipeline.value.folds_names
+        evolve(lake, TableChanges(destination, table_changes, pipeline.name, 1, fold=fold), has_begun)
+    return not has_begun()
 
 
 def _refuse_unmade(context: RunContext, n: int) -> None:

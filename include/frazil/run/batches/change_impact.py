@@ -159,7 +159,8 @@ def _on_table(context: RunContext, name: str, table: Table | None, *, is_new: bo
         refuse_same_topics(pipeline, name, table.metadata)
         yield Impact("info", f"table {name} is there already, and takes its rows")
     comparison = compare(table, destination, fold=fold)
-    for change, statement in zip(comparison.changes, alter_statements(destination, comparison.changes), strict=True):
+    statements = alter_statements(destination, comparison.changes, context.project.pipelines.hidden)
+    for change, statement in zip(comparison.changes, statements, strict=True):
         maker = "the next run" if change in comparison.by_run else f"frazil apply {pipeline.name}"
         yield Impact("info", f"{statement}: by {maker}")
     for line in comparison.refused:

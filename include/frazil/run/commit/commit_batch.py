@@ -25,6 +25,7 @@ from frazil.iceberg.commit.summary_state import (
     POSITION_KEY,
     TABLES_KEY,
     RolledBack,
+    SummaryValue,
     landed_snapshot,
     mark_of,
     read_summary,
@@ -156,10 +157,19 @@ def roll_forward(context: RunContext, manifest: Manifest, path: str, state: Pipe
 
 
 def _make_changes(context: RunContext, manifest: Manifest) -> None:
-    """Make the tables' changes, unless the batch is finished: whoever comes late must not undo what later batches changed."""
-    ledger, key = context.lake.load_table(manifest.ledger), DONE_KEY.format(manifest.pipeline)
-    if landed_snapshot(ledger.metadata, key, manifest.mark, manifest.ledger) is None:
-        make_changes(context, manifest.schema_changes)
+    """Make the tables' changes, unless the batch is over: whoever comes late must not undo what later batches changed, nor
+    change a table that one of them is decided for.
+    """
+
+    def is_over() -> bool:
+        closing, ledger = (context.lake.load_table(name).metadata for name in (manifest.closing.table, manifest.ledger))
+        batch_key, done_key = BATCH_KEY.format(manifest.pipeline), DONE_KEY.format(manifest.pipeline)
+        done = read_summary(ledger, done_key, manifest.ledger)
+        recorded = mark_of(done) if isinstance(done, SummaryValue) else None
+        is_recorded = recorded is not None and recorded.n >= manifest.position.n
+        return is_recorded or landed_snapshot(closing, batch_key, manifest.mark, manifest.closing.table) is None
+
+    make_changes(context, manifest.schema_changes, datetime.fromisoformat(manifest.written_at), is_over)
 
 
 def _record_in_ledger(

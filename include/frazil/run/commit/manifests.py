@@ -187,7 +187,10 @@ def _build_manifest(context: RunContext, tables: Tables, state: PipelineState, b
             sorted(tables.followers.keys() - state.ledger_marks.keys() - {part.table for part in followers})
         ),
         unknown_fields=batch.staged.unknown_fields.shown,
-        schema_changes=reported_changes(pipeline, tables, state.newest_batch, batch.schema_changes),
+        # Batch 0 is followed by batch 1, and before both the newest one is 0: what is noted is batch 1's.
+        schema_changes={}
+        if batch.kind == "start"
+        else reported_changes(pipeline, tables, state.newest_batch, batch.schema_changes),
         created=pipeline.auto_created,
         record_ages=batch.staged.ages,
     )
@@ -202,7 +205,12 @@ def _closing_part(context: RunContext, tables: Tables, state: PipelineState, bat
 
 
 def _follower_parts(context: RunContext, tables: Tables, state: PipelineState, batch: Batch) -> Iterator[TablePart]:
-    """Parts of destinations with new data or not yet in the ledger; then the dead letters, if there are any."""
+    """Parts of destinations with new data or not yet in the ledger; then the dead letters, if there are any.
+
+    None in a batch that changes tables: its changes come first, and a part fits a table as it was.
+    """
+    if batch.kind == "apply":
+        return
     for name, table in tables.followers.items():
         readded_removals = removed_on_return(context.pipeline, state, name, batch)
         part = _row_part(context, name, fit_of(table.metadata), state.followers.get(name), batch, readded_removals)

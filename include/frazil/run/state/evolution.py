@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
 
 import pyarrow as pa
 
 from frazil.batch.schema_change import Demands, UntypedPaths, listed
 from frazil.error_codes import TABLE_UNFIT
-from frazil.errors import Terminal
+from frazil.errors import OutcomeUnknown, Retryable, Terminal
 from frazil.iceberg.commit.commit import fit_of
 from frazil.iceberg.schema.evolution import TableChanges, change_lines, evolve, undecided_changes
 from frazil.iceberg.schema.schema import arrow_columns
@@ -18,6 +20,9 @@ from frazil.records.evolution.schema_requests import apply_changes, has_column, 
 from frazil.records.model.spec import RecordSpec
 from frazil.run.state.context import RunContext
 from frazil.run.state.tables import Tables, in_parallel
+
+CHANGES_WAIT: Final = timedelta(hours=1)
+"""How long a decided batch waits for a catalog that fails at its changes: some answer what they never take like an outage."""
 
 ROUNDS = 4
 """How often a batch of records is compared with its tables. The first round mostly finds all missing columns."""
@@ -61,22 +66,31 @@ def with_declared_changes(context: RunContext, tables: Tables, changes: Demands,
     return replace(tables, destinations={**tables.destinations, **evolved})
 
 
-def make_changes(context: RunContext, changes: Demands) -> None:
+def make_changes(context: RunContext, changes: Demands, decided_at: datetime, is_over: Callable[[], bool]) -> None:
     """Make the changes that a decided batch has on record. What a table, or its catalog, takes no more is left out: no batch
     may wait for it, and the next comparison shows it.
 
-    Properties get the values that the file has by now; a table that it names no more stays as it is.
+    Properties get the values that the file has by now; a table that it names no more stays as it is. No change is made once
+    `is_over` is true.
 
     Raises:
-        Retryable: The catalog is not available now, or others changed the table every time.
+        Retryable: The catalog is not available now, or others changed the table every time; and the batch was decided less than
+            `CHANGES_WAIT` ago. So with `OutcomeUnknown`.
     """
     for name in sorted(changes.keys() & {*context.pipeline.tables}):
         destination, fold = context.pipeline.destination(name), context.pipeline.value.folds_names
         try:
-            for line in change_lines(evolve(context.lake, TableChanges(destination, changes[name], fold=fold))):
+            request = TableChanges(destination, changes[name], fold=fold)
+            for line in change_lines(evolve(context.lake, request, is_over)):
                 context.report(f"table {name}: {line}, as it is declared")
         except Terminal as refusal:
             context.report(f"table {name} is left as it is: {refusal.message_with_code}")
+        except (Retryable, OutcomeUnknown) as failure:
+            if context.clock() - decided_at < CHANGES_WAIT:
+                raise
+            context.report(
+                f"table {name} is left as it is after {CHANGES_WAIT} of failures: {failure.message_with_code}"
+            )
 
 
 DemandFinder = Callable[[Mapping[str, pa.Schema]], tuple[Demands, Mapping[str, RecordSpec]]]

@@ -21,6 +21,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import Table
@@ -124,6 +125,19 @@ def test_changes_make_table_what_file_declares(events: Lake, given: dict[str, An
     assert apply(events, destination).metadata_location == after.metadata_location
 
 
+def test_statements_show_references_whatever_quotes_their_values_have() -> None:
+    """A value is taken out before it is quoted: behind that nobody would know it."""
+    destination = declared(properties={"comment": "it's \\ secret"})
+
+    (statement,) = alter_statements(
+        destination,
+        [SchemaChange(("comment",), "property")],
+        lambda text: text.replace("it's \\ secret", "${env:TOLD}"),
+    )
+
+    assert statement.endswith("SET TBLPROPERTIES ('comment' = '${env:TOLD}')")
+
+
 REFUSED = [
     ({"columns": {"id": {"type": "string", "required": True}}}, "column id: declared string, the table has int"),
     (
@@ -151,6 +165,16 @@ def test_difference_that_needs_new_files_is_refused_with_its_reason(
 
     assert any(re.search(reason, line) for line in found.refused), found.refused
     assert not any(change.path in {("id",), ("amount",)} for change in found.changes)
+
+
+def test_key_of_a_log_never_comes_later(events: Lake) -> None:
+    """The changes that are there have none, so they would be those of one row without a key."""
+    key = {"k": {"type": "int", "required": True}}
+
+    found = compare(events.load_table(TABLE), declared(key, identifier=["k"], write="history", kafka_columns={}))
+
+    assert any("it identifies rows" in line for line in found.refused)
+    assert all(change.path != ("k",) for change in found.changes)
 
 
 @pytest.mark.parametrize(
