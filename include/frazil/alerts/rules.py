@@ -63,7 +63,7 @@ def judge(case: Case) -> Judged:
     of_runs = dict(_failed(case))
     if (trouble := _tables_not_made(case)) is not None and of_runs.get("tolerance") is None:
         of_runs["tolerance"] = _notice(case, "tolerance", "warning", *trouble)
-    elif case.failure is None:  # and nothing else could end that one
+    elif case.failure is None and case.condition.unreadable is None:  # and nothing else could end that one
         of_runs.setdefault("tolerance", None)
     return notices | of_runs | dict(_chores(case))
 
@@ -76,8 +76,8 @@ def _tables_not_made(case: Case) -> Trouble | None:
         return None
     cause = (
         f"{count:,} of {read:,} records in {spoken(condition.window_seconds)} name tables that were not made: a run makes no more"
-        " than route.create.max_new_tables, all runs together max_tables. All other records landed, these wait as dead letters"
-        " (TABLE_NOT_MADE)."
+        " than route.create.max_new_tables, all runs together max_tables; or a table of that name is there, as their letters say."
+        " All other records landed, these wait as dead letters (TABLE_NOT_MADE)."
     )
     step = f'frazil dead-letters replay {condition.pipeline} --reason "the next tables"'
     return f"{condition.pipeline}: records name more tables than may be made", cause, step

@@ -17,6 +17,8 @@ TOO_MANY_DEAD = "too many dead letters, nothing was published"
 TABLE_NOT_MADE = "TABLE_NOT_MADE"
 """Code of dead letters whose table is not there, and was not made."""
 
+_WAITING = "; records of tables that were not made wait for: frazil dead-letters replay"
+
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
@@ -63,7 +65,8 @@ def audit(
         )
     too_many = exceeded(staged.total, staged.dead_codes, tolerance)
     if too_many and tolerance.fails and not _is_due_to_table_limit(staged, tolerance):
-        raise _too_many(f"{too_many}{_first_of(staged)}")
+        # Nothing is published: no letter waits.
+        raise _too_many(f"{too_many.removesuffix(_WAITING)}{_first_of(staged)}")
     return too_many
 
 
@@ -137,11 +140,7 @@ def exceeded(total: Counts, dead_codes: Mapping[str, int], tolerance: Tolerance)
         return None
     allowed = f"at most {tolerance.max_rate:.1%}" if by_rate else f"at most {tolerance.max_count}"
     codes = ", ".join(f"{code} {count}" for code, count in sorted(dead_codes.items(), key=lambda item: -item[1]))
-    waiting = (
-        "; records of tables that were not made wait for: frazil dead-letters replay"
-        if TABLE_NOT_MADE in dead_codes
-        else ""
-    )
+    waiting = _WAITING if TABLE_NOT_MADE in dead_codes else ""
     return f"{total.dead} of {total.read} records ({rate:.1%}), {allowed} are tolerated ({codes}){waiting}"
 
 

@@ -40,8 +40,13 @@ def _on_position(change: CaptureChange, before: Capture, after: Capture) -> Iter
     move = f"frazil capture {after.name} --from position|beginning|end --reason …"
     if before.name != after.name:
         yield Impact("warning", f"renamed from {before.name}, whose position it does not have; once it ran: {move}")
-    if before.capture != after.capture or change.touches("topic", "cluster"):
-        yield Impact("warning", f"another kind of source, topic or cluster is refused once it ran: {move}")
+    if change.touches("cluster"):
+        rest = (
+            "a topic that is new there gets all of the source again, as start says; one that was written to is refused"
+        )
+        yield Impact("warning", f"another cluster has no position of it: {rest}, then: {move}")
+    elif before.capture != after.capture or change.touches("topic"):
+        yield Impact("warning", f"another kind of source or another topic is refused once it ran: {move}")
     elif _order(before) != _order(after):
         yield Impact("warning", f"other ordering columns are refused once it ran: {move}")
     elif source_of(before) != source_of(after) and isinstance(after, JdbcCapture):

@@ -178,9 +178,14 @@ def is_captured(file: FoundFile, mark: FileMark) -> bool:
 
 
 class FileContents:
-    """Reads file contents. A `frazil.capture.files.Contents` that caches what it read for its lifetime."""
+    """Reads file contents. A `frazil.capture.files.Contents` that caches what it read for its lifetime.
 
-    def __init__(self) -> None:
+    Args:
+        most: Bytes that are decompressed to see whether packed files are whole; the rest is taken for whole. None: all.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._left = most
         self._heads: dict[FoundFile, bytes] = {}
         self._sizes: dict[FoundFile, int | None] = {}
 
@@ -205,7 +210,7 @@ class FileContents:
 
     def is_whole(self, file: FoundFile) -> bool:
         """Whether a packed file can be unpacked to its end. All others are whole."""
-        return self._size(file) is not None
+        return self._size(file) is not None or self._left == 0
 
     def _head(self, file: FoundFile) -> bytes:
         if file not in self._heads:
@@ -226,10 +231,20 @@ class FileContents:
         if file not in self._sizes:
             with translated(file.path), open_file(file) as stream:
                 try:
-                    self._sizes[file] = sum(len(chunk) for chunk in iter(partial(stream.read, _CHUNK), b""))
+                    self._sizes[file] = self._unpacked_size(stream)
                 except _BROKEN:
                     self._sizes[file] = None
         return self._sizes[file]
+
+    def _unpacked_size(self, stream: BinaryIO) -> int | None:
+        size = 0
+        while self._left != 0:
+            chunk = stream.read(_CHUNK if self._left is None else min(_CHUNK, self._left))
+            if not chunk:
+                return size
+            size += len(chunk)
+            self._left = None if self._left is None else self._left - len(chunk)
+        return None
 
 
 @contextmanager

@@ -148,14 +148,18 @@ def _begin(capture: FileCapture, folders: Sequence[str], where: Literal["beginni
     return state_of(mark for file in find_files(capture.paths, (), folders) if (mark := end_mark(file)) is not None)
 
 
-def plan_reads(capture: FileCapture, state: Any, folders: Iterable[str]) -> tuple[FileDecisions, list[str]]:
-    """Plan the reads of the files, and report what people should know.
+def plan_reads(
+    capture: FileCapture, state: Any, folders: Iterable[str], *, most_unpacked: int | None = None
+) -> tuple[FileDecisions, list[str]]:
+    """Plan the reads of the files, and report what people should know. `most_unpacked`: bytes, of new packed files.
 
     Raises:
         Terminal: Bytes may be missing, and the capture does not skip that.
     """
     marks = marks_of(state)
-    decided = decide_files(marks, find_files(capture.paths, marks, folders), FileContents(), time.time_ns())
+    decided = decide_files(
+        marks, find_files(capture.paths, marks, folders), FileContents(most_unpacked), time.time_ns()
+    )
     if decided.losses and capture.on_data_loss == "fail":
         lost = "\n  ".join(f"{loss.mark.path} {loss.why}" for loss in decided.losses)
         raise BAD_CAPTURE_POSITION.terminal(

@@ -22,6 +22,10 @@ from frazil.run.state.context import Clock, utc_now
 
 _NO_RUNS = Runs()
 
+_MOST_UNPACKED = 64 * 2**20
+"""Bytes that a look decompresses to see which new packed files are whole: one that is not looks as if it waited, beyond that.
+A page that is open looks every few seconds, and a capture that never ran may have terabytes before it."""
+
 
 def read_capture(project: Project, capture: Capture, *, clock: Clock = utc_now, runs: Runs = _NO_RUNS) -> Condition:
     """Read the condition of a capture. What can't be read is reported and left out.
@@ -84,7 +88,7 @@ def _with_files(
         files = find_files(capture.paths, marks, folders)
         if _are_others(marks, files):
             return condition
-        decided, _ = plan_reads(capture, state_of(marks), folders)
+        decided, _ = plan_reads(capture, state_of(marks), folders, most_unpacked=_MOST_UNPACKED)
         waiting = [(file, mark) for file, mark in decided.reads if has_line(file, mark)]
     except FrazilError as problem:
         if problem.code is not CAPTURE_UNREADABLE:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +14,7 @@ import pytest
 from frazil.batch.dead_letters import LetterChoice
 from frazil.failpoints import Failpoint
 from frazil.iceberg.commit.summary_state import LETTERS_KEY
+from frazil.kafka.admin.topics import create_topic
 from frazil.run.repair.dead_letter_replay import replay_dead_letters
 from tests import made as shops
 from tests.integration.run.conftest import At
@@ -145,4 +149,93 @@ def test_rows_of_others_in_an_existing_table_stay(shop: Callable[..., Any]) -> N
     assert_clean(orders)
     replay(orders, offsets(orders, 0), offsets(orders, 2))
     assert ids(orders, (THEIRS,)) == {THEIRS: [2, 99]}
+    assert_clean(orders)
+
+
+def with_rival(orders: Any, template: str = WRITE, listed: str = "") -> Any:
+    """The shop beside pipeline `other`, whose records may go to tables of others."""
+    rivals = shops.file_of(orders, template=WRITE, listed=listed).replace("name: orders", "name: other", 1)
+    (orders.project.pipelines_folder / "other.yaml").write_text(rivals)
+    return orders.with_pipeline(shops.file_of(orders, template=template))
+
+
+@pytest.mark.short("committed-write")
+@pytest.mark.parametrize("template", [shops.COLUMNS, WRITE], ids=["refuse", "write"])
+@pytest.mark.parametrize(
+    "point",
+    [Failpoint.AUDITED, Failpoint.DECIDE_COMMITTING, Failpoint.DECIDE_COMMITTED],
+    ids=["audited", "committing", "committed"],
+)
+def test_table_in_which_its_maker_has_landed_nothing_yet_is_left_to_it(
+    shop: Callable[..., Any], at_failpoint: At, point: Failpoint, template: str
+) -> None:
+    """Whoever makes a table claims no topic before its rows: one who found it meanwhile would land them once more."""
+    orders = with_rival(shops.auto_creating(shop, template=template), template)
+    fill(orders, (1, "shop.a"))
+    orders.run()
+    fill(orders, (2, "shop.new"))
+    at_failpoint(point, lambda: run_other(orders))
+    orders.run()
+    fill(orders, (3, "shop.new"))
+    orders.run()
+    run_other(orders)
+    assert ids(orders, ("shop.a", "shop.new")) == {"shop.a": [1], "shop.new": [2, 3]}
+    assert "pipeline orders made it, and has landed nothing in it yet" in "".join(
+        row["message"] for row in orders.rows("shop.other__dead_letters")
+    )
+    assert letters(orders) == []
+    assert_clean(orders)
+
+
+def test_maker_of_a_table_has_its_topics_before_records_of_each_came(
+    shop: Callable[..., Any], at_failpoint: At
+) -> None:
+    """A second topic brings its first record to a table that the first one named: only its maker lands it."""
+    orders = shops.auto_creating(shop)
+    second = f"{orders.topic}-two"
+    create_topic(orders.project.cluster("local"), second, 1)
+    rivals = shops.file_of(orders, template=WRITE).replace("name: orders", "name: other", 1)
+    (orders.project.pipelines_folder / "other.yaml").write_text(rivals.replace(f"[{orders.topic}]", f"[{second}]"))
+    orders = orders.with_pipeline(shops.file_of(orders).replace(f"[{orders.topic}]", f"[{orders.topic}, {second}]"))
+    fill(orders, (1, "shop.a"))
+    orders.run()
+    fill(replace(orders, topic=second), (2, "shop.a"))
+    at_failpoint(Failpoint.DECIDE_COMMITTED, lambda: run_other(orders))
+    orders.run()
+    run_other(orders)
+    assert ids(orders, ("shop.a",)) == {"shop.a": [1, 2]}
+    assert_clean(orders)
+
+
+def test_letter_does_not_ask_to_drop_a_table_with_rows_of_another_pipeline(
+    shop: Callable[..., Any], at_failpoint: At
+) -> None:
+    """A run that made it was killed, and another pipeline lists it and landed there before the next one."""
+    orders = shops.auto_creating(shop)
+    fill(orders, (1, "shop.new"))
+    at_failpoint(Failpoint.CREATED)
+    with pytest.raises(Killed):
+        orders.run()
+    listed = f"{{table: shop.new, {shops.COLUMNS}}}"
+    orders = with_rival(orders, shops.COLUMNS, listed)
+    run_other(orders)
+    orders.run()
+    assert ids(orders, ("shop.new",)) == {"shop.new": [1]}
+    (message,) = messages(orders)
+    assert "pipeline other landed topic" in message
+    assert "drop it" not in message
+
+
+@pytest.mark.embedded
+def test_existing_table_from_the_future_holds_up_only_its_records(shop: Callable[..., Any]) -> None:
+    """As a destination it would hold up every run until its time has come."""
+    orders = with_existing(shop)
+    file = Path(catalog(orders).load_table(THEIRS).metadata_location.removeprefix("file://"))
+    body = json.loads(file.read_text())
+    file.write_text(json.dumps(body | {"last-updated-ms": body["last-updated-ms"] + 3_600_000}))
+    fill(orders, (2, THEIRS), (3, "shop.a"))
+    orders.run()
+    assert ids(orders, ("shop.a",)) == {"shop.a": [1, 3]}
+    (message,) = messages(orders)
+    assert f"table {THEIRS} was changed last at" in message
     assert_clean(orders)

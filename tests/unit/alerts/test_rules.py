@@ -118,6 +118,14 @@ def test_records_of_tables_beyond_the_limit_raise_an_alert_until_they_landed():
     assert judge(case(replace(beyond, rows=10, dead_codes={"TABLE_NOT_MADE": 900}, dead=900)))["tolerance"] is None
 
 
+def test_batches_that_can_not_be_read_end_no_alert_of_tables_that_were_not_made():
+    """The catalog is away: no count is no news, and the alert would come again with the next look."""
+    assert (
+        judge(case(replace(WELL, rows=0, dead=0, dead_codes={}, unreadable="no answer"))).get("tolerance", "stands")
+        == "stands"
+    )
+
+
 def test_refusal_keeps_its_remedy():
     """The error's own next step is the notice's."""
     notice = judge(case(replace(WELL, refusal="log start passed the position\n  next: frazil reset pizzas")))["refused"]

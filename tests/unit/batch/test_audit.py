@@ -148,10 +148,13 @@ def test_records_of_tables_that_are_not_made_count_by_their_number_alone(
     whole = replace(whole, dead_codes={"TABLE_NOT_MADE": 500, "bad_json": others})
 
     if not is_published:
-        with pytest.raises(Terminal, match="nothing was published"):
+        with pytest.raises(Terminal, match="nothing was published") as refused:
             audit(ranges, whole, ("rows",), "letters", tolerance)
+        assert "dead-letters replay" not in refused.value.message  # there is no letter of them
         return
-    assert "TABLE_NOT_MADE 500" in str(audit(ranges, whole, ("rows",), "letters", tolerance))
+    told = str(audit(ranges, whole, ("rows",), "letters", tolerance))
+    assert "TABLE_NOT_MADE 500" in told
+    assert "wait for: frazil dead-letters replay" in told
 
 
 def test_first_bad_record_is_named() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from frazil.capture.contents import FileContents, find_files
 from frazil.capture.lines import has_line
 from tests.unit.capture.captured import Captured, append, capture_of
 
@@ -34,3 +35,14 @@ def test_packed_file_waits_until_it_is_captured(tmp_path: Path) -> None:
     captured.run()
     ((file, mark),) = captured.look().reads
     assert not has_line(file, mark)
+
+
+def test_look_unpacks_no_more_than_it_may(tmp_path: Path) -> None:
+    """Beyond that a packed file is taken for whole, whether it is or not."""
+    for name, size in (("a", 300), ("b", 5_000)):
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(b"x" * size)[:-4])
+    first, second = sorted(find_files([f"{tmp_path}/*.gz"], (), [str(tmp_path)]), key=lambda file: file.path)
+    everything, little = FileContents(), FileContents(600)
+    assert [everything.is_whole(file) for file in (first, second)] == [False, False]
+    assert [little.is_whole(file) for file in (first, second)] == [False, True]
+    assert FileContents(0).is_whole(first)

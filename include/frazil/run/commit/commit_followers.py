@@ -124,8 +124,10 @@ def commit_follower(context: RunContext, manifest: Manifest, part: TablePart, pa
 
 
 def _part_topics(manifest: Manifest, part: TablePart) -> frozenset[str]:
-    """Topics of which this batch may land rows in a destination; for the first batch, all topics of the pipeline."""
-    if manifest.kind == "start":
+    """Topics of which this batch may land rows in a destination; all of the pipeline for its first batch, and in a table that
+    records name: another pipeline may find it there, and would not know which ones come next.
+    """
+    if manifest.kind == "start" or part.table in manifest.created:
         return frozenset(manifest.position.topics)
     return frozenset(r.topic for r in (*manifest.ranges, *manifest.table_ranges.get(part.table, ())))
 

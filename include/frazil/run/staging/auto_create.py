@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from frazil.batch.schema_change import NAMES_TOLD
-from frazil.errors import Terminal
+from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.table import Table
 from frazil.iceberg.commit.summary_state import (
@@ -25,9 +25,12 @@ from frazil.iceberg.commit.summary_state import (
     begun_tables,
     read_summary,
 )
+from frazil.iceberg.patches.clocks import refuse_skew
+from frazil.iceberg.patches.variant import FORMAT_VERSION
 from frazil.iceberg.schema.comparison import check_destination
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.state.context import RunContext
-from frazil.run.state.tables import Tables, in_parallel, make_destination, refuse_same_topics
+from frazil.run.state.tables import Tables, in_parallel, make_destination, refuse_same_topics, topics_landed
 
 FOREIGN = "a table of that name is there, and this pipeline did not make it"
 
@@ -194,22 +197,43 @@ def _foreign_reason(context: RunContext, table: Table, name: str, owner: Mapping
         return LETTERS
     if read_summary(table.metadata, BATCH_KEY.format(pipeline.name), name) is not None:
         return WRITTEN
+    return _unfit_reason(pipeline, table, name, is_own=is_own)
+
+
+def _unfit_reason(pipeline: Pipeline, table: Table, name: str, *, is_own: bool) -> str | None:
+    """Why an existing table can't be a destination; None if it can."""
+    is_unused = is_own
     try:
+        landed = topics_landed(table.metadata, name)
+        is_unused = is_own and not landed
+        if not is_own:
+            # Its maker may have decided a batch for it, and claims no topic before the rows: see `claim_topics`.
+            if (maker := min(_makers(table) - landed.keys(), default=None)) is not None:
+                return f"a table of that name is there: pipeline {maker} made it, and has landed nothing in it yet"
+            if table.metadata.format_version >= FORMAT_VERSION:
+                return "a table of that name is there, of format version 3, in which no topic can be claimed: list it under destinations"
+            refuse_skew(table)  # the next plan would, and hold up all other tables
         refuse_same_topics(pipeline, name, table.metadata)
         check_destination(table, pipeline.destination(name), pipeline.name, fold=pipeline.value.folds_names)
-    except Terminal as refusal:
-        if not is_own:
+    except (Terminal, Retryable) as refusal:
+        if not is_unused:
             return f"a table of that name is there: {_one_line(refusal)}"
         # Never dropped here: another run with the old pipeline file may be about to decide a batch for it.
         return f"an attempt that ended early made it to another template, no batch landed in it: drop it: {_one_line(refusal)}"
     return None
 
 
+def _makers(table: Table) -> frozenset[str]:
+    """The pipelines that made a table because records name it."""
+    prefix = MADE_BY_KEY.format("")
+    return frozenset(key.removeprefix(prefix) for key in table.properties if key.startswith(prefix))
+
+
 def _catalog_refusal(refusal: Terminal) -> str:
     return f"the catalog refuses it: {_one_line(refusal)}"
 
 
-def _one_line(refusal: Terminal) -> str:
+def _one_line(refusal: FrazilError) -> str:
     return " ".join(refusal.message.split())
 
 

@@ -106,7 +106,7 @@ CAPTURE = "{capture: file, name: NAME, topic: TOPIC, interval: 1m, paths: [/var/
 @pytest.mark.parametrize(
     ("name", "topic", "kind", "told"),
     [
-        ("logs", "logs-v2", "changed", "another kind of source, topic or cluster is refused once it ran"),
+        ("logs", "logs-v2", "changed", "another kind of source or another topic is refused once it ran"),
         ("weblogs", "logs", "renamed", "renamed from logs, whose position it does not have"),
         ("weblogs", "other", "new", "its first run captures what is there already into topic other"),
         (None, "", "removed", "nothing is captured any more; topic and position stay"),
@@ -205,3 +205,21 @@ def test_sample_workflow_runs(committed: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
     assert "DAG ingest\\_\\_pizzas runs every 7m" in (committed / "changes.md").read_text(encoding="utf-8")
+
+
+def test_capture_of_another_cluster_is_said_to_begin_again(frazil: Frazil, committed: Path) -> None:
+    """Its position stays behind, and nothing refuses a topic that is new there."""
+    settings = committed.parent / "settings.yaml"
+    settings.write_text(settings.read_text() + "\ncaptures: {folders: [/var/log]}\n")
+    (committed.parent / "captures").mkdir()
+    file = committed.parent / "captures" / "logs.yaml"
+    text = CAPTURE.replace("NAME", "logs").replace("TOPIC", "logs")
+    file.write_text(text.replace("interval: 1m", "interval: 1m, cluster: former"))
+    git(committed.parent, "add", "captures", "settings.yaml")
+    git(committed.parent, "commit", "--message", "a capture")
+    file.write_text(text)
+
+    (change,) = offline(frazil)["captures"]
+
+    assert any("another cluster has no position of it" in of["text"] for of in change["effects"]), change
+    assert not any("refused once it ran" in of["text"] for of in change["effects"]), change
