@@ -65,6 +65,7 @@ class Runs:
         last_ended_at: When that was.
         failures: How many of the last runs failed one after the other; None if unknown.
         refusal: Why the last run by hand on this machine refused; None if it did not, or if a run of Airflow ended later.
+        refused_at: When that was.
     """
 
     is_paused: bool | None = None
@@ -74,6 +75,7 @@ class Runs:
     last_run: str | None = None
     failures: int | None = None
     refusal: str | None = None
+    refused_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

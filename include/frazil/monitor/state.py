@@ -57,7 +57,9 @@ def _paused(condition: Condition, promise: float | None) -> str | None:
 
 
 def _refused(condition: Condition, _: float | None) -> str | None:
-    refusal = condition.refusal or condition.runs.refusal
+    by_hand, committed = condition.runs, condition.last_commit
+    is_past = by_hand.refused_at is not None and committed is not None and committed > by_hand.refused_at
+    refusal = condition.refusal or (None if is_past else by_hand.refusal)
     return None if refusal is None else refusal.splitlines()[0]
 
 

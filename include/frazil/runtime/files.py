@@ -26,6 +26,22 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
     Path(name).replace(path)
 
 
+def write_new(path: Path, text: str) -> None:
+    """Write a file in one step: a kill leaves the whole of it or none.
+
+    Raises:
+        FileExistsError: It is there already, and stays as it is.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(text)
+        os.link(name, path)  # unlike a rename it replaces nothing
+    finally:
+        Path(name).unlink()
+
+
 def private_folder(path: Path) -> Path:
     """Create a folder that only its owner can enter: its files may hold secrets."""
     path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)

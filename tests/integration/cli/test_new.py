@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 import yaml
+from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -176,6 +177,41 @@ def test_secrets_and_references_of_records_stay_in_the_topic(shop: Callable[...,
     assert place.json("run", "made")["written"] == 9
 
 
+def test_name_of_a_field_adds_no_line_to_the_file(shop: Callable[..., Place]) -> None:
+    """The comment names the field that repeats the keys, whose name a producer chose."""
+    name = 'id\nowner: evil\ndescription: "\\x24{env:SECRET}"\n#' + "x" * 100_000
+    place = shop([sent({name: f"k{n}", "id": n}, f"k{n}".encode()) for n in range(9)])
+
+    told, file = proposed(place)
+    text = Path(told["file"]).read_text(encoding="utf-8")
+
+    assert not {"owner", "description"} & file.keys()
+    assert [line[0] for line in text.splitlines()[:3]] == ["#", "#", "#"]
+    assert len(text) < 10_000
+
+
+def test_last_record_is_shown_though_markers_of_transactions_follow(
+    shop: Callable[..., Place], cluster: Cluster
+) -> None:
+    """The last offset of a topic that transactions write is never a record."""
+    place = shop([])
+    producer = Producer({"bootstrap.servers": cluster.properties["bootstrap.servers"], "transactional.id": place.topic})
+    producer.init_transactions()
+    for n in range(3):
+        producer.begin_transaction()
+        producer.produce(place.topic, b'{"id": %d}' % n, partition=0)
+        producer.commit_transaction()
+
+    assert place.json("peek", place.topic, "--count", "1")["value"] == '{"id": 2}'
+
+
+def test_peek_at_an_empty_topic_says_so(shop: Callable[..., Place]) -> None:
+    """`frazil new` sends people there."""
+    place = shop([])
+
+    assert "no record" in place.succeed("peek", place.topic).stdout
+
+
 def test_key_that_values_repeat_makes_no_column(shop: Callable[..., Place]) -> None:
     """Most keys are an id of their record; where there is no column of the key, verify compares each value."""
     place = shop([sent({"id": f"o-{n}", "store": n % 7}, f"o-{n}".encode()) for n in range(20)])
@@ -198,6 +234,10 @@ def test_key_that_values_repeat_makes_no_column(shop: Callable[..., Place]) -> N
         ),
         pytest.param(
             [sent({"op": "c", "after": {"x": n}, "source": {}}, {"id": {"n": n}}) for n in range(9)], id="nested key"
+        ),
+        pytest.param(
+            [sent({"op": "c", "after": {"a\nb": n, "x": n}, "source": {"t": 1}}, {"a\nb": n}) for n in range(9)],
+            id="changes whose key has a name that no column takes",
         ),
         pytest.param(
             [sent({"_kafka_offset": n, "_rescued": 1, "": 2}, {"_kafka_topic": n}) for n in range(9)], id="own names"

@@ -141,3 +141,13 @@ def test_pipeline_before_its_first_run_is_not_behind() -> None:
 def test_duration_has_two_units_at_most(length: float, said: str) -> None:
     """People read two units at most."""
     assert spoken(length) == said
+
+
+def test_commit_after_a_refused_run_by_hand_ends_the_refusal() -> None:
+    """Another host's run, or a session that is at work, landed records since: nobody has to act."""
+    refused = Runs(refusal="the run by hand refused: engine", refused_at=NOW)
+    later = replace(FINE, runs=refused, last_commit=NOW + timedelta(seconds=1))
+    earlier = replace(FINE, runs=refused, last_commit=NOW - timedelta(seconds=1))
+
+    assert state_of(earlier)[0] == "Refused"
+    assert state_of(later)[0] != "Refused"

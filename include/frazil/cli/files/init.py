@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,6 +12,7 @@ import typer
 
 from frazil.cli.output import console
 from frazil.error_codes import BAD_FILE
+from frazil.runtime.files import write_new
 
 _SETTINGS = """\
 # yaml-language-server: $schema=schemas/settings.schema.json
@@ -88,6 +90,8 @@ def init(
 
     With [cyan]--kafka[/cyan] there is no pipeline yet: [cyan]frazil new[/cyan] proposes one for a topic of yours.
     """
+    if kafka is not None and not kafka.strip():
+        raise typer.BadParameter("--kafka is empty: expected HOST:PORT of your broker")
     files = {
         "include/settings.yaml": _SETTINGS.replace("KAFKA", json.dumps(kafka) if kafka else _EMBEDDED)
         + (_ENGINES if find_spec("pyspark") else ""),
@@ -107,7 +111,7 @@ def init(
         raise BAD_FILE.terminal(
             f"{error.filename} can't be written: {error.strerror}", next_step="look at the folder, or name another one"
         ) from error
-    console.say(f"next: export FRAZIL_PROJECT={folder.absolute()}")
+    console.say(f"next: export FRAZIL_PROJECT={shlex.quote(str(folder.absolute()))}")
     for command in _FIRST_COMMANDS if kafka is None else ("frazil new NAME --topic TOPIC",):
         console.say(f"      {command}")
 
@@ -116,8 +120,7 @@ def _is_new(file: Path, text: str) -> bool:
     """Write a file unless it is there."""
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with file.open("x", encoding="utf-8") as written:
-            written.write(text)
+        write_new(file, text)
     except FileExistsError:
         return False
     return True

@@ -14,6 +14,7 @@ from frazil.cli.output import console
 from frazil.cli.output.options import PLACES, Json, place
 from frazil.error_codes import BAD_FILE
 from frazil.errors import Terminal
+from frazil.runtime.files import write_new
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,8 +116,7 @@ def _write(file: Path, text: str) -> None:
     has_schema = (file.parent / _SCHEMA).is_file()
     line = f"# yaml-language-server: $schema={_SCHEMA.as_posix()}\n" if has_schema else ""
     try:
-        with file.open("x", encoding="utf-8") as written:
-            written.write(line + text)
+        write_new(file, line + text)
     except OSError as error:
         raise BAD_FILE.terminal(
             f"{file} can't be written: {error.strerror}", next_step="look at its name and at the folder's permissions"
@@ -142,25 +142,38 @@ def peek(
 
     project = Project.load()
     source = project.cluster(_chosen(cluster, project.settings.clusters, "local"))
-    for record in _records(source, topic, from_, count, width):
+    records = _records(source, topic, from_, count, width)
+    for record in records:
         if as_json:
             console.print_json(record)
         else:
             _show_record(record)
+    if not records and not as_json:
+        console.say(
+            f"no record in the {'last' if from_ is None else 'first'} {100 * count:,} offsets of each partition"
+        )
 
 
 def _records(cluster: Cluster, topic: str, start: str | None, count: int, width: int) -> list[dict[str, Any]]:
-    """The last records of a topic, or the first ones from a place on, by their time."""
+    """The last records of a topic, or the first ones from a place on, by their time.
+
+    Markers of transactions, aborted records and what compaction removed take offsets, too: where few come, more are read.
+    """
     from frazil.kafka.read.read import ReadLimits, read_ranges
 
-    ranges = _ranges(cluster, topic, start, count)
-    batches = read_ranges(cluster, ranges, ReadLimits(record_bytes=_PEEK_BYTES))
-    records = [record for batch in batches for record in _shown_records(batch, width)]
+    records: list[dict[str, Any]] = []
+    for offsets in (count, 10 * count, 100 * count):
+        ranges, is_all = _ranges(cluster, topic, start, offsets)
+        batches = read_ranges(cluster, ranges, ReadLimits(record_bytes=_PEEK_BYTES))
+        records = [record for batch in batches for record in _shown_records(batch, width)]
+        if is_all or len(records) >= count:
+            break
     records.sort(key=lambda record: (record["timestamp"] or "", record["partition"], record["offset"]))
     return records[:count] if start is not None else records[-count:]
 
 
-def _ranges(cluster: Cluster, topic: str, start: str | None, count: int) -> list[Range]:
+def _ranges(cluster: Cluster, topic: str, start: str | None, count: int) -> tuple[list[Range], bool]:
+    """So many offsets of each partition, and whether those are all there are."""
     from frazil.batch.facts import Range
     from frazil.batch.target import resolve
     from frazil.kafka.admin.observe import observe, offsets_at
@@ -169,10 +182,13 @@ def _ranges(cluster: Cluster, topic: str, start: str | None, count: int) -> list
     logs = facts.topics[topic].partitions
     if (target := place(start)) is None:
         starts = {(topic, n): max(log.log_start, log.stable_end - count) for n, log in enumerate(logs)}
+        is_all = all(first == logs[n].log_start for (_, n), first in starts.items())
     else:
         at_ms, partitions = target.at_ms, [(topic, n) for n in range(len(logs))]
         starts = resolve(target, facts, {} if at_ms is None else offsets_at(cluster, partitions, at_ms))
-    return [Range(topic, n, first, min(first + count, logs[n].stable_end)) for (_, n), first in starts.items()]
+        is_all = all(first + count >= logs[n].stable_end for (_, n), first in starts.items())
+    ranges = [Range(topic, n, first, min(first + count, logs[n].stable_end)) for (_, n), first in starts.items()]
+    return ranges, is_all
 
 
 def _shown_records(batch: pa.RecordBatch, width: int) -> list[dict[str, Any]]:

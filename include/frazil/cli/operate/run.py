@@ -36,12 +36,16 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def refusal_noted(home: Home, pipeline: str) -> Iterator[None]:
-    """Note why a run refuses, for `frazil status`, until a later one does not."""
+def refusal_noted(home: Home, pipeline: str, engine: str | None) -> Iterator[None]:
+    """Note why a run refuses, for `frazil status`, until a later one does not. With an engine of its own it tells nothing of
+    the next one.
+    """
     note = _note(home, pipeline)
     try:
         yield
     except Terminal as error:
+        if engine is not None:
+            raise
         text = json.dumps({"at": datetime.now(UTC).isoformat(), "why": error.message_with_code})
         with suppress(OSError):  # the refusal is told here in any case
             write_atomically(note, text, mode=PRIVATE_FILE)
@@ -60,14 +64,13 @@ def with_refusals(runs: Mapping[str, Runs], home: Home, pipelines: Iterable[str]
     for name in pipelines:
         try:
             note = json.loads(_note(home, name).read_text(encoding="utf-8"))
-            refused_at, why = datetime.fromisoformat(note["at"]), str(note["why"])
+            refused_at, why = datetime.fromisoformat(note["at"]).astimezone(UTC), str(note["why"])
         except (OSError, ValueError, KeyError, TypeError):  # none was noted
             continue
         in_airflow = noted.get(name, Runs())
         if in_airflow.last_ended_at is None or in_airflow.last_ended_at < refused_at:
-            noted[name] = replace(
-                in_airflow, refusal=f"the run by hand of {refused_at:%Y-%m-%d %H:%M} UTC refused: {why}"
-            )
+            told = f"the run by hand of {refused_at:%Y-%m-%d %H:%M} UTC refused: {why}"
+            noted[name] = replace(in_airflow, refusal=told, refused_at=refused_at)
     return noted
 
 
@@ -247,7 +250,7 @@ def run(  # noqa: PLR0913 - the options of a command
     chosen = project.pipeline(pipeline)
     if stay is not None:
         order = order_of(pipeline, by_hand(new_run_id()), stay)
-        with refusal_noted(project.home, pipeline), Progress() as progress:
+        with refusal_noted(project.home, pipeline, engine), Progress() as progress:
             result = run_session(order, engine, progress)
         _show_outcome(result, as_json=as_json)
         return
@@ -262,7 +265,7 @@ def run(  # noqa: PLR0913 - the options of a command
             as_json=as_json,
         )
         return
-    with refusal_noted(project.home, pipeline), Progress() as progress:
+    with refusal_noted(project.home, pipeline, engine), Progress() as progress:
         planned = plan_run(project, chosen, by_hand(run_id), progress.done)
         if planned.plan is None:
             progress.done(_nothing_new(pipeline, planned))

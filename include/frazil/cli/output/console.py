@@ -103,8 +103,11 @@ def show_failure(label: str, message: str, next_step: str | None) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print one line of JSON. Times are ISO 8601, decimals text, bytes UTF-8 text or base64."""
-    sys.stdout.write(f"{json.dumps(plain(value), ensure_ascii=False, separators=(',', ':'))}\n")
+    """Print one line of JSON. Times are ISO 8601, decimals text, bytes UTF-8 text or base64. Control characters are escaped."""
+    line = json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
+    if not line.isprintable():  # JSON escapes those below a blank; others control terminals, too, or end lines
+        line = "".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in line)
+    sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 

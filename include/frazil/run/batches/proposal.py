@@ -58,6 +58,9 @@ _MOST_HEADERS: Final = 50
 _KEY_COLUMN: Final = "record_key"
 """Column for keys that are one value alone."""
 
+_COMMENT_LENGTH: Final = 1_000
+"""Characters of a line of comments."""
+
 _MIXED: Final = (
     "Some field holds values of several types, which land as text: is each column of type string meant to be one?"
 )
@@ -135,9 +138,15 @@ def propose(project: Project, base: File, records: int) -> Proposal:
         f"Keys: {_keys_line(keys, best)}.",
         *([_MIXED] if "casts" in best.file["value"] else []),
     ]
-    text = "".join(f"# {line}\n" for line in lines)
+    text = "".join(f"# {_one_line(line)}\n" for line in lines)
     written = yaml.safe_dump(best.file, sort_keys=False, allow_unicode=True, width=118)
     return Proposal(text + written, total, best.staged.dead_codes)
+
+
+def _one_line(text: str) -> str:
+    """A comment, which names of producers end neither by a line break nor by their length."""
+    shown = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+    return shown if len(shown) <= _COMMENT_LENGTH else f"{shown[:_COMMENT_LENGTH]}…"
 
 
 def sample(cluster: Cluster, topic: str, facts: TopicFacts, records: int) -> list[pa.RecordBatch]:
@@ -263,7 +272,7 @@ def _best(
     own: dict[str, Any] = {name: {"type": "string", "part": "header"} for name in _headers(batches)}
     first = attempt(_file(base, decoding, evolve=evolve, columns=own))
     if keys is not None and _tells_changes(first.columns) and not keys.is_single:
-        with suppress(ValidationError):  # rows can't be told apart by such keys
+        with suppress(ValidationError, Terminal):  # rows can't be told apart by such keys
             changed = _with_changes(attempt, base, decoding, keys, _spark_engine(project))
             if changed.dead <= first.dead:
                 return changed

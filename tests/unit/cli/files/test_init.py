@@ -75,6 +75,35 @@ def test_broker_of_ones_own_is_in_the_settings(frazil: Frazil, tmp_path: Path) -
     assert "frazil new" in ended.out
 
 
+def test_next_command_can_be_pasted(frazil: Frazil, tmp_path: Path) -> None:
+    """Whatever the folder is called."""
+    folder = tmp_path / "my lake $(id)"
+
+    ended = frazil("init", str(folder))
+
+    assert f"export FRAZIL_PROJECT='{folder}'" in ended.out
+
+
+def test_broker_without_a_name_is_refused(frazil: Frazil, tmp_path: Path) -> None:
+    """`--kafka "$KAFKA"` where nobody set it: the embedded broker is not what was meant."""
+    ended = frazil("init", str(tmp_path / "own"), "--kafka", "")
+
+    assert (ended.code, list(tmp_path.glob("own"))) == (2, [])
+
+
+def test_killed_init_leaves_no_half_file(frazil: Frazil, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one would keep it."""
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.link", die)
+        frazil("init", str(tmp_path / "own"))
+
+    assert not [path for path in (tmp_path / "own").rglob("*") if path.is_file()]
+
+
 @pytest.mark.parametrize("kind", ["pipeline", "settings"])
 def test_schema_is_printed_as_it_is_kept(frazil: Frazil, kind: str) -> None:
     """A project gets the schema of the installed version after an upgrade."""

@@ -240,3 +240,15 @@ def test_many_changes_of_a_table_are_shown_in_a_bounded_line() -> None:
     assert len(listed(changes)) < 3_000
     assert listed(changes).endswith(", and 490 more")
     assert all(len(line) < 300 for line in change_lines(changes))
+
+
+def test_json_controls_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON escapes what is below a blank only: U+009B begins a command of a terminal as well, and U+2028 ends a line."""
+    row = {"a\x9b31m": "\x1b[2J\x7f\x85\u2028\u202e\U000e0001 café"}
+
+    console.print_json(row)
+
+    out = capsys.readouterr().out
+    assert out.removesuffix("\n").isprintable()
+    assert "café" in out
+    assert json.loads(out) == row
