@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import ssl
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -224,6 +226,23 @@ def test_missing_connection_does_not_silence_other_channels(hook: Posts, connect
     assert "gone" in str(told["gone"])
     assert told["web"] is None
     assert len(hook.got) == 1
+
+
+@pytest.mark.parametrize("provider", ["smtp", "slack", "pagerduty"])
+def test_missing_provider_fails_its_own_channel_alone(provider: str):
+    """The notifier of each other channel loads without it: mail is not silenced by an absent PagerDuty."""
+    code = (
+        "import sys\nfrom pkgutil import resolve_name\nfrom frazil.pipeline.channels.channels import CHANNELS\n"
+        "import frazil_airflow.alerts.channels\n"
+        f"sys.modules.update({{f'airflow.providers.{provider}.{{part}}': None for part in ('hooks', 'notifications')}})\n"
+        "for name, channel in CHANNELS.items():\n"
+        "    try:\n        resolve_name(channel.notifier)\n"
+        "    except ModuleNotFoundError:\n        print(name)"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+    assert ended.stdout.split() == [provider]
 
 
 def _project(root: Path, channels: dict[str, dict[str, str]]) -> dict[str, str]:

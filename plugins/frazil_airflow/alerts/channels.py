@@ -28,8 +28,9 @@ def deliver(settings: ChannelSettings, notice: Notice) -> str | None:
     Returns:
         None, or why it was not sent, without what is secret of the connection.
     """
-    channel, hidden = settings.channel, list[str]()
+    hidden = list[str]()
     try:
+        channel = settings.channel
         hidden += secrets_of(Connection.get(channel.connection), channel)
         for secret in hidden:
             mask_secret(secret)

@@ -59,7 +59,7 @@ class Smtp(Channel):
     )
 
     package = "apache-airflow-providers-smtp"
-    notifier = "frazil_airflow.alerts.notifiers:MailNotifier"
+    notifier = "frazil_airflow.alerts.mail:MailNotifier"
     secrets = ("password",)
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -189,7 +189,7 @@ class PagerDuty(Channel):
     """
 
     package = "apache-airflow-providers-pagerduty"
-    notifier = "frazil_airflow.alerts.notifiers:IncidentNotifier"
+    notifier = "frazil_airflow.alerts.incidents:IncidentNotifier"
     secrets = ("password",)
 
     def arguments(self, notice: Notice) -> dict[str, Any]:

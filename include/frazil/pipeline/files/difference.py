@@ -115,7 +115,7 @@ def _difference(
 
 def key_changes(before: BaseModel, after: BaseModel) -> tuple[KeyChange, ...]:
     """The keys in which two models of one kind differ, by path."""
-    old, new = (dict(_leaves("", model.model_dump(mode="json"))) for model in (before, after))
+    old, new = (dict(_leaves("", model.model_dump(mode="json", by_alias=True))) for model in (before, after))
     return tuple(
         KeyChange(path, old.get(path), new.get(path))
         for path in sorted(old.keys() | new.keys())

@@ -9,6 +9,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from frazil.pipeline.files.references import REFERENCE, hide
 
@@ -111,11 +112,7 @@ class _Place:
             if str(part).startswith((_LITERAL, _CHECKED)):
                 continue
             path.append(str(part))
-            fields = [
-                model_type.model_fields[part]
-                for model_type in types
-                if _is_model(model_type) and part in model_type.model_fields
-            ]
+            fields = [field for model in types if _is_model(model) and (field := _field(model, part))]
             secret |= any(not field.repr for field in fields)
             description = next((field.description for field in fields), description)
             types = [inner for outer in types for inner in _inside(outer, part)]
@@ -128,6 +125,11 @@ def _keys(model: type[BaseModel]) -> Iterator[str]:
     yield from (field.alias or name for name, field in model.model_fields.items())
 
 
+def _field(model: type[BaseModel], key: str | int) -> FieldInfo | None:
+    """The field that a file's key fills, also where the attribute has another name."""
+    return next((field for name, field in model.model_fields.items() if key in (field.alias, name)), None)
+
+
 def _is_model(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
@@ -135,7 +137,7 @@ def _is_model(annotation: Any) -> bool:
 def _inside(annotation: Any, part: str | int) -> Iterator[Any]:
     """The annotations that hold for one key, or one item, of an annotation."""
     if _is_model(annotation):
-        field = annotation.model_fields.get(part)
+        field = _field(annotation, part)
         yield from _branches(field.annotation) if field else ()
     elif get_origin(annotation) in (dict, tuple):
         yield from _branches(get_args(annotation)[get_origin(annotation) is dict])

@@ -54,9 +54,9 @@ class _ChannelSettings(Model):
     @model_validator(mode="after")
     def _has_what_its_type_needs(self) -> Self:
         for key, types in _TYPES_OF.items():
-            if self.type not in types and getattr(self, key):
-                name = type(self).model_fields[key].alias or key
-                raise AtKey(name, f"is for type {' or '.join(types)}, and this one is {self.type}")
+            field, value = type(self).model_fields[key], getattr(self, key)
+            if self.type not in types and value and value != field.default:
+                raise AtKey(field.alias or key, f"is for type {' or '.join(types)}, and this one is {self.type}")
         for key, problem in self.channel.problems():
             raise AtKey(key, problem)
         return self

@@ -78,16 +78,25 @@ class Model(BaseModel):
 
 
 def option_keys(kinds: Iterable[type]) -> dict[str, Any]:
-    """Return the options of definitions as keys of one model; see pydantic's `create_model`."""
+    """Return the options of definitions as keys of one model; see pydantic's `create_model`.
+
+    Raises:
+        TypeError: An option has no default, though other kinds leave it out, or a form, which only transforms have.
+    """
     keys: dict[str, Any] = {}
     for kind in kinds:
         hints, options = get_type_hints(kind), options_of(kind)
         for declared in fields(kind):
             if declared.name in options:
                 default = declared.default if declared.default_factory is MISSING else declared.default_factory()
-                metadata = options[declared.name]
-                described = Field(default, alias=metadata["key"], description=metadata["meaning"])
-                keys[declared.name] = (hints[declared.name], described)
+                key, meaning, form, check, bounds = (
+                    options[declared.name][part] for part in ("key", "meaning", "form", "check", "bounds")
+                )
+                if default is MISSING or form is not None:
+                    raise TypeError(f"{kind.__name__}.{declared.name}: expected a default and no form")
+                hint = hints[declared.name]
+                checked = hint if check is None else Annotated[hint, AfterValidator(check)]
+                keys[declared.name] = (checked, Field(default, alias=key, description=meaning, **bounds))
     return keys
 
 

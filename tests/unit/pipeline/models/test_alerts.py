@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from frazil.pipeline.files.difference import key_changes
 from frazil.pipeline.files.load import ConfigError, load_settings
 from frazil.pipeline.files.references import References
 from frazil.pipeline.models.alerts import Alerts, AlertSettings, channels_for, unknown_channels
@@ -44,6 +45,20 @@ def test_wrong_key_of_alerts_is_refused(tmp_path: Path, alerts: Any, complaint: 
         load_settings(path, References({}, {}))
 
     assert complaint in str(refused.value)
+
+
+def test_key_whose_attribute_has_another_name_is_told_by_its_key(tmp_path: Path):
+    """What is expected of `to`, and that it changed, is told of the key of the file."""
+    raw = {"clusters": {"c": {"bootstrap_servers": "x"}}, "catalogs": {"l": {"type": "rest", "uri": "http://x"}}}
+    mail = {"type": "smtp", "connection": "m", "to": "${env:ADDRESS}"}
+    path = tmp_path / "settings.yaml"
+    path.write_text(json.dumps({**raw, "alerts": {"channels": {"mail": mail}}}))
+
+    with pytest.raises(ConfigError, match=r"\.to: .* does not fit; expected: `smtp`: addresses that the mail goes to"):
+        load_settings(path, References({"ADDRESS": "a@example.org"}, {}))
+
+    other = AlertSettings.model_validate({"channels": {**CHANNELS, "mail": {**CHANNELS["mail"], "to": ["b@c"]}}})
+    assert [change.path for change in key_changes(SETTINGS, other)] == ["channels.mail.to"]
 
 
 def test_every_channel_is_notified_by_default():
