@@ -96,7 +96,7 @@ def refuse_other_closing(pipeline: Pipeline, closing: str) -> None:
         raise FILE_CONTRADICTS.terminal(
             f"pipeline {pipeline.name} keeps its position in table {closing}, but a pipeline that creates tables (route.create)"
             " keeps it in its ledger",
-            next_step="list the tables under destinations, or give the pipeline a new name: it then starts from the beginning",
+            next_step="list the tables under destinations, or give the pipeline a new name: it then begins at its start",
         )
     if closing in pipeline.tables and pipeline.destination(closing).by_engine:
         raise FILE_CONTRADICTS.terminal(
@@ -107,7 +107,7 @@ def refuse_other_closing(pipeline: Pipeline, closing: str) -> None:
     if closing not in (*pipeline.tables, pipeline.ledger_table):
         raise FILE_CONTRADICTS.terminal(
             f"pipeline {pipeline.name} keeps its position in table {closing}, the pipeline file now names {', '.join(pipeline.tables)}",
-            next_step=f"name {closing} again, or give the pipeline a new name: it then starts from the beginning",
+            next_step=f"name {closing} again, or give the pipeline a new name: it then begins at its start",
         )
 
 
