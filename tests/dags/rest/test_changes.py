@@ -15,6 +15,7 @@ from tests.connector_configs import OWN, PIZZAS
 from tests.dags.rest.conftest import SECRET, Login, Rewrite
 
 JSON = {"Content-Type": "application/json"}
+OFFSET = {"partition": {"kafka_topic": "orders", "kafka_partition": 0}, "offset": {"kafka_offset": 1}}
 
 
 def test_sink_becomes_a_pipeline_and_its_configuration_comes_back(login: Login, pipelines: Path):
@@ -235,6 +236,17 @@ def test_files_that_are_not_to_be_changed_answer_409(login: Login, pipelines: Pa
     assert "rest_api" in refused.json()["message"]
     rewrite_settings()
     login("admin").put("/connectors/orders/config", json=OWN)
+    rewrite_settings(changes="refused")
+    for method, path, body in (
+        ("DELETE", "/connectors/orders/offsets", None),
+        ("PATCH", "/connectors/orders/offsets", {"offsets": [OFFSET]}),
+        ("PATCH", "/connectors/orders/config", {"interval": "8m"}),
+        ("DELETE", "/connectors/orders", None),
+    ):
+        refused = login("admin").request(method, path, json=body)
+        assert (refused.status_code, path) == (409, path)
+        assert "rest_api" in refused.json()["message"]
+    rewrite_settings()
     (pipelines / "orders.yaml").rename(pipelines / "elsewhere")
     (pipelines / "orders.yaml").symlink_to(pipelines / "elsewhere")
 
