@@ -15,11 +15,14 @@ _MARKS = (
 _NO_SECRET = ("oauth2-server-uri", "token.endpoint", "token-refresh", "token-expires", "token-exchange", "endpoint.url")
 """Parts of names that only look as if."""
 
-_PROVIDED = re.compile(r"\$\{(?P<provider>[^}:$]+):(?P<rest>[^}]*)\}")
+_PROVIDED = re.compile(r"\$\{(?P<provider>[^}:$]+):(?P<rest>(?:(?!\$\{)[^}])*+)\}")
 """What Kafka Connect's config providers fill in: `${provider:[path:]key}`."""
 
 _ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_CREDENTIALS = re.compile(r"://[^/?#@\s]*@|[?&;][^=&;]*(?:password|user|token|secret|key|sig)[^=&;]*=", re.IGNORECASE)
+_CREDENTIALS = re.compile(
+    r"://[^/?#@\s]*+@|[?&;](?=[^=&;?]*+=)[^=&;?]*?(?:password|user|token|secret|key|sig)", re.IGNORECASE
+)
+"""Credentials in an address. Each part is looked at once: the value may be a megabyte, and Python holds its lock meanwhile."""
 
 
 @dataclass(slots=True)

@@ -17,8 +17,8 @@ from frazil.pipeline.syntax.strict import BranchName
 
 _TIME_TRANSFORMS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
 _CALL = re.compile(r"(?P<transform>\w+)\((?P<column>[^,()]+)(?:,\s*(?P<size>\d+)\s*)?\)")
-_OUTSIDE = re.compile(r",(?![^(]*\))")
-"""A comma that is not within parentheses."""
+_PARTS = re.compile(r"(?:[^,(]++|\((?:[^()]*\))?)+")
+"""What lies between commas that are not within parentheses. Each character is looked at once or twice."""
 
 
 def partition_fields(text: str) -> list[str]:
@@ -27,7 +27,7 @@ def partition_fields(text: str) -> list[str]:
     Raises:
         ValueError: One is none. The sink then logs an error and creates the table without partitions.
     """
-    return [_field(part.strip()) for part in _OUTSIDE.split(text) if part.strip()]
+    return [_field(part.strip()) for part in _PARTS.findall(text) if part.strip()]
 
 
 def column_of(field: str) -> str:

@@ -57,8 +57,14 @@ class ConnectApp(FastAPI):
             scope[_AIRFLOW] = scope.get("app")
             if scope.get("raw_path", b"").endswith(b"/") and scope["path"] != f"{scope.get('root_path', '')}/":
                 scope["path"] = scope["path"].removesuffix("/")  # means the same to Kafka Connect
-            scope["headers"] = [await self._bearer(scope, name, value) for name, value in scope["headers"]]
+            scope["headers"] = await self._with_bearer(scope)
         await super().__call__(scope, receive, send)
+
+    async def _with_bearer(self, scope: Scope) -> list[tuple[bytes, bytes]]:
+        """The headers with one login at most: each costs Airflow a look at a password."""
+        logins = [header for header in scope["headers"] if header[0] == b"authorization"][:1]
+        others = [header for header in scope["headers"] if header[0] != b"authorization"]
+        return [*others, *[await self._bearer(scope, *login) for login in logins]]
 
     @staticmethod
     async def _bearer(scope: Scope, name: bytes, value: bytes) -> tuple[bytes, bytes]:
@@ -128,6 +134,7 @@ async def json_object(request: Request) -> dict[str, Any]:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected a body of at most {MAX_BODY:,} bytes")
     try:
         document = json.loads(body)
+        json.dumps(document, ensure_ascii=False).encode()  # half of a character is JSON, and fits into no answer
     except (ValueError, RecursionError) as error:
         where = f": line {error.lineno}, {error.msg}" if isinstance(error, json.JSONDecodeError) else ""
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"The body is not JSON{where}") from None
@@ -211,13 +218,16 @@ class ConnectRequest:
         return {name: by_dag.get(f"{INGEST}{name}") for name in names}
 
     def ask_airflow(self, method: str, pipeline: str, path: str, body: Mapping[str, Any]) -> None:
-        """Have Airflow change the DAG of a pipeline, as this user.
+        """Have Airflow change the DAG of a pipeline, as this user. Airflow answers by a thread of its own, out of those that
+        requests like this one hold: seats bound how many do, or all would wait for a thread, and Airflow with them.
 
         Raises:
             HTTPException: 409, Airflow has not read the DAG yet; or what Airflow says.
+            Retryable: Too many requests wait already.
         """
         dag_id = f"{INGEST}{pipeline}"
-        answer = anyio.from_thread.run(_call_airflow, self.request, method, f"/api/v2/dags/{dag_id}{path}", body)
+        with self.source.seat():
+            answer = anyio.from_thread.run(_call_airflow, self.request, method, f"/api/v2/dags/{dag_id}{path}", body)
         if answer.status_code == HTTPStatus.NOT_FOUND:
             message = f"Airflow has not read the DAG {dag_id} yet: ask again in some seconds"
             raise HTTPException(HTTPStatus.CONFLICT, message)

@@ -105,7 +105,8 @@ def _write(
     about = "\n".join([f"{asking.request.method} {asking.request.url.path}, by {asking.user}", "", *effects])
     commit = Commit(asking.user, f"{subject}\n\n{about}") if changes == "commit" else None
     try:
-        change_file(before.file, before.content, text, commit)
+        with asking.source.seat():  # Git, its hooks and other changes may be waited for
+            change_file(before.file, before.content, text, commit)
     except ChangeRefused as error:
         raise HTTPException(HTTPStatus.CONFLICT, f"{error.message}\n  next: {error.next_step}") from error
     asking.source.look_again()

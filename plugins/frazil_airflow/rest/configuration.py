@@ -45,7 +45,9 @@ HIDDEN: Final = "${hidden:secret}"
 
 _CONNECTOR: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,89}")
 _RECORD: Final = re.compile(r"# connect: (\{.*\})")
-_PROVIDED: Final = re.compile(r"\$\{[^}]+\}")
+_PROVIDED: Final = re.compile(r"\$\{[^}:$]+:(?:(?!:-)[^}$])+\}")
+"""A reference without a default, which would be a secret that is written down."""
+
 _NAMES_OF_RECORDS: Final = ("columns", "fields", "partition_by", "sort_by", "identifier")
 """Keys below which names are those of records: a column that is called `token` holds no secret of the file."""
 
@@ -194,7 +196,7 @@ def _with_references(value: Any, references: References, literal: list[str], pat
     if isinstance(value, list):
         return [_with_references(inner, references, literal, path) for inner in value]
     if not isinstance(value, str):
-        return value
+        return _reference(str(value), references, literal, path) if _is_hidden(path, value) else value
     nested = _value(value)
     if isinstance(nested, dict | list):  # as Terraform sends them
         moved = _with_references(nested, references, literal, path)
@@ -213,11 +215,13 @@ def _reference(secret: str, references: References, literal: list[str], path: tu
     return ""
 
 
-def _is_hidden(path: tuple[str, ...], value: str) -> bool:
-    if any(part in _NAMES_OF_RECORDS for part in path[:-1]) or not value or _PROVIDED.fullmatch(value):
+def _is_hidden(path: tuple[str, ...], value: Any) -> bool:
+    """Whether a value is a secret, by itself or by its key; also a number, and what lies within an object of a secret key."""
+    text = "" if value is None or isinstance(value, bool) else str(value)
+    if any(part in _NAMES_OF_RECORDS for part in path[:-1]) or not text or _PROVIDED.fullmatch(text):
         return False
-    key = path[-1]
-    return ("://" in value and is_secret("", value)) or (key not in CANONICAL and is_secret(key))
+    is_named = any(key not in CANONICAL and is_secret(key) for key in (path[0], path[-1]))
+    return is_named or ("://" in text and is_secret("", text))
 
 
 def _value(value: Any) -> Any:
@@ -282,7 +286,7 @@ def stored_connector(folder: Path, pipeline: str) -> StoredConnector:
     config = record.get("config") if record.get("digest") == _digest(f"{body}\n") else None
     if not isinstance(config, dict):
         config = {CLASS: PIPELINE, **_document(text), NAME: name}
-    return StoredConnector(name, pipeline, file, content, {str(key): _shown(value) for key, value in config.items()})
+    return StoredConnector(name, pipeline, file, content, {_shown(key): _shown(value) for key, value in config.items()})
 
 
 def _record(line: str) -> dict[str, Any]:
@@ -308,7 +312,7 @@ def _masked(value: Any, path: tuple[str, ...]) -> Any:
         return {str(key): _masked(inner, (*path, str(key))) for key, inner in value.items()}
     if isinstance(value, list):
         return [_masked(inner, path) for inner in value]
-    return HIDDEN if isinstance(value, str) and _is_hidden(path, value) else value
+    return HIDDEN if path and _is_hidden(path, value) else value
 
 
 def visible_value(key: str, value: Any) -> str:
@@ -317,4 +321,5 @@ def visible_value(key: str, value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text.encode(errors="backslashreplace").decode()  # half of a character fits into JSON, and into no answer

@@ -228,7 +228,8 @@ def _read_status(asking: ConnectRequest, stored: StoredConnector) -> ConnectorSt
 
 
 def _status(asking: ConnectRequest, stored: StoredConnector, runs: Runs | None) -> ConnectorStatus:
-    broken = asking.source.broken().get(stored.file.stem)
+    errors = asking.project.pipelines.broken
+    broken = next((str(error) for error in errors if error.file == stored.file), None)  # another one may have its stem
     state: ConnectorState = "RUNNING"
     trace = None
     if broken is not None:

@@ -130,9 +130,14 @@ def _reset(asking: ConnectRequest, stored: StoredConnector, target: Target) -> N
     """Reset a paused pipeline, on record in its ledger.
 
     Raises:
-        HTTPException: 400, its DAG runs.
+        HTTPException: 400, its DAG runs; 409, nothing is to be changed here.
         Terminal, Retryable: As `frazil reset`.
     """
+    if asking.project.settings.rest_api.changes == "refused":
+        raise HTTPException(
+            HTTPStatus.CONFLICT,
+            "Positions are not moved here: run frazil reset, or say rest_api: {changes: file} or {changes: commit} in the settings",
+        )
     runs = asking.runs([stored.pipeline])[stored.pipeline]
     if runs is not None and not (runs.is_paused and runs.running_since is None):
         raise HTTPException(

@@ -15,6 +15,7 @@ from tests.connector_configs import OWN, PIZZAS
 from tests.dags.rest.conftest import SECRET, Login, Rewrite
 
 JSON = {"Content-Type": "application/json"}
+OFFSET = {"partition": {"kafka_topic": "orders", "kafka_partition": 0}, "offset": {"kafka_offset": 1}}
 
 
 def test_sink_becomes_a_pipeline_and_its_configuration_comes_back(login: Login, pipelines: Path):
@@ -235,6 +236,17 @@ def test_files_that_are_not_to_be_changed_answer_409(login: Login, pipelines: Pa
     assert "rest_api" in refused.json()["message"]
     rewrite_settings()
     login("admin").put("/connectors/orders/config", json=OWN)
+    rewrite_settings(changes="refused")
+    for method, path, body in (
+        ("DELETE", "/connectors/orders/offsets", None),
+        ("PATCH", "/connectors/orders/offsets", {"offsets": [OFFSET]}),
+        ("PATCH", "/connectors/orders/config", {"interval": "8m"}),
+        ("DELETE", "/connectors/orders", None),
+    ):
+        refused = login("admin").request(method, path, json=body)
+        assert (refused.status_code, path) == (409, path)
+        assert "rest_api" in refused.json()["message"]
+    rewrite_settings()
     (pipelines / "orders.yaml").rename(pipelines / "elsewhere")
     (pipelines / "orders.yaml").symlink_to(pipelines / "elsewhere")
 
@@ -339,6 +351,17 @@ def test_file_that_is_called_like_a_connector_and_is_another_pipeline_stays(logi
     assert [file.name for file in pipelines.iterdir()] == ["more.yaml"]
 
 
+def test_broken_file_of_the_same_stem_is_not_its_own(login: Login, pipelines: Path):
+    """Who may see one of them need not be allowed to see the other."""
+    client = login("admin")
+    client.put("/connectors/orders/config", json=OWN)
+    (pipelines / "orders.yml").write_text("name: payments\nnot_to_be_seen: 1\n")
+
+    assert "not_to_be_seen" not in client.get("/connectors/orders/status").text
+    assert client.get("/connectors/orders/status").json()["connector"]["state"] != "FAILED"
+    assert "not_to_be_seen" in client.get("/connectors/payments/status").text
+
+
 def test_broken_file_is_a_failed_connector_that_can_be_mended(login: Login, pipelines: Path):
     """It hides no other one. A file that can't be read is in the list, too."""
     client = login("admin")
@@ -354,3 +377,42 @@ def test_broken_file_is_a_failed_connector_that_can_be_mended(login: Login, pipe
     mended = {**OWN, "destinations": [{"table": "shop.torn", "columns": {"id": "long"}}]}
     assert client.put("/connectors/torn/config", json=mended).status_code == 200
     assert client.put("/connectors/binary/config", json=mended).status_code == 409
+
+
+@pytest.mark.parametrize(
+    "secret", [4815162342, {"of": SECRET}, json.dumps({"of": SECRET}), [SECRET], f"${{env:NOT_THERE:-{SECRET}}}"]
+)
+def test_secret_of_any_type_is_refused(login: Login, pipelines: Path, secret: object):
+    """A number, a text within an object, the default of a reference: each would stay in the file, and in Git for good."""
+    config = {**PIZZAS, "name": "pizzas", "iceberg.catalog.credential": secret}
+    for path in ("/connectors/pizzas/config", f"/connector-plugins/{PIZZAS['connector.class']}/config/validate"):
+        answer = login("admin").put(path, json=config)
+        assert "references.allow" in answer.text
+        assert SECRET not in answer.text
+        assert "4815162342" not in answer.text
+    assert list(pipelines.iterdir()) == []
+
+
+def test_half_of_a_character_hides_no_connector(login: Login, pipelines: Path):
+    """JSON can say it, no answer can: neither a body nor a file with it breaks the list of all connectors."""
+    client = login("admin")
+    assert client.put("/connectors/pizzas/config", json=PIZZAS).status_code == 201
+    body = json.dumps({**PIZZAS, "remark": "\ud800"})
+    assert client.put("/connectors/pizzas/config", content=body, headers=JSON).status_code == 400
+    file = pipelines / "pizzas.yaml"
+    file.write_text(file.read_text().replace('"config": {', '"config": {"a\\ud800": "\\ud800", '))
+
+    assert client.get("/connectors?expand=info").json()["pizzas"]["info"]["config"]["a\\ud800"] == "\\ud800"
+    assert client.get("/connectors/pizzas").status_code == 200
+
+
+@pytest.mark.timeout(60)
+def test_value_of_a_megabyte_keeps_nobody_waiting(login: Login, pipelines: Path):
+    """An expression that looks at each part of a value again and again would stop all of Airflow's server: Python holds its lock."""
+    client = login("admin")
+    for part in ("://?", "?key", "${a:", "a,"):
+        value = part * (900_000 // len(part))
+        for key in ("iceberg.catalog.header.x", "iceberg.catalog.uri", "iceberg.tables.default-partition-by"):
+            assert client.put("/connectors/pizzas/config", json={**PIZZAS, key: value}).status_code < 500
+        (pipelines / "orders.yaml").write_text(f"name: orders\ndescription: '{value}'\n")
+        assert client.get("/connectors?expand=info").status_code == 200

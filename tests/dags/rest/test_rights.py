@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import anyio
+import anyio.to_thread
+import httpx
 import pytest
+import requests
 
 from tests.connector_configs import OWN
 from tests.dags.rest.conftest import Login, mounted, token
@@ -155,3 +161,45 @@ def test_document_describes_every_route(login: Login):
     assert ("PUT", "/connectors/{name}/config") in described
     assert ("DELETE", "/connectors/{name}/offsets") in described
     assert len(described) >= 22
+
+
+def test_one_request_tries_one_password(login: Login, monkeypatch: pytest.MonkeyPatch):
+    """Each costs Airflow a look at a password, also of somebody who has none."""
+    from frazil_airflow.rest import asking
+
+    tried: list[str] = []
+
+    async def token_of(_: object, user: str, password: str) -> None:
+        tried.append(f"{user}:{password}")
+
+    monkeypatch.setattr(asking, "_token", token_of)
+    guesses = [("Authorization", f"Basic {b64encode(f'rob:{number}'.encode()).decode()}") for number in range(100)]
+
+    assert login(None).get("/connectors", headers=guesses).status_code in (401, 403)  # type: ignore[arg-type]  # a list, too
+    assert tried == ["rob:0"]
+
+
+@pytest.mark.timeout(120)
+def test_many_requests_at_once_leave_threads_for_airflow(
+    login: Login, orders: None, served: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Airflow does what they ask for in a thread: if all threads waited for that, the server would stand still for good."""
+    from frazil_airflow.rest import asking
+
+    async def airflow_answers(*_: object) -> httpx.Response:
+        await anyio.sleep(1)  # all requests have come
+        await anyio.to_thread.run_sync(lambda: None)
+        return httpx.Response(200)
+
+    monkeypatch.setattr(asking, "_call_airflow", airflow_answers)
+    headers = {"Authorization": f"Bearer {token('admin')}"}
+
+    def pause(_: int) -> int:
+        return requests.put(f"{served}/connectors/orders/pause", headers=headers, timeout=60).status_code
+
+    with ThreadPoolExecutor(80) as pool:
+        statuses = set(pool.map(pause, range(80)))
+
+    assert 202 in statuses
+    assert statuses <= {202, 503}
+    assert requests.get(f"{served}/connectors", headers=headers, timeout=10).json() == ["orders"]

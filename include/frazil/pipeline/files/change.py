@@ -5,9 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +23,9 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 
 GIT_SECONDS: Final = 60
 """Bounds one command of Git, which a hook of the repository may hold up."""
+
+_ENDING_SECONDS: Final = 5
+"""How long Git may take to put its locks away."""
 
 _REFUSED_STEP: Final = "ask for the present configuration, and send the change again"
 
@@ -50,7 +54,7 @@ def checked_pipeline(text: str, folder: Path, references: References) -> Pipelin
     with TemporaryDirectory(prefix="frazil-") as temporary:
         pipelines = Path(temporary) / "pipelines"
         pipelines.mkdir()
-        (Path(temporary) / SCHEMAS).symlink_to(folder.resolve().parent / SCHEMAS)
+        (Path(temporary) / SCHEMAS).symlink_to(folder.absolute().parent / SCHEMAS)  # the folder itself may be a link
         file = pipelines / "pipeline.yaml"
         file.write_text(text, encoding="utf-8")
         try:
@@ -100,9 +104,19 @@ def change_file(file: Path, before: bytes | None, after: bytes | None, commit: C
         try:
             _commit(file, commit)
         except ChangeRefused:
+            if _is_committed(file, is_there=after is not None):
+                return  # what failed came after the commit, such as a hook that pushes it
             _put(file, before)
             _git(file.parent, "reset", "--quiet", "--", file.name, refuses=False)
             raise
+
+
+def _is_committed(file: Path, *, is_there: bool) -> bool:
+    """Whether the last commit has a file as it is now."""
+    with suppress(ChangeRefused):
+        is_tracked = bool(_git(file.parent, "ls-tree", "HEAD", "--", file.name))  # an ignored file has no status
+        return is_tracked == is_there and not _git(file.parent, "status", "--porcelain", "--", file.name)
+    return False
 
 
 @contextmanager
@@ -146,28 +160,44 @@ def _commit(file: Path, commit: Commit) -> None:
     _git(
         folder,
         *(*who, "commit", "--quiet", "--only", f"--author={author} <{author.replace(' ', '.')}@airflow>"),
-        *("--message", commit.message, "--", name),
+        *("--file=-", "--", name),
+        text=commit.message,
     )
 
 
-def _git(folder: Path, *arguments: str, refuses: bool = True) -> str:
+def _git(folder: Path, *arguments: str, text: str = "", refuses: bool = True) -> str:
     env: Mapping[str, str] = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_LITERAL_PATHSPECS": "1"}
     command = ["git", "-C", str(folder), *arguments]
+    pipe = subprocess.PIPE
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, env=env, timeout=GIT_SECONDS, check=False
-        )
+        with subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, env=env, start_new_session=True
+        ) as process:
+            try:
+                stdout, stderr = process.communicate(text.encode(), GIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                _end(process)
+                raise
     except (OSError, subprocess.TimeoutExpired) as error:
         reason = error.strerror if isinstance(error, OSError) else f"no answer within {GIT_SECONDS} s"
         raise ChangeRefused(f"git in {folder} does not work: {reason}", "install Git, and look at its hooks") from error
-    if done.returncode and refuses:
-        text = (done.stderr or done.stdout).decode(errors="replace").strip()
+    if process.returncode and refuses:
+        said = (stderr or stdout).decode(errors="replace").strip()
         raise ChangeRefused(
-            f"git in {folder} does not commit: {text}",
+            f"git in {folder} does not commit: {said}",
             "make the folder of pipeline files a Git working tree that this process may commit to, or say"
             " rest_api: {changes: file} in the settings",
         )
-    return done.stdout.decode(errors="replace").strip()
+    return stdout.decode(errors="replace").strip()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End Git with its hooks. It is asked first: killed, it would leave its index locked, and nothing could be committed any more."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_ENDING_SECONDS)
 
 
 def _unwritable(file: Path, error: OSError) -> ChangeRefused:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -171,7 +172,9 @@ def file_of(folder: Path, name: str) -> Path:
         return usual
     stating = (path for path in _files(folder) if _may_be(path, name) and _read_name(path) == name)
     called = (path for path in _files(folder) if path.stem == name and _read_name(path) is None)
-    return next(chain(stating, called), usual if stated is None else folder / f"{name}.connector.yaml")
+    others = (folder / f"{name}.connector{number or ''}.yaml" for number in count())
+    free = (path for path in others if not os.path.lexists(path))  # whoever has the others is another pipeline
+    return next(chain(stating, called), usual if stated is None else next(free))
 
 
 def _read_name(path: Path) -> object:

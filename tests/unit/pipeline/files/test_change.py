@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from frazil.pipeline.files.change import ChangeRefused, change_file, read_content
+from frazil.pipeline.files import change
+from frazil.pipeline.files.change import ChangeRefused, Commit, change_file, checked_pipeline, read_content
 from frazil.pipeline.files.folder import file_of
+from frazil.pipeline.files.references import References
 
 
 def test_of_many_changes_of_one_file_exactly_one_lands(tmp_path: Path):
@@ -17,7 +23,7 @@ def test_of_many_changes_of_one_file_exactly_one_lands(tmp_path: Path):
     file.write_bytes(b"before")
     texts = [f"change {number}".encode() * 10_000 for number in range(8)]
 
-    def change(text: bytes) -> bool:
+    def lands(text: bytes) -> bool:
         try:
             change_file(file, b"before", text, None)
         except ChangeRefused:
@@ -25,7 +31,7 @@ def test_of_many_changes_of_one_file_exactly_one_lands(tmp_path: Path):
         return True
 
     with ThreadPoolExecutor(len(texts)) as pool:
-        landed = [text for text, done in zip(texts, pool.map(change, texts), strict=True) if done]
+        landed = [text for text, done in zip(texts, pool.map(lands, texts), strict=True) if done]
 
     assert landed == [read_content(file)]
     assert list(tmp_path.iterdir()) == [file]
@@ -71,3 +77,72 @@ def test_file_of_a_pipeline_is_the_one_that_states_its_name(tmp_path: Path):
     assert file_of(tmp_path, "shop").name == "shop.connector.yaml"
     assert file_of(tmp_path, "torn").name == "torn.yml"
     assert file_of(tmp_path, "fresh").name == "fresh.yaml"
+    (tmp_path / "shop.connector.yaml").write_text("name: third")
+    assert file_of(tmp_path, "shop").name == "shop.connector1.yaml"
+
+
+VALUE = "{format: avro, schema_file: o.avsc}"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Callable[..., str]:
+    """A Git working tree; runs Git in it."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@localhost", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    git("init", "--quiet")
+    git("commit", "--quiet", "--allow-empty", "--message", "begin")
+    return git
+
+
+@pytest.mark.parametrize(("hook", "is_committed"), [("pre-commit", False), ("post-commit", True)])
+def test_hook_without_end_leaves_no_lock_and_no_half_change(
+    tmp_path: Path, repository: Callable[..., str], monkeypatch: pytest.MonkeyPatch, hook: str, is_committed: bool
+):
+    """Before the commit: nothing happened. After it, as of a hook that pushes: it happened, and the file is as the commit says."""
+    monkeypatch.setattr(change, "GIT_SECONDS", 2)
+    file, script = tmp_path / "orders.yaml", tmp_path / ".git" / "hooks" / hook
+    script.parent.mkdir(exist_ok=True)
+    script.write_text("#!/bin/sh\nsleep 60\n")
+    script.chmod(0o755)
+
+    with nullcontext() if is_committed else pytest.raises(ChangeRefused, match="no answer within 2 s"):
+        change_file(file, None, b"one", Commit("ana", "created"))
+    assert file.exists() == is_committed
+    assert ("created" in repository("log", "--format=%s")) == is_committed
+    assert repository("status", "--porcelain") == ""
+    assert list((tmp_path / ".git").glob("*.lock")) == []
+
+    script.unlink()
+    change_file(file, read_content(file), b"two", Commit("ana", "changed"))
+    assert repository("status", "--porcelain") == ""
+
+
+def test_file_that_git_ignores_is_not_written(tmp_path: Path, repository: Callable[..., str]):
+    """There would be no commit of it."""
+    (tmp_path / ".gitignore").write_text("*.yaml")
+    with pytest.raises(ChangeRefused, match="ignored"):
+        change_file(tmp_path / "orders.yaml", None, b"one", Commit("ana", "created"))
+    assert not (tmp_path / "orders.yaml").exists()
+
+
+def test_long_message_is_committed(tmp_path: Path, repository: Callable[..., str]):
+    """A pipeline of thousands of columns has thousands of effects, more than fit into the arguments of a process."""
+    change_file(tmp_path / "orders.yaml", None, b"one", Commit("ana", "created\n\n" + "an effect\n" * 30_000))
+    assert repository("log", "-1", "--format=%s|%b").startswith("created|an effect")
+
+
+def test_schema_is_looked_for_where_the_file_will_find_it(tmp_path: Path):
+    """Beside the folder as it is named, also if it is a link."""
+    (tmp_path / "real" / "files").mkdir(parents=True)
+    (tmp_path / "project" / "schemas").mkdir(parents=True)
+    schema = {"type": "record", "name": "o", "fields": [{"name": "id", "type": "long"}]}
+    (tmp_path / "project" / "schemas" / "o.avsc").write_text(json.dumps(schema))
+    folder = tmp_path / "project" / "pipelines"
+    folder.symlink_to(tmp_path / "real" / "files")
+    text = (
+        f"name: orders\nsource: {{topics: [a]}}\ndestinations: [{{table: a.b, columns: {{id: long}}}}]\nvalue: {VALUE}"
+    )
+    assert checked_pipeline(text, folder, References({}, {})).name == "orders"
