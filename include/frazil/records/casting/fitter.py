@@ -192,7 +192,7 @@ class Fitter:
         return name.casefold() if self._rules.case_insensitive else name
 
     def _is_known(self, schema: pa.Schema, index: int) -> bool:
-        return self._key(schema.names[index]) in self._known_names
+        return self._key(schema.field(index).name) in self._known_names
 
     def _nested_unmatched(self, schema: pa.Schema) -> Iterator[tuple[int, UnmatchedFields]]:
         """Return the fields without a column that are nested in fields of columns, by index of the outer field."""
@@ -202,8 +202,9 @@ class Fitter:
 
 
 def _unknown_pairs(value: pa.RecordBatch, index: int) -> UnknownFieldPairs:
-    rows = pc.indices_nonzero(present_mask(value.schema.field(index), value.column(index))).cast(pa.int64())
-    return UnknownFieldPairs(rows, pa.repeat(pa.scalar(value.schema.names[index], pa.string()), len(rows)))
+    field = value.schema.field(index)  # not `names`, a list of all of them
+    rows = pc.indices_nonzero(present_mask(field, value.column(index))).cast(pa.int64())
+    return UnknownFieldPairs(rows, pa.repeat(pa.scalar(field.name, pa.string()), len(rows)))
 
 
 def _rows_with_fields(value: pa.RecordBatch, indexes: tuple[int, ...], dead: Dead) -> Iterable[tuple[int, list[int]]]:

@@ -15,7 +15,8 @@ def chain(transforms: Sequence[Transform], frame: Frame, *, is_inferred: bool = 
     """Apply transforms in their order, until no row is left.
 
     Where the fields are those that values happen to have, `is_inferred`, a transform that they don't fit makes dead letters of
-    these records; fields that are declared, or come with a schema, are the business of a person.
+    these records, as it does behind `JsonToMap` whose objects tell their own types; fields that are declared, or come with a
+    schema, are the business of a person.
 
     Every record of the frame ends in exactly one way: it has rows, or a reason, or it was left out. A record of several
     rows (from an exploded list) of which one fails is dead as a whole; it was left out only if none of its rows is left.
@@ -31,12 +32,19 @@ def chain(transforms: Sequence[Transform], frame: Frame, *, is_inferred: bool = 
         if not nonempty:
             break
         done = _step(transform, nonempty, is_inferred=is_inferred)
+        is_inferred = is_inferred or _infers(transform)
         # The first reason stays: rows of a record that failed are gone before the next transform.
         dead |= done.dead
         filtered |= done.filtered
         frames = done.frames
     # What lost one row may lose the others, or fail, further on.
     return combine_outcomes(frames, dict(sorted(dead.items())), filtered)
+
+
+def _infers(transform: Transform) -> bool:
+    """Return whether each value tells the fields that come out of a transform, as objects do that `JsonToMap` reads."""
+    inner = getattr(transform, "transform", None)  # behind a condition
+    return bool(getattr(transform, "infers", False)) if inner is None else _infers(inner)
 
 
 def _applied(transform: Transform, frame: Frame, *, is_inferred: bool) -> Transformed:

@@ -20,7 +20,7 @@ from frazil.verify.values.evolved_schema import has_undeclared_columns
 from frazil.verify.values.formats import READ, Decode, TombstoneError, format_decoder
 from frazil.verify.values.header_cells import HeaderCells, headers_of
 from frazil.verify.values.json_document import Unfit, decoder_of, object_of
-from frazil.verify.values.native import Fields, Schema, UnjudgedError, native_reader
+from frazil.verify.values.native import UNKNOWN, Fields, Schema, UnjudgedError, native_reader
 from frazil.verify.values.transforms import Record, transform, unread_steps
 
 LEFT_OUT: Final = Bad("a transform leaves it out")
@@ -292,13 +292,18 @@ class TypedChanges(ChangeReader):
         self._is_whole = True
 
     def record(self, message: Message) -> tuple[RowChange | Bad, ...] | Bad:
-        """The row changes in a record, `Bad` for unknown ones; an upsert whose values are not all read here has no row."""
+        """The row changes in a record, `Bad` for unknown ones; an upsert whose values are not all read here has no row.
+
+        Where a part of the record is not read here, also one that no row needs, there is a `Bad` as well: for that part the
+        record may be a dead letter.
+        """
         headers = {
             name: content if isinstance(content, bytes) else b"" for name, content in headers_of(message).items()
         }
         self._is_whole = True
         try:
-            changes = self.changes_in(self._decode(message.value() or b"", headers))
+            fields = self._decode(message.value() or b"", headers)
+            changes = self.changes_in(fields)
         except TombstoneError:
             return Bad("no value") if self._null_value == "dead_letter" else ()
         except UnjudgedError:
@@ -307,8 +312,8 @@ class TypedChanges(ChangeReader):
         except Unfit as unfit:
             return Bad(str(unfit))
         if self._is_whole:
-            return changes
-        return tuple(RowChange(change.op, change.key, change.order) for change in changes)
+            return (*changes, _UNJUDGED) if _has_unknown(fields) else changes
+        return (*(RowChange(change.op, change.key, change.order) for change in changes), _UNJUDGED)
 
     def leave_out(self, name: str, error: UnjudgedError) -> None:
         """Count a cell that is not read here.
@@ -321,6 +326,13 @@ class TypedChanges(ChangeReader):
         count, first = self.unjudged.get(name, (0, str(error)))
         self.unjudged[name] = count + 1, first
         self._is_whole = False
+
+
+def _has_unknown(value: Any) -> bool:
+    """Whether a part of decoded fields is not read here."""
+    if isinstance(value, dict):
+        return any(map(_has_unknown, value.values()))
+    return any(map(_has_unknown, value)) if isinstance(value, list) else value is UNKNOWN
 
 
 class _NativeColumns:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import Terminal
+from frazil.records.model.dead_letter import DeadCode
 from frazil.records.transforms.kinds.json_text_fields import JsonToMap
 from tests.unit.records.transforms.frames import dead_messages, frame_of, frame_of_array, run
 
@@ -117,13 +118,36 @@ def test_inferred_object_takes_the_place_of_its_text() -> None:
     ]
 
 
-def test_shapes_without_end_are_dead_letters_beyond_a_bound() -> None:
-    """Objects whose keys are data cost no more than so many frames."""
+def test_names_without_end_are_dead_letters_beyond_a_bound() -> None:
+    """Objects whose keys are data cost no more than so many frames; letters are told to depend on neighbours."""
     texts = pa.array([f'{{"k{number}": 1}}' for number in range(260)])
 
     done = run(JsonToMap(), frame_of_array("value", texts))
 
     assert (len(done.frames), len(done.dead)) == (250, 10)
+    assert {reason.code for reason in done.dead.values()} == {DeadCode.TOO_MANY_NAMES}
+
+
+def test_object_with_too_many_names_is_a_dead_letter_and_its_neighbours_go_on() -> None:
+    """It takes no names away from them."""
+    wide = json.dumps({f"k{number}": 1 for number in range(2_001)})
+
+    done = run(JsonToMap(), frame_of_array("value", pa.array([wide, '{"a": 1}'])))
+
+    assert list(done.dead) == [0]
+    assert done.frame.value.to_pylist() == [{"a": 1}]
+
+
+def test_optional_fields_of_known_names_are_no_dead_letters() -> None:
+    """Ten fields, each of which may be there or null, make a thousand shapes: none is one too many."""
+    texts = [
+        json.dumps({f"f{field}": 1 if number >> field & 1 else None for field in range(10)}) for number in range(1_024)
+    ]
+
+    done = run(JsonToMap(), frame_of_array("value", pa.array(texts)))
+
+    assert not done.dead
+    assert sum(map(len, done.frames)) == len(texts)
 
 
 JSON = st.recursive(

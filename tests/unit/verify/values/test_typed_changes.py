@@ -133,6 +133,32 @@ def test_schema_that_is_not_read_here_leaves_every_row_unsure() -> None:
     assert [isinstance(change, Bad) for change in changes] == [True]
 
 
+@pytest.mark.parametrize("op", ["c", "u", "d"])
+def test_part_that_is_not_read_here_may_be_why_a_record_is_a_dead_letter(op: str) -> None:
+    """Nanoseconds that no column holds, in whichever image: the staged batch refuses the record, and no difference is told."""
+    nanos = {"type": "long", "connect.name": "io.debezium.time.NanoTimestamp"}
+    image = {
+        **IMAGE,
+        "fields": [field if field["name"] != "at" else {"name": "at", "type": nanos} for field in IMAGE["fields"]],
+    }
+    fields = [
+        field if field["name"] != "before" else {"name": "before", "type": ["null", image]}
+        for field in ENVELOPE["fields"]
+    ]
+    schema = {**ENVELOPE, "fields": fields}
+    row = {"id": 1, "name": "a", "cost": None, "at": 5, "raw": None}
+    file = declared(schema=json.dumps(schema))
+    stream = io.BytesIO()
+    before, after = (None if op == "c" else row), (None if op == "d" else row)
+    sent = {"before": before, "after": after, "source": {"lsn": 9}, "op": op, "ts_ms": None}
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), sent)
+
+    outcomes, changes = landed(file, [stream.getvalue()]), told(file, stream.getvalue())
+
+    assert outcomes.dead.num_rows == 1
+    assert any(isinstance(change, Bad) for change in changes)
+
+
 UNREAD: list[dict[str, Any]] = [
     {"key": {"format": "long"}},
     {"transforms": [{"type": "InsertField", "topic.field": "t"}]},

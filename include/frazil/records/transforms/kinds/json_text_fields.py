@@ -9,7 +9,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from frazil.records import pa
-from frazil.records.model.dead_letter import Reason, Rejection
+from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.frame import BARE, Frame, Transformed
 from frazil.records.model.json_number import Number, double_holds
 from frazil.records.model.json_text import JsonValue, compact
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 PAYLOAD: Final = "payload"
 _NAME: Final = "JsonToMap"
+_MAX_NAMES: Final = 2_000
+"""The most names of fields in one call: keys that are data bring ever new ones."""
+
 _MAX_SHAPES: Final = 250
-"""The most shapes of objects in one call: each is a frame of its own, and keys that are data bring ever new ones."""
+"""The most shapes in one call that bring such names: each is a frame of its own."""
 
 _WHOLE_DIGITS: Final = 38
 Parsed = TypeVar("Parsed")
@@ -47,7 +50,8 @@ class JsonToMap(TransformDefinition):
     Without `json.root` and `types` each object tells its own types: whole numbers are long, or decimal(38,0), others double if
     that holds all digits, objects are maps as above, lists have the type of all items; what fits none of these is text. Null, `{}`
     and `[]` are no fields. Records of a shape without the field fail, and so does a text that is no JSON object or does not fit its
-    types, or is of one more shape than 250 in records that are decoded together.
+    types. Of records that are decoded together, those that bring more than 2,000 names, or names in more than 250 shapes, are
+    `TOO_MANY_NAMES`: keys that are data belong into a map.
     """
 
     connect_class: ClassVar = ConnectClass(f"{SINK}JsonToMapTransform")
@@ -94,16 +98,20 @@ class JsonToMap(TransformDefinition):
         failed: dict[int, Reason] = {}
         objects = _each(_NAME, documents, _typed_fields, self.field, failed)
         rows_by_type: dict[pa.StructType | None, list[int]] = {}
+        names, naming_shapes = set[str](), 0
         for row, fields in enumerate(objects):
             if row in failed:
                 continue
+            new_names = fields.keys() - names if fields else set()
+            if new_names and (naming_shapes == _MAX_SHAPES or len(names) + len(new_names) > _MAX_NAMES):
+                limit = f"{_MAX_NAMES:,} names of fields, in {_MAX_SHAPES} shapes"
+                message = f"{_NAME}: expected at most {limit}, in records that are decoded together, found more"
+                failed[row] = Reason(DeadCode.TOO_MANY_NAMES, message, self.field)
+                continue
+            names |= new_names
+            naming_shapes += bool(new_names)
             kind = None if fields is None else pa.struct([(name, fields[name][0]) for name in sorted(fields)])
-            if kind not in rows_by_type and len(rows_by_type) == _MAX_SHAPES:
-                failed[row] = failure(
-                    f"{_NAME}: expected at most {_MAX_SHAPES} shapes of objects in records that are decoded together"
-                )
-            else:
-                rows_by_type.setdefault(kind, []).append(row)
+            rows_by_type.setdefault(kind, []).append(row)
         done, positions = select(frame, failed=failed), frame.positions.to_pylist()
         frames = []
         for kind, rows in rows_by_type.items():
