@@ -274,7 +274,7 @@ def _create_table(lake: Lake, pipeline: Pipeline, name: str) -> Table:
 
 def make_destination(lake: Lake, destination: Destination, notes: Mapping[str, str] | None = None) -> Table:
     """Create the table of a destination, unless another process did it first."""
-    refuse_properties(lake, destination, "made")
+    refuse_properties(lake, destination, "created")
     schema = declared_schema(destination)
     spec = declared_spec(destination, schema)
     layout = PARTITIONED_LAYOUT if destination.partition_by else {}
@@ -294,7 +294,7 @@ def refuse_properties(lake: Lake, destination: Destination, deed: str) -> None:
     catalog = lake.catalog_of(destination.table)
     if refused := next(refused_properties(destination.properties, catalog.table_properties), None):
         raise BAD_TABLE_PROPERTY.terminal(
-            f"table {destination.table} is not {deed}: its pipeline gives it the property {refused}, which may run code or change"
+            f"table {destination.table} can't be {deed}: its pipeline gives it the property {refused}, which may run code or change"
             " the storage for all who open it",
             next_step=f"take it out of the file, or list it in the settings: catalogs.{catalog.name}.table_properties",
         )

@@ -270,11 +270,11 @@ def test_conflicts_of_schema_changes_are_retried_a_bounded_number_of_times(event
 @pytest.mark.parametrize(
     ("properties", "change", "said"),
     [
-        ({"write.format.default": "orc"}, of("at", "add", "time"), "at would be time, which Spark"),
+        ({"write.format.default": "orc"}, of("at", "add", "time"), "at would be time, a type that Spark"),
         (
             {"write.format.default": "orc"},
             of("refs", "add", "list<struct<at: time>>"),
-            "refs.element.at would be time, which Spark",
+            "refs.element.at would be time, a type that Spark",
         ),
         ({}, of("id_bucket", "add", "int"), "id_bucket is the name of a partition field"),
         ({}, of("a", "add", "struct<b: int>"), "multiple fields for name a.b"),
