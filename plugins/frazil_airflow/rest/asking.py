@@ -63,8 +63,8 @@ class ConnectApp(FastAPI):
     async def _with_bearer(self, scope: Scope) -> list[tuple[bytes, bytes]]:
         """The headers with one login at most: each costs Airflow a look at a password."""
         logins = [header for header in scope["headers"] if header[0] == b"authorization"][:1]
-        others = [header for header in scope["headers"] if header[0] != b"authorization"]
-        return [*others, *[await self._bearer(scope, *login) for login in logins]]
+        other_headers = [header for header in scope["headers"] if header[0] != b"authorization"]
+        return [*other_headers, *[await self._bearer(scope, *login) for login in logins]]
 
     @staticmethod
     async def _bearer(scope: Scope, name: bytes, value: bytes) -> tuple[bytes, bytes]:

@@ -69,8 +69,8 @@ def with_refusals(runs: Mapping[str, Runs], home: Home, pipelines: Iterable[str]
             continue
         in_airflow = noted.get(name, Runs())
         if in_airflow.last_ended_at is None or in_airflow.last_ended_at < refused_at:
-            told = f"the run by hand of {refused_at:%Y-%m-%d %H:%M} UTC refused: {why}"
-            noted[name] = replace(in_airflow, refusal=told, refused_at=refused_at)
+            refusal = f"the run by hand of {refused_at:%Y-%m-%d %H:%M} UTC refused: {why}"
+            noted[name] = replace(in_airflow, refusal=refusal, refused_at=refused_at)
     return noted
 
 

@@ -199,10 +199,10 @@ def validate(change: Change, metadata: TableMetadata) -> None:
     Raises:
         Refused: Its files don't fit the table, or the table holds something else than planned.
     """
-    found = fit_of(metadata)
+    actual = fit_of(metadata)
     if not change.files and change.removal is None:  # a mark alone fits any columns and partitions
-        found = replace(change.fit, uuid=found.uuid)
-    mismatch = change.fit.mismatch(found)
+        actual = replace(change.fit, uuid=actual.uuid)
+    mismatch = change.fit.mismatch(actual)
     if mismatch is not None:
         raise Refused(f"table {change.table}: {mismatch}")
     change.check(metadata)

@@ -182,9 +182,9 @@ def _git(folder: Path, *arguments: str, text: str = "", refuses: bool = True) ->
         reason = error.strerror if isinstance(error, OSError) else f"no answer within {GIT_SECONDS} s"
         raise ChangeRefused(f"git in {folder} does not work: {reason}", "install Git, and look at its hooks") from error
     if process.returncode and refuses:
-        said = (stderr or stdout).decode(errors="replace").strip()
+        complaint = (stderr or stdout).decode(errors="replace").strip()
         raise ChangeRefused(
-            f"git in {folder} does not commit: {said}",
+            f"git in {folder} does not commit: {complaint}",
             "make the folder of pipeline files a Git working tree that this process may commit to, or say"
             " rest_api: {changes: file} in the settings",
         )

@@ -172,8 +172,8 @@ def file_of(folder: Path, name: str) -> Path:
         return usual
     stating = (path for path in _files(folder) if _may_be(path, name) and _read_name(path) == name)
     called = (path for path in _files(folder) if path.stem == name and _read_name(path) is None)
-    others = (folder / f"{name}.connector{number or ''}.yaml" for number in count())
-    free = (path for path in others if not os.path.lexists(path))  # whoever has the others is another pipeline
+    further_files = (folder / f"{name}.connector{number or ''}.yaml" for number in count())
+    free = (path for path in further_files if not os.path.lexists(path))  # whoever has the others is another pipeline
     return next(chain(stating, called), usual if stated is None else next(free))
 
 
