@@ -197,6 +197,11 @@ class ConnectRequest:
         if stored.content is not None and not stored.answers_to(name):
             message = f"Pipeline {pipeline}, which {name} would become, is the connector {stored.name} already"
             raise HTTPException(HTTPStatus.CONFLICT, message)
+        if stored.content is None and pipeline in self.source.pipelines():
+            message = (
+                f"A file whose name is a reference is pipeline {pipeline} already: with a second file neither would run"
+            )
+            raise HTTPException(HTTPStatus.CONFLICT, message)
         return stored
 
     def require(self, method: ResourceMethod, pipeline: str) -> None:

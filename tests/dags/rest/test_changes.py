@@ -416,3 +416,29 @@ def test_value_of_a_megabyte_keeps_nobody_waiting(login: Login, pipelines: Path)
             assert client.put("/connectors/pizzas/config", json={**PIZZAS, key: value}).status_code < 500
         (pipelines / "orders.yaml").write_text(f"name: orders\ndescription: '{value}'\n")
         assert client.get("/connectors?expand=info").status_code == 200
+
+
+def test_no_second_file_takes_the_name_of_a_pipeline(
+    login: Login, pipelines: Path, rewrite_settings: Rewrite, monkeypatch: pytest.MonkeyPatch
+):
+    """With two files of one name neither runs, and without one of them the other begins to."""
+    client = login("admin")
+    monkeypatch.setenv("PIPE", "orders")
+    rewrite_settings(allow=("env:PIPE",))
+    assert client.put("/connectors/orders/config", json=OWN).status_code == 201
+    file = pipelines / "orders.yaml"
+    document = yaml.safe_load(file.read_text())
+    (pipelines / "shop.yaml").write_text(yaml.safe_dump({**document, "name": "orders"}))
+
+    refused = client.delete("/connectors/orders")
+
+    assert (refused.status_code, file.exists()) == (409, True)
+    assert "orders.yaml, shop.yaml" in refused.json()["message"]
+
+    file.unlink()
+    (pipelines / "shop.yaml").write_text(yaml.safe_dump({**document, "name": "${env:PIPE}"}))
+
+    refused = client.put("/connectors/orders/config", json=OWN)
+
+    assert (refused.status_code, file.exists()) == (409, False)
+    assert "is pipeline orders already" in refused.json()["message"]

@@ -177,6 +177,11 @@ def file_of(folder: Path, name: str) -> Path:
     return next(chain(stating, called), usual if stated is None else next(free))
 
 
+def other_files_of(folder: Path, name: str, file: Path) -> list[Path]:
+    """Further files that state the name of a pipeline: with one of them, none of its files runs."""
+    return [path for path in _files(folder) if path != file and _may_be(path, name) and _read_name(path) == name]
+
+
 def _read_name(path: Path) -> object:
     try:
         return read_yaml(path, path.parent).get("name")
