@@ -359,4 +359,10 @@ def _keys_line(keys: _Keys | None, best: _Attempt) -> str:
     names = ", ".join(_declared(keys.fields))
     if "identifier" in best.file["destinations"][0]:
         return f"{names} identify a row"
-    return "in columns with part: key" if "key" in best.file else f"{names}, which values hold, too"
+    if "key" in best.file:
+        return "in columns with part: key"
+    if not keys.decoding:
+        return f"{names}, which values repeat"
+    if not names:
+        return "not landed, their fields have names that no column takes"
+    return f"not landed, values have fields of these names: {_KEY_COLUMN if keys.is_single else names}. If they differ, add columns with part: key"
