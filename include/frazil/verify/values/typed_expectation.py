@@ -264,7 +264,7 @@ class TypedChanges(ChangeReader):
 
     Attributes:
         unjudged: Column -> cells that were not compared, and the first reason.
-        is_unsure: Whether a record could not be read here: then no row is known for sure.
+        is_unsure: Whether a record that changed rows could not be read here: then no row is known for sure.
     """
 
     def __init__(
@@ -307,7 +307,6 @@ class TypedChanges(ChangeReader):
         except TombstoneError:
             return Bad("no value") if self._null_value == "dead_letter" else ()
         except UnjudgedError:
-            self.is_unsure = True
             return (_UNJUDGED,)
         except Unfit as unfit:
             return Bad(str(unfit))
