@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -127,10 +128,22 @@ def _locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise _unwritable(folder, error) from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        deadline = time.monotonic() + GIT_SECONDS
+        while not _try_lock(handle):
+            if time.monotonic() > deadline:
+                raise ChangeRefused(f"another change in {folder} takes longer than {GIT_SECONDS} s", _REFUSED_STEP)
+            time.sleep(0.1)
         yield
     finally:
         os.close(handle)
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _put(file: Path, content: bytes | None) -> None:

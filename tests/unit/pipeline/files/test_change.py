@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -146,3 +148,18 @@ def test_schema_is_looked_for_where_the_file_will_find_it(tmp_path: Path):
         f"name: orders\nsource: {{topics: [a]}}\ndestinations: [{{table: a.b, columns: {{id: long}}}}]\nvalue: {VALUE}"
     )
     assert checked_pipeline(text, folder, References({}, {})).name == "orders"
+
+
+def test_change_waits_for_another_one_for_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A change that hangs holds up the next ones no longer than Git may take; once it is gone they land."""
+    monkeypatch.setattr(change, "GIT_SECONDS", 0.3)
+    file, handle = tmp_path / "orders.yaml", os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+
+    with pytest.raises(ChangeRefused, match="takes longer than"):
+        change_file(file, None, b"one", None)
+    assert not file.exists()
+
+    os.close(handle)
+    change_file(file, None, b"one", None)
+    assert file.read_bytes() == b"one"
