@@ -166,10 +166,11 @@ def load_folder(
 
 def file_of(folder: Path, name: str) -> Path:
     """The file of a pipeline, which need not be there: the one that states its name; else one that is called so and states none."""
-    usual = folder / f"{name}.yaml"
-    stated = _read_name(usual)
-    if stated == name:
+    usual, other = folder / f"{name}.yaml", folder / f"{name}.yml"
+    if (stated := _read_name(usual)) == name:
         return usual
+    if _read_name(other) == name:
+        return other
     stating = (path for path in _files(folder) if _may_be(path, name) and _read_name(path) == name)
     called = (path for path in _files(folder) if path.stem == name and _read_name(path) is None)
     further_files = (folder / f"{name}.connector{number or ''}.yaml" for number in count())
