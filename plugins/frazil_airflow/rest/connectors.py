@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from frazil import __version__
 from frazil.monitor.condition import Runs
-from frazil.pipeline.files.folder import other_files_of
+from frazil.pipeline.files.folder import files_of_same_name
 from frazil_airflow.rest.asking import BodyDep, ConnectRequest, RequestDep
 from frazil_airflow.rest.changes import delete, put
 from frazil_airflow.rest.configuration import StoredConnector, stored_connector
@@ -148,7 +148,7 @@ def patch_config(asking: RequestDep, name: str, body: BodyDep) -> ConnectorInfo:
 def delete_connector(asking: RequestDep, name: str) -> Response:
     """Remove the pipeline's file. Tables, position and Airflow's past runs stay."""
     stored = asking.connector(name, "DELETE")
-    if further_files := other_files_of(stored.file.parent, stored.pipeline, stored.file):
+    if further_files := files_of_same_name(stored.file):
         files = ", ".join(path.name for path in (stored.file, *further_files))
         message = f"Files {files} state the name {stored.pipeline}: without one the other would begin to run"
         raise HTTPException(HTTPStatus.CONFLICT, message)

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from frazil.pipeline.files.folder import load_capture, load_captures, load_pipelines
+from frazil.pipeline.files.folder import files_of_same_name, load_capture, load_captures, load_pipelines
 from frazil.pipeline.files.load import ConfigError, load_pipeline, load_settings
 from frazil.pipeline.files.references import References
 from frazil.pipeline.settings.capture import FileCapture, unknown_in_capture
@@ -39,6 +39,8 @@ def judge(files: list[Path], env: Mapping[str, str]) -> list[Verdict]:
     if files:
         chosen = [file for file in files if file != settings_file]
         verdicts = [(capture if file.parent == places.captures_folder else pipeline)(file) for file in chosen]
+        folders = (places.pipelines_folder, places.captures_folder)
+        verdicts = [_with_shared_name(v) if Path(v.file).parent in folders else v for v in verdicts]
         return [*([about_settings] if settings_file in files else []), *verdicts]
     pipelines = load_pipelines(places.pipelines_folder, references)
     captures = load_captures(places.captures_folder, references)
@@ -78,6 +80,14 @@ def _capture(file: Path, references: References, settings: Settings | None) -> V
     missing = unknown_in_capture(capture, settings) if settings else ()
     problems = (*([] if refused is None else [f"key_pattern: {refused}"]), *missing)
     return Verdict(str(file), "capture", tuple(map(references.hidden, problems)))
+
+
+def _with_shared_name(verdict: Verdict) -> Verdict:
+    if verdict.problems or not (same := files_of_same_name(Path(verdict.file))):
+        return verdict
+    return replace(
+        verdict, problems=(f"name: is the name of several files, so none of them runs: {', '.join(map(str, same))}",)
+    )
 
 
 def _folder(folder: Path, broken: Iterable[ConfigError], judged: Callable[[Path], Verdict]) -> list[Verdict]:

@@ -166,11 +166,11 @@ def load_folder(
 
 def file_of(folder: Path, name: str) -> Path:
     """The file of a pipeline, which need not be there: the one that states its name; else one that is called so and states none."""
-    usual, other = folder / f"{name}.yaml", folder / f"{name}.yml"
+    usual, short_ending = folder / f"{name}.yaml", folder / f"{name}.yml"
     if (stated := _read_name(usual)) == name:
         return usual
-    if _read_name(other) == name:
-        return other
+    if _read_name(short_ending) == name:
+        return short_ending
     stating = (path for path in _files(folder) if _may_be(path, name) and _read_name(path) == name)
     called = (path for path in _files(folder) if path.stem == name and _read_name(path) is None)
     further_files = (folder / f"{name}.connector{number or ''}.yaml" for number in count())
@@ -178,9 +178,11 @@ def file_of(folder: Path, name: str) -> Path:
     return next(chain(stating, called), usual if stated is None else next(free))
 
 
-def other_files_of(folder: Path, name: str, file: Path) -> list[Path]:
-    """Further files that state the name of a pipeline: with one of them, none of its files runs."""
-    return [path for path in _files(folder) if path != file and _may_be(path, name) and _read_name(path) == name]
+def files_of_same_name(file: Path) -> list[Path]:
+    """Further files of a folder that state the name which a file states: none of them runs."""
+    name = _read_name(file)
+    further = (path for path in _files(file.parent) if path != file)
+    return [path for path in further if isinstance(name, str) and _may_be(path, name) and _read_name(path) == name]
 
 
 def _read_name(path: Path) -> object:

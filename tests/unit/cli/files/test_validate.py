@@ -116,6 +116,11 @@ def test_duplicate_pipeline_name_is_reported(frazil: Frazil, place: Path) -> Non
     assert ended.code == Terminal.exit_code
     assert "name: 'pizzas' is the name of several files" in ended.out
 
+    ended = frazil("validate", "pizzas")
+
+    assert ended.code == Terminal.exit_code
+    assert "is the name of several files, so none of them runs" in ended.out.replace("\n", " ")
+
 
 def test_a_file_that_is_not_there_is_a_problem_not_a_crash(frazil: Frazil, place: Path) -> None:
     """A typo in the file name reads like any other problem."""
