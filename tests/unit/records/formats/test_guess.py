@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.records.formats import FORMATS
+from frazil.records.formats.catalogue import FORMATS
 from frazil.records.formats.guess import REGISTERED, Guess, guess, likeliest, schema_id
 
 
