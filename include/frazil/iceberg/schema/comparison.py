@@ -121,6 +121,16 @@ def check_destination(
         Terminal: A column is missing and none that comes, has another type, or is required although the pipeline does not fill it.
     """
     comparison = compare(table, destination, fold=fold)
+    refuse_unfit(comparison, destination, pipeline)
+    return comparison.by_run
+
+
+def refuse_unfit(comparison: Comparison, destination: Destination, pipeline: str) -> None:
+    """Refuse a table that `check_destination` refuses.
+
+    Raises:
+        Terminal: As there.
+    """
     if comparison.unfit:
         can_apply = {*comparison.unfit}.isdisjoint(comparison.refused)
         raise TABLE_UNFIT.terminal(
@@ -129,7 +139,6 @@ def check_destination(
             next_step="change the columns of the pipeline file, or alter the table"
             + (f" as it says: frazil apply {pipeline}" if can_apply else ""),
         )
-    return comparison.by_run
 
 
 def _is_made(difference: _Difference, changes: Collection[SchemaChange]) -> bool:

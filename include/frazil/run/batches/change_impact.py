@@ -7,7 +7,7 @@ from functools import partial
 
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.table import Table
-from frazil.iceberg.schema.comparison import check_destination, compare
+from frazil.iceberg.schema.comparison import compare, refuse_unfit
 from frazil.iceberg.schema.statements import alter_statements
 from frazil.pipeline.files.difference import Impact, PipelineChange
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -166,7 +166,7 @@ def _on_table(context: RunContext, name: str, table: Table | None, *, is_new: bo
     for line in comparison.refused:
         if line not in comparison.unfit:
             yield Impact("warning", f"table {name}: {line}: frazil apply {pipeline.name} refuses, runs go on")
-    check_destination(table, destination, pipeline.name, fold=fold)
+    refuse_unfit(comparison, destination, pipeline.name)
     refuse_other_key(pipeline, name, table.metadata)
 
 
