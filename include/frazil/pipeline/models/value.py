@@ -24,6 +24,7 @@ _MEANT_FOR = (
     (("fields",), ("json", "delimited")),
     (("delimiter", "quote", "escape", "null_text", "header"), ("delimited",)),
     (("duplicate_keys",), ("json",)),
+    (("sub_micros",), ("json", "avro", "protobuf", "delimited")),
 )
 """Options that some formats have only."""
 
@@ -160,6 +161,12 @@ class Value(Decoding):
         "none",
         description="`text` lets numbers and booleans into string columns, as the text they were sent as, and"
         " numbers sent as text into the times of a column with `unit`.",
+    )
+    sub_micros: Literal["refuse", "truncate"] = Field(
+        "refuse",
+        description="`json`, `avro`, `protobuf`, `delimited`: a time with more than six digits of a second, as Go's clock has"
+        " nine, in a value or a key. Tables hold microseconds: `refuse` makes the record a dead letter (LOSSY_CAST), `truncate`"
+        " cuts off what is finer.",
     )
 
     @property

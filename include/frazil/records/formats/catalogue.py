@@ -60,7 +60,7 @@ def _with_schema(spec: FormatSpec, *, blocks: bool) -> Format:
     if spec.name == "avro":
         from frazil.records.formats.avro.avro import AvroFormat
 
-        return AvroFormat.of_schema(spec.schema)
+        return AvroFormat.of_schema(spec.schema, truncates=spec.truncates)
     if spec.message is None:
         raise BAD_SCHEMA.terminal(
             "format protobuf: the schema does not say which message", next_step="name it in value.message"
@@ -68,7 +68,7 @@ def _with_schema(spec: FormatSpec, *, blocks: bool) -> Format:
     from frazil.records.formats.protobuf.protobuf import ProtobufFormat
 
     imports = tuple(NamedSchema(*named) for named in spec.schema_imports)
-    return ProtobufFormat.of_schema(spec.schema, spec.message, imports)
+    return ProtobufFormat.of_schema(spec.schema, spec.message, imports, truncates=spec.truncates)
 
 
 def _with_registry(spec: FormatSpec, source: SchemaSource, *, blocks: bool) -> Format:
@@ -79,10 +79,10 @@ def _with_registry(spec: FormatSpec, source: SchemaSource, *, blocks: bool) -> F
     if spec.name == "avro":
         from frazil.records.formats.avro.avro import AvroFormat
 
-        return AvroFormat(source)
+        return AvroFormat(source, truncates=spec.truncates)
     from frazil.records.formats.protobuf.protobuf import ProtobufFormat
 
-    return ProtobufFormat(source)
+    return ProtobufFormat(source, truncates=spec.truncates)
 
 
 def _open_own(name: str) -> Format:

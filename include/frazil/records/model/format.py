@@ -79,6 +79,7 @@ class FormatSpec:
         schema_imports: Name and text of each .proto file that it imports.
         message: Name of the Protobuf message in it.
         validate: Whether JSON is held against its registered schema.
+        truncates: Whether what is finer than microseconds is cut off times, rather than a reason to refuse the value.
         fields: Names of the fields of delimited values.
         delimiter, quote, escape, null_text, header: See `frazil.records.formats.delimited.delimited.DelimitedFormat`.
     """
@@ -89,6 +90,7 @@ class FormatSpec:
     schema_imports: tuple[tuple[str, str], ...] = ()
     message: str | None = None
     validate: bool = True
+    truncates: bool = False
     fields: tuple[str, ...] = ()
     delimiter: str = ","
     quote: str | None = '"'

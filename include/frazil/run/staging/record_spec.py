@@ -131,11 +131,12 @@ def record_spec(
     of_value = pa.schema([column for column in columns if column.name not in of_key | of_header])
     names = destination.kafka_columns
     is_shaped = bool(pipeline.transforms) or destination.changes is not None
+    truncates = value.sub_micros == "truncate"
     return RecordSpec(
         columns=columns,
-        format=format_of(value, schemas or {}),
+        format=format_of(value, schemas or {}, truncates=truncates),
         fields=_fields(value, of_value) if is_shaped and value.format == JSON else None,
-        key=None if key is None else format_of(key, schemas or {}),
+        key=None if key is None else format_of(key, schemas or {}, truncates=truncates),
         key_fields=_fields(key, of_value) if key is not None and key.format == JSON else None,
         of_key=of_key,
         of_header=of_header,
@@ -161,8 +162,8 @@ def record_spec(
     )
 
 
-def format_of(half: Decoding, schemas: Schemas) -> FormatSpec:
-    """How values, or keys, are encoded."""
+def format_of(half: Decoding, schemas: Schemas, *, truncates: bool = False) -> FormatSpec:
+    """How values, or keys, are encoded, and whether their times lose what is finer than microseconds."""
     return FormatSpec(
         name=half.format,
         source=None if half.registry is None else schemas.get(half.registry),
@@ -170,6 +171,7 @@ def format_of(half: Decoding, schemas: Schemas) -> FormatSpec:
         schema_imports=tuple(half.schema_imports.items()),
         message=half.message,
         validate=half.validate_schema,
+        truncates=truncates,
         fields=half.fields if isinstance(half.fields, tuple) else (),
         delimiter=half.delimiter,
         quote=half.quote,
