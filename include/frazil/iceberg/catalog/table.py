@@ -40,7 +40,19 @@ _NO_HISTORY: Mapping[str, object] = {
 }
 """A table's age must not travel to every task."""
 
-_CATALOG_ONLY = ("uri", "credential", "token", "auth", "header.", "oauth2-", "scope", "audience", "resource")
+_CATALOG_ONLY = (
+    "uri",
+    "credential",
+    "token",
+    "auth",
+    "header.",
+    "oauth2-",
+    "scope",
+    "audience",
+    "resource",
+    "glue.",
+    "hive.",
+)
 """How the names of properties begin that open the catalog. Tasks write files, they never commit."""
 
 
