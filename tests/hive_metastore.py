@@ -6,13 +6,14 @@ Hive's own main program listens on all interfaces. So its server is put together
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JError
 
 from frazil.runtime.home import LOOPBACK
 from frazil.runtime.java import ensure_java
@@ -29,7 +30,6 @@ _SETTINGS = {
     "datanucleus.schema.autoCreateAll": "true",
     "hive.metastore.schema.verification": "false",
     "hive.hmshandler.retry.attempts": "1",  # it would try for 20 seconds what its database refuses
-    "hive.in.test": "true",  # makes the tables of locks
 }
 
 
@@ -60,7 +60,7 @@ def hive_metastore(root: Path, port: int) -> Iterator[dict[str, Any]]:
         gateway = JavaGateway(gateway_parameters=GatewayParameters(port=gateway_port, auth_token=token))
         try:
             server = _server(gateway.jvm, root, port)
-            Thread(target=server.serve, daemon=True).start()
+            Thread(target=_serve, args=(server,), daemon=True).start()
             assert until(lambda: answers(port), 60)
             properties = {"hive.hive2-compatible": "true"}  # else it gets a type that Hive 2 does not know
             yield {"type": "hive", "uri": f"thrift://{LOOPBACK}:{port}", "properties": properties}
@@ -69,11 +69,18 @@ def hive_metastore(root: Path, port: int) -> Iterator[dict[str, Any]]:
             gateway.shutdown()
 
 
+def _serve(server: Any) -> None:
+    """Serve until it is stopped, which may take the answer to this call along."""
+    with suppress(Py4JError):
+        server.serve()
+
+
 def _server(java: Any, root: Path, port: int) -> Any:
     metastore, thrift = java.org.apache.hadoop.hive.metastore, java.org.apache.thrift
     conf = java.org.apache.hadoop.hive.conf.HiveConf()
     for name, value in {**_SETTINGS, "hive.metastore.warehouse.dir": f"file://{root}/hive"}.items():
         conf.set(name, value)
+    metastore.txn.TxnDbUtil.prepDb(conf)  # the tables of locks
     handler = getattr(metastore, "HiveMetaStore$HMSHandler")("metastore", conf, False)  # noqa: FBT003 - Java
     shared = metastore.RetryingHMSHandler.getProxy(conf, handler, False)  # noqa: FBT003 - Java
     processor = metastore.TSetIpAddressProcessor(shared)
