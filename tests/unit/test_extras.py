@@ -25,7 +25,9 @@ ROOMS = {
     "protobuf": ("frazil.records.formats.protobuf.", "frazil.verify.values.protobuf"),
     "registry": ("frazil.registry.",),
     "spark": ("frazil.spark.",),
-    "sqlite": ("frazil.iceberg.catalog.metadata_cache", "frazil.iceberg.catalog.sql"),
+    "glue": ("frazil.iceberg.catalog.glue",),
+    "hive": ("frazil.iceberg.catalog.hive",),
+    "sqlite": ("frazil.iceberg.catalog.sql",),
 }
 """Modules that may import an extra's libraries at the top: nobody imports them but who asked for the extra."""
 
@@ -68,6 +70,8 @@ from frazil.verify.values.formats import _maker
 doors = {
     "airflow": lambda: any_api(Home.resolve()),
     "avro": lambda: open_format(FORMATS["avro"]("avro", schema="{}")),
+    "glue": lambda: Lake("lake", "", "s3://lake", {}, kind="glue")._open(),
+    "hive": lambda: Lake("lake", "thrift://h:9083", "s3://lake", {}, kind="hive")._open(),
     "json-schema": lambda: open_format(FORMATS["json-schema"]("json-schema", schema="{}")),
     "postgres": lambda: Lake("lake", "postgresql+psycopg2://h/lake", None, {})._open(),
     "production": lambda: require("production", "the production profile"),

@@ -13,12 +13,10 @@ _PREFIX = "iceberg.catalog."
 _REST = "org.apache.iceberg.rest.RESTCatalog"
 _JDBC = "org.apache.iceberg.jdbc.JdbcCatalog"
 _REST_INSTEAD = {
-    "hive": "put a REST catalog in front of the metastore (Polaris, Gravitino, Lakekeeper), and name it under catalogs",
     "hadoop": "move the tables to a catalog: register_table of a REST catalog keeps their files",
-    "glue": "Glue speaks Iceberg's REST protocol: https://glue.<region>.amazonaws.com/iceberg, rest.sigv4-enabled: true,"
-    " rest.signing-name: glue, warehouse: the account's number",
     "nessie": "Nessie speaks Iceberg's REST protocol: http://<host>:19120/iceberg",
 }
+_ADDRESSES = {"rest": "address of the REST catalog", "hive": "address of the metastore", "glue": "endpoint of Glue"}
 _ELSEWHERE = "name a catalog that speaks Iceberg's REST protocol under catalogs"
 _DIALECTS = {"postgresql": "postgresql+psycopg2", "sqlite": "sqlite"}
 _JVM = ("io-impl", "clients", "client.pool.", "client.factory", "cache-enabled", "cache.", "metrics-reporter-impl")
@@ -46,8 +44,8 @@ def catalog(keys: ConnectorKeys, secrets: Secrets) -> tuple[str, dict[str, Any]]
     for option in ("type", "catalog-impl"):
         if option in properties:
             keys.say(_PREFIX + option, "carried", f"catalogs: type: {kind}")
-    if kind == "rest":
-        return name, _rest(keys, properties, secrets)
+    if kind in _ADDRESSES:
+        return name, _server(keys, properties, kind, secrets)
     if kind == "jdbc":
         return name, _jdbc(keys, properties, secrets)
     return name, _other(keys, properties, kind, secrets)
@@ -62,13 +60,15 @@ def _kind(properties: dict[str, str], old_class: str | None) -> str:
     return properties.get("type", "hive").lower()
 
 
-def _rest(keys: ConnectorKeys, properties: dict[str, str], secrets: Secrets) -> dict[str, Any]:
-    what = "address of the REST catalog"
-    entry: dict[str, Any] = {"type": "rest"}
-    entry["uri"] = (
-        secrets.value("uri", properties["uri"], what) if "uri" in properties else secrets.hide("uri", None, what)
-    )
+def _server(keys: ConnectorKeys, properties: dict[str, str], kind: str, secrets: Secrets) -> dict[str, Any]:
+    what, entry = _ADDRESSES[kind], {"type": kind}
+    if "uri" in properties:
+        entry["uri"] = secrets.value("uri", properties["uri"], what)
+    elif kind != "glue":
+        entry["uri"] = secrets.hide("uri", None, what)
     _say_carried(keys, properties, "uri")
+    if kind != "rest":
+        properties = {"warehouse": "", **properties}
     return {**entry, **_warehouse(keys, properties, secrets), **_rest_of(keys, properties, secrets)}
 
 

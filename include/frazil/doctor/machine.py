@@ -22,6 +22,8 @@ _PACKAGE: Final = "frazil"
 _EXTRAS: Final = {
     "airflow": "apache-airflow",
     "avro": "fastavro",
+    "glue": "boto3",
+    "hive": "thrift",
     "json-schema": "jsonschema-rs",
     "postgres": "psycopg2-binary",
     "protobuf": "grpcio-tools",

@@ -14,6 +14,7 @@ from frazil.extras import require
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.kafka.admin.observe import observe
 from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.catalogs import LACKS
 from frazil.project import Project
 from frazil.runtime import port, spark_server
 from frazil.runtime.airflow_login import any_api, remote_url
@@ -67,7 +68,9 @@ def catalog(project: Project, name: str, tables: tuple[str, ...]) -> Iterator[Fi
     def ask() -> Iterator[Finding]:
         lake = project.lake(name)
         lake.check_writable()
-        yield Finding(check, "ok", "answers" if lake.kind == "rest" else "answers, and can be written")
+        answer = "answers" if lake.kind in ("rest", "glue") else "answers, and can be written"
+        lacks = f"; it lacks {LACKS[lake.kind]}" if lake.kind in LACKS else ""
+        yield Finding(check, "ok", answer + lacks)
         yield from findings_of(f"storage of {name}", lambda: [storage(lake, tables)])
 
     yield from findings_of(check, ask)

@@ -17,6 +17,7 @@ from pyiceberg.exceptions import (
     CommitStateUnknownException,
     ForbiddenError,
     NoSuchNamespaceError,
+    NoSuchPropertyException,
     NoSuchTableError,
     NotInstalledError,
     OAuthError,
@@ -43,6 +44,7 @@ _FOREIGN = (
     CommitFailedException,
     ImportError,
     NoSuchNamespaceError,
+    NoSuchPropertyException,
     NoSuchTableError,
     NotInstalledError,
     NotImplementedError,
@@ -53,7 +55,7 @@ _FOREIGN = (
     ValueError,
     pa.ArrowException,
 )
-"""What an operation on a table is known to raise, beside what SQLAlchemy does. RESTError is the root of all answers of a REST catalog that are
+"""What an operation on a table is known to raise, beside what libraries of catalogs do (`_OF_LIBRARIES`). RESTError is the root of all answers of a REST catalog that are
 errors; what keeps an answer from coming, such as a broken connection or a time limit, is an OSError.
 ValueError: PyIceberg uses it for states it does not expect."""
 
@@ -69,6 +71,19 @@ _ECHOING = tuple(
     f"requests.exceptions.{name}" for name in ("InvalidHeader", "InvalidSchema", "InvalidURL", "MissingSchema")
 )
 """Raised before anything is sent. Their messages repeat the address or the header: both may hold a secret."""
+
+_HIVE = ("thrift.Thrift.TException",)
+_HIVE_REFUSED = ("hive_metastore.ttypes.InvalidObjectException", "hive_metastore.ttypes.InvalidOperationException")
+_GLUE = ("botocore.exceptions.BotoCoreError", "botocore.exceptions.ClientError")
+_GLUE_REFUSED = (
+    *(
+        f"({name}"
+        for name in ("AccessDenied", "Entity", "InvalidInput", "InvalidSignature", "UnrecognizedClient", "Resource")
+    ),
+    "Unable to locate credentials",
+    "You must specify a region",
+)
+"""How Glue's answers, and the client itself, say what they will say again."""
 
 _UNAVAILABLE = (
     ServiceUnavailableError,
@@ -94,9 +109,12 @@ _STORAGE_REFUSED = tuple(
 token that expired, is over by the time of another try."""
 
 
+_OF_LIBRARIES = ("sqlalchemy.exc.SQLAlchemyError", *_HIVE, *_GLUE)
+
+
 def foreign_errors() -> tuple[type[Exception], ...]:
     """Exception classes that an operation on a table may raise, for an `except`."""
-    return (*_FOREIGN, *_loaded(("sqlalchemy.exc.SQLAlchemyError",)))
+    return (*_FOREIGN, *_loaded(_OF_LIBRARIES))
 
 
 def _loaded(names: Iterable[str]) -> Iterator[type[Exception]]:
@@ -218,12 +236,21 @@ _MEANINGS = (
         says=("Invalid update timestamp", "Invalid snapshot timestamp", "Expected sorted"),
     ),
     _Meaning(Terminal, _REFUSED, "the catalog refused", "check the catalog's entry in the settings file"),
+    _Meaning(Terminal, (), "the catalog refused", "check the catalog's entry in the settings file", late=_HIVE_REFUSED),
+    _Meaning(
+        Terminal,
+        (),
+        "the catalog refused",
+        "check region and keys of the catalog's entry in the settings file, and what its user may do",
+        says=_GLUE_REFUSED,
+        late=_GLUE,
+    ),
     _Meaning(
         Retryable,
         _UNAVAILABLE,
         "the catalog or the storage is not available now",
         code=CATALOG_UNREACHABLE,
-        late=("sqlalchemy.exc.DBAPIError",),
+        late=("sqlalchemy.exc.DBAPIError", *_HIVE, *_GLUE),
     ),
     _Meaning(
         Terminal,

@@ -6,7 +6,7 @@ PyIceberg alone waits forever, and lets the properties of a table choose the cla
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 from pydantic import ValidationError
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog.rest import RestCatalog, TableResponse
 from pyiceberg.exceptions import (
     ForbiddenError,
@@ -41,7 +41,7 @@ from frazil.error_codes import (
     TABLE_MISSING,
 )
 from frazil.errors import FrazilError, Terminal, quotable, without_values
-from frazil.extras import require_database
+from frazil.extras import require, require_database
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.catalogs import CatalogSettings
 
@@ -68,6 +68,12 @@ _REFUSED = (
     UnauthorizedError,
 )
 _UNAVAILABLE = (OSError, RESTError)
+_UNAVAILABLE_CATALOGS = (
+    "sqlalchemy.exc.DBAPIError",
+    "thrift.Thrift.TException",
+    "botocore.exceptions.BotoCoreError",
+    "botocore.exceptions.ClientError",
+)
 
 _ACCESS_DENIED = frozenset(
     {
@@ -104,7 +110,7 @@ def reading_tables(doing: str) -> Iterator[None]:
                 next_step="was it deleted by hand or by an orphan removal? Restore it from a backup of the storage",
             ) from quotable(error)
         is_refused = isinstance(error, _REFUSED) or "ACCESS_DENIED" in lines[0]  # as PyArrow says it of S3
-        if isinstance(error, (*_UNAVAILABLE, *_loaded("DBAPIError"))) and not is_refused:
+        if isinstance(error, (*_UNAVAILABLE, *_loaded(_UNAVAILABLE_CATALOGS))) and not is_refused:
             raise CATALOG_UNREACHABLE.retryable(
                 message, next_step="try again; if it persists, check the catalog and the storage"
             ) from quotable(error)
@@ -114,13 +120,13 @@ def reading_tables(doing: str) -> Iterator[None]:
 
 
 def _wrapped() -> tuple[type[Exception], ...]:
-    return (*_WRAPPED, *_loaded("SQLAlchemyError"))
+    return (*_WRAPPED, *_loaded(("sqlalchemy.exc.SQLAlchemyError", *_UNAVAILABLE_CATALOGS)))
 
 
-def _loaded(name: str) -> tuple[type[Exception], ...]:
-    """An exception of SQLAlchemy, where a catalog in a database has loaded it; else nobody raises one."""
-    module = sys.modules.get("sqlalchemy.exc")
-    return () if module is None else (getattr(module, name),)
+def _loaded(names: Iterable[str]) -> tuple[type[Exception], ...]:
+    """Those exceptions of libraries of catalogs that are loaded: nobody raises another."""
+    parts = (name.rpartition(".") for name in names)
+    return tuple(getattr(sys.modules[module], name) for module, _, name in parts if module in sys.modules)
 
 
 def kafka_fault(
@@ -240,17 +246,37 @@ def _open_catalog(name: str, settings: CatalogSettings) -> Catalog:
     connection = {key: value for key, value in addresses.items() if value is not None}
     if settings.type == "rest":
         return TimedRestCatalog(name, **settings.properties, **connection)
-    return _open_database(name, {**settings.properties, **connection})
+    properties = {**settings.properties, **connection}
+    if settings.type == "jdbc":
+        return _open_database(name, properties)
+    require(settings.type, f"catalog {name}")
+    if settings.type == "hive":
+        from pyiceberg.catalog.hive import HiveCatalog
+
+        class BoundHiveCatalog(_BoundStorage, HiveCatalog):
+            """A metastore."""
+
+        return BoundHiveCatalog(name, **properties)
+    from pyiceberg.catalog.glue import GlueCatalog
+
+    class BoundGlueCatalog(_BoundStorage, GlueCatalog):
+        """Glue."""
+
+    return BoundGlueCatalog(name, **properties, **({"glue.endpoint": settings.uri} if settings.uri else {}))
+
+
+class _BoundStorage(MetastoreCatalog):
+    """A catalog whose file-io has only properties of the settings, none of the table."""
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:  # noqa: ARG002 - PyIceberg's signature
+        return super()._load_file_io(EMPTY_DICT, location)
 
 
 def _open_database(name: str, properties: Mapping[str, str]) -> Catalog:
     require_database(properties["uri"], f"catalog {name}")
     from pyiceberg.catalog.sql import SqlCatalog
 
-    class BoundSqlCatalog(SqlCatalog):
-        """A SQL catalog whose file-io has only properties of the settings, none of the table."""
-
-        def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:  # noqa: ARG002 - PyIceberg's signature
-            return super()._load_file_io(EMPTY_DICT, location)
+    class BoundSqlCatalog(_BoundStorage, SqlCatalog):
+        """A SQL database."""
 
     return BoundSqlCatalog(name, **properties)

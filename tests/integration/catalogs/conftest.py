@@ -12,19 +12,29 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 import pytest
+from botocore.exceptions import ReadTimeoutError
+from pyiceberg.catalog import Catalog
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
+from thrift.transport.TTransport import TTransportException
 
+from frazil.iceberg.catalog.glue import SharedGlueCatalog
+from frazil.iceberg.catalog.hive import SharedHiveCatalog
 from frazil.iceberg.catalog.sql import SharedSqlCatalog
-from frazil.project import SETTINGS_VARIABLE, Project
+from frazil.pipeline.settings.catalogs import CatalogSettings
+from frazil.project import SETTINGS_VARIABLE, Project, catalog_of
 from tests.commit_proxy import CommitProxy, commit_proxy
+from tests.conftest import FreePorts
 from tests.fault_proxy import FaultProxy, fault_proxy, lost
+from tests.glue_server import KEYS, glue_server
 from tests.integration.conftest import environment
 from tests.integration.rest.conftest import path_of, then_silence
 from tests.postgres_server import PostgresServer
 from tests.rest_catalog import RestServer
 
-KINDS = ("sqlite", "postgres", "rest")
+KINDS = ("sqlite", "postgres", "rest", "hive", "glue")
+FULL = ("sqlite", "hive", "glue")
+"""Those whose whole contract is a matter of `make test-full`."""
 
 
 class Faults(Protocol):
@@ -56,12 +66,29 @@ class Store:
     faults: Faults
 
 
-@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.full), *KINDS[1:]])
+@pytest.fixture(scope="session")
+def glue(free_ports: FreePorts) -> Iterator[str]:
+    """Moto's Glue on the loopback interface."""
+    with glue_server(*free_ports(1)) as uri:
+        yield uri
+
+
+@pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.full) if kind in FULL else kind for kind in KINDS])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """Each kind of catalog in turn, empty."""
     if request.param == "sqlite":
-        faults = SqliteFaults(monkeypatch)
+        failure = OperationalError("made up by the test", {}, sqlite3.OperationalError("disk I/O error"))
+        faults = CatalogFaults(monkeypatch, SharedSqlCatalog, failure)
         yield Store("sqlite", _database(f"sqlite:///{tmp_path}/catalog.db", tmp_path), faults)
+    elif request.param == "hive":
+        broken = TTransportException(TTransportException.TIMED_OUT, "made up by the test")
+        entry = request.getfixturevalue("metastore") | {"warehouse": f"file://{tmp_path}/warehouse"}
+        yield _emptied(Store("hive", entry, CatalogFaults(monkeypatch, SharedHiveCatalog, broken)))
+    elif request.param == "glue":
+        timeout = ReadTimeoutError(endpoint_url="made up by the test")
+        entry = {"type": "glue", "uri": request.getfixturevalue("glue"), "warehouse": f"file://{tmp_path}/warehouse"}
+        faults = CatalogFaults(monkeypatch, SharedGlueCatalog, timeout)
+        yield _emptied(Store("glue", entry | {"properties": KEYS}, faults))
     elif request.param == "postgres":
         with _postgres(request.getfixturevalue("postgres"), tmp_path) as made:
             yield made
@@ -70,6 +97,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         server.empty()
         with fault_proxy(server.port) as proxy:
             yield Store("rest", {"type": "rest", "uri": proxy.uri}, RestFaults(proxy))
+
+
+def _emptied(store: Store) -> Store:
+    """The store without the tables of the test before."""
+    lake = catalog_of("lake", CatalogSettings(**store.entry))
+    for table in lake.tables():
+        lake._catalog.drop_table(table)
+    return store
 
 
 def _database(uri: str, folder: Path) -> dict[str, Any]:
@@ -124,15 +159,15 @@ class PostgresFaults:
         self.proxy.lose_answer(table.rpartition(".")[2], then_refuse=1)
 
 
-class SqliteFaults:
-    """A disk that fails behind a commit: a file has no answer that could be lost on the way."""
+class CatalogFaults:
+    """What breaks between a catalog and its client once the catalog has committed."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, catalog: type[Catalog], failure: Exception) -> None:
         self.unused = 0
-        self._patch = monkeypatch
+        self._patch, self._catalog, self._failure = monkeypatch, catalog, failure
 
     def lose_answer(self, table: str) -> None:
-        """The commit is in the file, and an error comes instead of the answer."""
+        """The commit is in the catalog, and an error comes instead of the answer."""
         self._strike("commit_table", table)
 
     def fall_silent(self, table: str) -> None:
@@ -140,19 +175,19 @@ class SqliteFaults:
         self._strike("commit_table", table, then=lambda: self._strike("load_table", table))
 
     def _strike(self, name: str, table: str, then: Callable[[], None] = lambda: None) -> None:
-        was: Any = getattr(SharedSqlCatalog, name)
+        was: Any = getattr(self._catalog, name)
         self.unused += 1
 
-        def struck(catalog: SharedSqlCatalog, of: Any, *given: Any) -> Any:
+        def struck(catalog: Catalog, of: Any, *given: Any) -> Any:
             done = was(catalog, of, *given)
             if done.metadata.location.rpartition("/")[2] != table.rpartition(".")[2]:
                 return done
-            self._patch.setattr(SharedSqlCatalog, name, was)
+            self._patch.setattr(self._catalog, name, was)
             self.unused -= 1
             then()
-            raise OperationalError("made up by the test", {}, sqlite3.OperationalError("disk I/O error"))
+            raise self._failure
 
-        self._patch.setattr(SharedSqlCatalog, name, struck)
+        self._patch.setattr(self._catalog, name, struck)
 
 
 @pytest.fixture

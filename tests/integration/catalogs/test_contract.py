@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from frazil.batch.facts import Staged
 from frazil.batch.target import RunRequest
-from frazil.errors import OutcomeUnknown, Terminal
+from frazil.errors import OutcomeUnknown, Retryable, Terminal
+from frazil.iceberg.catalog import hive
 from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.hive import SharedHiveCatalog
 from frazil.iceberg.commit import expiry
 from frazil.iceberg.commit.summary_state import POSITION_KEY
 from frazil.pipeline.settings.catalogs import CatalogSettings
+from frazil.project import catalog_of
 from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
 from frazil.run.staging.inline import stage_inline
@@ -48,6 +53,8 @@ from tests.operations import (
 )
 
 MakeShop = Callable[..., Any]
+
+IDS = Schema(NestedField(1, "id", LongType(), required=False))
 
 
 def outcomes(shop: Any) -> tuple[list[int], list[int]]:
@@ -226,15 +233,19 @@ def test_rollback_or_drop_is_noticed(catalog_shop: MakeShop) -> None:
         orders.run()
 
 
+def own_lake(store: Store) -> Lake:
+    """The catalog, opened anew as another process does."""
+    return catalog_of("lake", CatalogSettings(**store.entry))
+
+
 def test_table_is_created_once(store: Store) -> None:
     """Catalog, namespace and table are made by many at the same moment: there is one, and nobody fails."""
-    schema = Schema(NestedField(1, "id", LongType(), required=False))
-    settings = CatalogSettings(**store.entry)
+    name = "shop.orders" if store.kind in ("hive", "glue") else "shop.eu.orders"
 
     def make(_: int) -> str:
-        own = Lake("lake", settings.address, settings.warehouse, {}, kind=settings.type)
+        own = own_lake(store)
         try:
-            return str(own.create_table("shop.eu.orders", schema, UNPARTITIONED_PARTITION_SPEC, {}).metadata.table_uuid)
+            return str(own.create_table(name, IDS, UNPARTITIONED_PARTITION_SPEC, {}).metadata.table_uuid)
         finally:
             own.close()
 
@@ -242,3 +253,68 @@ def test_table_is_created_once(store: Store) -> None:
         made = set(pool.map(make, range(8)))
 
     assert len(made) == 1
+
+
+def commits_at_once(store: Store) -> tuple[list[int], int]:
+    """Those of 18 commits of six at one moment, each sent until it is confirmed, that the table lacks; and how many it counts."""
+    own_lake(store).create_table("shop.orders", IDS, UNPARTITIONED_PARTITION_SPEC, {})
+
+    def commit(number: int) -> None:
+        own = own_lake(store)
+        for _ in range(50):
+            with suppress(Retryable):
+                return own.set_property("shop.orders", f"of.{number}", "landed")
+        raise AssertionError(number)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(commit, range(18)))
+    table = own_lake(store).load_table("shop.orders")
+    return [n for n in range(18) if f"of.{n}" not in table.properties], len(table.metadata.metadata_log)
+
+
+def test_commits_of_many_all_land(store: Store) -> None:
+    """Commits at one moment take turns: each is in the table, or its sender hears that it is not, and sends it again."""
+    assert commits_at_once(store) == ([], 18)
+
+
+@pytest.mark.parametrize("store", ["hive", "glue"], indirect=True)
+def test_metastore_compares_what_a_commit_replaces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the lock ended before the commit: here each commit locks a name of its own."""
+    lock = SharedHiveCatalog._create_lock_request
+    monkeypatch.setattr(
+        SharedHiveCatalog, "_create_lock_request", lambda catalog, space, _: lock(catalog, space, uuid4().hex)
+    )
+    assert commits_at_once(store) == ([], 18)
+
+
+@pytest.mark.parametrize("store", ["hive"], indirect=True)
+def test_lock_of_a_killed_run_is_taken_away(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the next one, once it is old enough that nobody can be at work under it."""
+    lake = own_lake(store)
+    lake.create_table("shop.orders", IDS, UNPARTITIONED_PARTITION_SPEC, {})
+    catalog: Any = lake._catalog
+    with catalog._client as client:
+        client.lock(catalog._create_lock_request("shop", "orders"))
+    monkeypatch.setattr(hive, "_LOCKS", {"lock-check-max-wait-time": "0.1", "lock-check-retries": "2"})
+    with pytest.raises(Retryable, match="Failed to acquire lock"):
+        own_lake(store).set_property("shop.orders", "of", "nobody")
+
+    monkeypatch.setattr(hive, "_STALE_SECONDS", -60)
+    own_lake(store).set_property("shop.orders", "of", "next")
+
+    assert lake.load_table("shop.orders").properties["of"] == "next"
+
+
+@pytest.mark.parametrize("name", ["x" * 800, "Id", "a b.c", "ü"])
+def test_odd_columns_stop_no_table(store: Store, name: str) -> None:
+    """A record's field may have any name: what the catalog can't show of it is in the table all the same."""
+    lake = own_lake(store)
+    table = lake.create_table("shop.orders", IDS, UNPARTITIONED_PARTITION_SPEC, {})
+    parts = StructType(*(NestedField(10 + n, f"part{n}", StringType(), required=False) for n in range(400)))
+
+    with table.update_schema() as change:
+        change.add_column((name,), parts)
+    with lake.load_table("shop.orders").update_schema() as change:
+        change.add_column((name, "more"), LongType())
+
+    assert lake.load_table("shop.orders").schema().find_type(f"{name}.more") == LongType()

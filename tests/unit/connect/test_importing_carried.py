@@ -102,7 +102,7 @@ from tests.unit.connect.connectors import COLUMNS, at, imported, outcome
         (
             {"iceberg.catalog.type": "hive", "iceberg.catalog.uri": "thrift://h:9083"},
             "settings/catalogs/iceberg/uri",
-            "${env:CATALOG_URI}",
+            "thrift://h:9083",
         ),
     ],
 )

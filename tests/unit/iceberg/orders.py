@@ -11,7 +11,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from frazil.batch.position import BatchMark
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.metadata_cache import CachingSqlCatalog
+from frazil.iceberg.catalog.sql import SharedSqlCatalog
 from frazil.iceberg.catalog.table import staging_table
 from frazil.iceberg.commit.commit import Change, Refused, commit, fit_of
 from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog, TablePlace
@@ -34,7 +34,7 @@ def destination(**changes: Any) -> Destination:
     )
 
 
-class UnreliableCatalog(CachingSqlCatalog):
+class UnreliableCatalog(SharedSqlCatalog):
     """The real catalog. Its next commits go through the steps of `script`, one each; later ones go as ever."""
 
     def __init__(self, name: str, **properties: str) -> None:
@@ -45,7 +45,7 @@ class UnreliableCatalog(CachingSqlCatalog):
         """Commit as the script says."""
 
         def really() -> CommitTableResponse:
-            return CachingSqlCatalog.commit_table(self, table, requirements, updates)
+            return SharedSqlCatalog.commit_table(self, table, requirements, updates)
 
         return self.script.pop(0)(really) if self.script else really()
 

@@ -18,7 +18,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop
 
 from frazil.error_codes import TABLE_MISSING
 from frazil.errors import FrazilError
-from frazil.extras import require_database
+from frazil.extras import require, require_database
 from frazil.iceberg.catalog.folder import Folder
 from frazil.iceberg.catalog.table_properties import refuse_code
 from frazil.iceberg.errors import translated
@@ -26,7 +26,7 @@ from frazil.iceberg.patches import nested_nulls as _nested_nulls  # noqa: F401  
 from frazil.iceberg.patches.storage import opened_storage, with_storage
 from frazil.iceberg.patches.variant import FORMAT_VERSION, metadata_text
 
-Kind = Literal["jdbc", "rest"]
+Kind = Literal["jdbc", "rest", "hive", "glue"]
 
 _CREATE_ATTEMPTS: Final = 5
 _CREATE_SECONDS: Final = 10.0
@@ -40,10 +40,11 @@ class Lake:
 
     Args:
         name: Its name in the settings file. SQL catalogs use it as a key column, so Spark must use the same.
-        uri: SQLAlchemy URI of the catalog's database, or the root of a REST catalog's API.
+        uri: SQLAlchemy URI of the catalog's database, the root of a REST catalog's API, addresses of a metastore, or an endpoint of
+            Glue, empty for Amazon's.
         warehouse: Where new tables are stored; a REST catalog may know that itself.
         properties: Further catalog and file-io properties.
-        kind: `jdbc` for the tables of a SQL database, `rest` for a server.
+        kind: `jdbc` for the tables of a SQL database, `rest` for a server, `hive` for a Hive Metastore, `glue` for AWS Glue.
         table_properties: Properties of tables that have a say in how files are read and written; see
             `frazil.iceberg.catalog.table_properties`.
     """
@@ -106,6 +107,8 @@ class Lake:
                 rest = BoundedRestCatalog(self.name, **properties)
                 rest.table_properties = self.table_properties
                 return rest
+            if self.kind in ("hive", "glue"):
+                return self._open_metastore(properties)
             require_database(properties["uri"], f"catalog {self.name}")
             from frazil.iceberg.catalog.sql import open_sql
 
@@ -113,28 +116,54 @@ class Lake:
             sql.table_properties = self.table_properties
             return sql
 
-    def check_writable(self) -> None:
-        """Check write permission by a commit that changes nothing: a SQL database refuses it to a read-only user.
+    def _open_metastore(self, properties: dict[str, str]) -> Catalog:
+        require(self.kind, f"catalog {self.name}")
+        if self.kind == "hive":
+            from frazil.iceberg.catalog.hive import SharedHiveCatalog
 
-        A REST server has no such check: for it, success only means that it lists its namespaces.
+            hive = SharedHiveCatalog(self.name, **properties)
+            hive.table_properties = self.table_properties
+            return hive
+        from frazil.iceberg.catalog.glue import SharedGlueCatalog
+
+        endpoint = {"glue.endpoint": self.uri} if self.uri else {}
+        glue = SharedGlueCatalog(self.name, **{**properties, **endpoint})
+        glue.table_properties = self.table_properties
+        return glue
+
+    def check_writable(self) -> None:
+        """Check write permission by a commit that changes nothing: a SQL database refuses it to a read-only user, and a metastore
+        makes a view and drops it.
+
+        A REST server and Glue have no such check: for them, success only means that they list their namespaces.
 
         Raises:
-            Terminal: The database refuses to be written.
+            Terminal: The database refuses to be written, or the metastore does not compare what commits replace.
         """
         with translated(f"asking catalog {self.name} whether it can be written"):
-            if self.kind == "rest":
+            if self.kind in ("rest", "glue"):
                 self._catalog.list_namespaces()
+                return
+            if self.kind == "hive":
+                self._check_commits()
                 return
             from frazil.iceberg.catalog.sql import check_writable
 
             check_writable(self._catalog)
+
+    def _check_commits(self, namespace: str = "default") -> None:
+        """Refuse a metastore that does not compare what a commit replaces."""
+        from frazil.iceberg.catalog.hive import SharedHiveCatalog
+
+        if isinstance(catalog := self._catalog, SharedHiveCatalog):
+            catalog.check_commits(namespace)
 
     def storage(self, tables: Iterable[str]) -> Folder | None:
         """The folder that files of these tables go to: the warehouse.
 
         A REST catalog tells it only with a table, so there it is the metadata folder of the first one that exists, else None.
         """
-        if self.kind == "jdbc":
+        if self.kind != "rest":
             return Folder(self.warehouse or "", self.properties)
         table = next((existing for name in tables if (existing := self.find_table(name)) is not None), None)
         return (
@@ -229,11 +258,14 @@ class Lake:
         namespace = tuple(name.split(".")[:-1])
         for depth in range(1, len(namespace) + 1):
             self._catalog.create_namespace_if_not_exists(namespace[:depth])
+        if self.kind == "hive":
+            self._check_commits(".".join(namespace))
         try:
-            if self.kind == "jdbc" and properties.get("format-version") == str(FORMAT_VERSION):
+            if self.kind != "rest" and properties.get("format-version") == str(FORMAT_VERSION):
                 return self._register(name, schema, spec, properties, order)
+            location = self._location(name) if self.kind in ("hive", "glue") else None
             return self._catalog.create_table(
-                name, schema, partition_spec=spec, sort_order=order, properties=dict(properties)
+                name, schema, location, partition_spec=spec, sort_order=order, properties=dict(properties)
             )
         except TableAlreadyExistsError:
             return self._catalog.load_table(name)
@@ -242,12 +274,15 @@ class Lake:
         self, name: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str], order: SortOrder
     ) -> Table:
         """Write the first metadata of a table of version 3, which PyIceberg does not, and show it to the catalog."""
-        location = f"{self.warehouse}/{name.replace('.', '/')}"
+        location = self._location(name)
         fresh = new_table_metadata(schema, spec, order, location, dict(properties))
         path = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"
         with opened_storage(self.properties, path).new_output(path).create() as stream:
             stream.write(metadata_text(fresh).encode())
         return self._catalog.register_table(name, path)
+
+    def _location(self, name: str) -> str:
+        return f"{self.warehouse}/{name.replace('.', '/')}"
 
     def tables(self) -> list[str]:
         """Names of all tables, sorted."""

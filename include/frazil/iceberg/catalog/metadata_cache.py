@@ -1,16 +1,15 @@
-"""PyIceberg's SQL catalog, which reads each version of a table's metadata once.
+"""PyIceberg's catalogs that name a table's metadata file: they read each version of the metadata once.
 
-Rests on a private name of PyIceberg 0.12; a contract test pins it.
+Rests on private names of PyIceberg 0.12; a contract test pins them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any, Final
 
-from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableResponse, StagedTable, Table
@@ -23,8 +22,8 @@ from frazil.iceberg.patches.clocks import refuse_skew, with_ascending_times
 from frazil.iceberg.patches.history_cache import MOST_SNAPSHOTS, with_shared_history, without_snapshots
 
 
-class CachingSqlCatalog(SqlCatalog):
-    """A SQL catalog that caches table metadata by location, up to a bound: a metadata file never changes.
+class CachingCatalog(MetastoreCatalog):
+    """A catalog that caches table metadata by location, up to a bound: a metadata file never changes.
 
     A batch loads each of its tables five times and more, and each load would parse all of its snapshots.
 
@@ -42,26 +41,20 @@ class CachingSqlCatalog(SqlCatalog):
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         return super()._load_file_io(for_storage(properties, self.table_properties), location)
 
-    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
-        location = orm_table.metadata_location or ""
+    def _cached_table(self, identifier: Identifier, location: str, read: Callable[[], Table]) -> Table:
+        """The table with the metadata of this file, which `read` reads if it is not cached."""
         metadata = self._cached_metadata(location)
         if metadata is None:
-            read = super()._convert_orm_to_iceberg(orm_table)
-            read.metadata = self._cache(read.metadata_location, read.metadata)
-            return read
-        return Table(
-            identifier=(*Catalog.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name),
-            metadata=metadata,
-            metadata_location=location,
-            io=self._load_file_io(metadata.properties, location),
-            catalog=self,
-        )
+            table = read()
+            table.metadata = self._cache(table.metadata_location, table.metadata)
+            return table
+        return Table(identifier, metadata, location, self._load_file_io(metadata.properties, location), self)
 
     def commit_table(
         self, table: Table, requirements: tuple[Any, ...], updates: tuple[Any, ...]
     ) -> CommitTableResponse:
         """Commit changes of a table."""
-        done = super().commit_table(table, requirements, updates)
+        done: CommitTableResponse = super().commit_table(table, requirements, updates)  # type: ignore[safe-super]
         self._cache(done.metadata_location, done.metadata)
         return done
 

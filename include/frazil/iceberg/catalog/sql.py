@@ -12,13 +12,14 @@ from pyarrow.fs import FileSelector, FileSystem, FileType
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog, SqlCatalogBaseTable
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
+from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import false, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from frazil.error_codes import TABLE_MISSING
-from frazil.iceberg.catalog.metadata_cache import CachingSqlCatalog
+from frazil.iceberg.catalog.metadata_cache import CachingCatalog
 from frazil.iceberg.patches.storage import StorageFileIO
 
 _METADATA: Final = "metadata"
@@ -28,8 +29,13 @@ _LEVELS: Final = 5
 """How deep tables are looked for: namespaces within namespaces are rare. A warehouse may lie in a folder of many other things."""
 
 
-class SharedSqlCatalog(CachingSqlCatalog):
+class SharedSqlCatalog(CachingCatalog, SqlCatalog):
     """A SQL catalog whose tables and namespaces may be made by several processes at the same moment."""
+
+    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        name = (*Catalog.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name)
+        convert = super()._convert_orm_to_iceberg
+        return self._cached_table(name, orm_table.metadata_location or "", lambda: convert(orm_table))
 
     def create_tables(self) -> None:
         """Create the missing tables. Each table that another process creates at the same time fails one attempt, so there is

@@ -80,12 +80,12 @@ class _Decoding(Model):
     def _kind(self) -> type[FormatSpec]:
         return FORMATS.get(self.format, FormatSpec)
 
-    def spec(self, source: SchemaSource | None = None) -> FormatSpec:
-        """The format with its options. `source` has the schemas of the registry."""
+    def spec(self, source: SchemaSource | None = None, *, truncates: bool = False) -> FormatSpec:
+        """The format with its options. `source` has the schemas of the registry, `truncates` is of `FormatSpec`."""
         shared = {"schema": self.schema_, "fields": self.fields}
         declared = {field.name for field in fields_of(self._kind)}
         return self._kind(
-            self.format, source, **{name: shared[name] for name in declared & shared.keys()}, **self.options
+            self.format, source, truncates, **{name: shared[name] for name in declared & shared.keys()}, **self.options
         )
 
     @field_validator("fields")
@@ -161,6 +161,12 @@ class Value(Decoding):
         "none",
         description="`text` lets numbers and booleans into string columns, as the text they were sent as, and"
         " numbers sent as text into the times of a column with `unit`.",
+    )
+    sub_micros: Literal["refuse", "truncate"] = Field(
+        "refuse",
+        description="`json`, `avro`, `protobuf`, `delimited`: a time with more than six digits of a second, as Go's clock has"
+        " nine, in a value or a key. Tables hold microseconds: `refuse` makes the record a dead letter (LOSSY_CAST), `truncate`"
+        " cuts off what is finer.",
     )
 
     @property

@@ -13,8 +13,6 @@ from frazil.pipeline.syntax.strict import Model
 REFUSED_CATALOGS: Final[Mapping[str, str]] = {
     "hadoop": "PyIceberg, by which Frazil commits, has no Hadoop catalog, and a commit by renaming a file is not safe in an"
     " object store. Register the tables in a catalog of type jdbc (SQLite on one machine, PostgreSQL beyond it) or rest",
-    "hive": "no Hive Metastore was tested. Use a server that speaks Iceberg's REST protocol, type: rest, or type: jdbc",
-    "glue": "Glue by its own protocol was not tested. It has an endpoint of Iceberg's REST protocol: type: rest",
     "dynamodb": "it was not tested. Use type: rest or type: jdbc",
     "bigquery": "it was not tested. Its metastore has an endpoint of Iceberg's REST protocol: type: rest",
     "nessie": "Nessie speaks Iceberg's REST protocol: type: rest, uri: https://HOST/iceberg",
@@ -28,20 +26,23 @@ REFUSED_CATALOGS: Final[Mapping[str, str]] = {
 class CatalogSettings(Model):
     """An Iceberg catalog that Spark and PyIceberg share. Its name here is its name in both."""
 
-    type: Literal["jdbc", "rest"] = Field(
+    type: Literal["jdbc", "rest", "hive", "glue"] = Field(
         "jdbc",
         description="`jdbc`: the tables of a SQL database (SQLite on one machine). `rest`: a server that speaks Iceberg's REST"
-        " protocol (Polaris, Lakekeeper, Gravitino, S3 Tables and others).",
+        " protocol (Polaris, Lakekeeper, Gravitino, S3 Tables and others). `hive`: a Hive Metastore. `glue`: AWS Glue by its own"
+        " protocol.",
     )
     uri: str = Field(
+        "",
         description="`jdbc`: the database, such as sqlite:////var/lib/frazil/catalog.db or postgresql://user:password@host/lake;"
-        " `rest`: the root of the server's API, such as https://catalog.example.org/api/catalog",
+        " `rest`: the root of the server's API, such as https://catalog.example.org/api/catalog; `hive`: thrift://host:9083, or"
+        " several with commas between them; `glue`: an endpoint, if it is not Amazon's of the region",
         repr=False,
     )
     warehouse: str | None = Field(
         None,
-        description="`jdbc`: where table data is stored, such as file:///var/lib/frazil/warehouse; `rest`: name or place of"
-        " the warehouse, for servers that have several.",
+        description="`jdbc`, `hive` and `glue`: where table data is stored, such as file:///var/lib/frazil/warehouse; `rest`:"
+        " name or place of the warehouse, for servers that have several.",
     )
     properties: dict[str, str] = Field(
         default_factory=dict,
@@ -73,8 +74,12 @@ class CatalogSettings(Model):
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
-        if self.type == "jdbc" and self.warehouse is None:
-            raise ValueError("warehouse is required by type jdbc: where table data is stored")
+        if self.type != "glue" and not self.uri:
+            raise ValueError(f"uri is required by type {self.type}")
+        if self.type != "rest" and self.warehouse is None:
+            raise ValueError(f"warehouse is required by type {self.type}: where table data is stored")
+        if self.type == "hive" and not all(map(_METASTORE.fullmatch, self.uri.split(","))):
+            raise ValueError("uri of type hive must be thrift://host:port, or several with commas between them")
         if self.type == "jdbc" and not _DATABASE.match(self.uri):
             raise ValueError(
                 "uri of type jdbc must begin with sqlite:/// or postgresql://user:password@host/database, which PyIceberg"
@@ -96,6 +101,16 @@ def refused_properties(names: Iterable[str], allowed: Collection[str]) -> Iterat
     """Properties that a pipeline file must not give a table."""
     return (name for name in names if name not in allowed and not _HARMLESS.fullmatch(name))
 
+
+LACKS: Final[Mapping[str, str]] = {
+    "jdbc": "schema changes of tables of format version 3",
+    "hive": "namespaces within namespaces, capitals in names, format version 3",
+    "glue": "namespaces within namespaces, capitals in names, format version 3",
+}
+"""What tables can't have in a catalog of a type; nothing that is missed in a REST server."""
+
+_METASTORE: Final = re.compile(r"\s*thrift://[^/\s]+:[0-9]+\s*|\$\{.*")
+"""Address of a server, or a reference to a variable that is not looked up yet."""
 
 _POSTGRESQL: Final = re.compile(r"^postgresql://")
 _DATABASE: Final = re.compile(r"sqlite:///|postgresql(\+psycopg2?)?://|\$\{")

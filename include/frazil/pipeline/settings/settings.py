@@ -317,6 +317,38 @@ def unfit_catalogs(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
                 f" {catalog.type}) such a table can't follow its records: declare its columns and evolve: none, use version 2, or"
                 " a REST catalog"
             )
+    yield from _unfit_metastores(pipeline, settings)
+
+
+def _unfit_metastores(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
+    """What a Hive Metastore and Glue have no place for: they keep names in small letters, below one level of namespaces."""
+    metastores = {
+        name: f"catalog {name} (type: {catalog.type})"
+        for name, catalog in settings.catalogs.items()
+        if catalog.type in ("hive", "glue")
+    }
+    home, default = pipeline.home_catalog, pipeline.catalog
+    tables = [
+        (f"destinations.{n}", table.table, table.catalog or default) for n, table in enumerate(pipeline.destinations)
+    ]
+    tables += [("dead_letters.table", pipeline.dead_letters_table, home), ("name", pipeline.ledger_table, home)]
+    for key, table, name in tables:
+        if name in metastores and (table.count(".") > 1 or table != table.lower()):
+            yield (
+                f"{key}: {table}: {metastores[name]} has one level of namespaces, and names in small letters: write"
+                " namespace.table in small letters"
+            )
+    for number, destination in enumerate(pipeline.destinations):
+        if destination.format_version == "3" and (destination.catalog or default) in metastores:
+            yield (
+                f"destinations.{number}: {destination.table} is of format version 3, which was not tested in"
+                f" {metastores[destination.catalog or default]}: use version 2, or a catalog of type rest or jdbc"
+            )
+    if pipeline.create is not None and (pipeline.create.catalog or default) in metastores:
+        yield (
+            f"route.create: records can't name tables of {metastores[pipeline.create.catalog or default]}, where two names that"
+            " differ in capitals are one table: list them under destinations"
+        )
 
 
 def missing_setting(key: str, name: str, entries: Collection[str], kind: str) -> Iterator[str]:

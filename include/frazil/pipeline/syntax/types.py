@@ -27,6 +27,15 @@ PRIMITIVES = (
     "binary",
     "variant",
 )
+REFUSED = {
+    "timestamp_ns": "declare timestamp with value.sub_micros: truncate, or long for the number of nanoseconds",
+    "timestamptz_ns": "declare timestamptz with value.sub_micros: truncate, or long for the number of nanoseconds",
+    "geometry": "declare string for its text (WKT, GeoJSON), or binary for WKB",
+    "geography": "declare string for its text (WKT, GeoJSON), or binary for WKB",
+}
+"""Types of format version 3 that nobody here can write -> what to declare in their place. PyIceberg 0.12 writes no table of that version,
+and Iceberg's Spark has no type for them."""
+
 MAX_DECIMAL_PRECISION = 38
 """Iceberg's limit (table specification, primitive types)."""
 
@@ -159,6 +168,11 @@ class _TypeParser:
             return self.decimal()
         if name == "fixed":
             return self.fixed()
+        if name in REFUSED:
+            raise ValueError(
+                f"type {name} can't be written: tables that have it are of format version 3, PyIceberg writes none of these, and"
+                f" Spark has no type for it; {REFUSED[name]}"
+            )
         if name not in PRIMITIVES:
             raise ValueError(self.unknown_type(name))
         return Primitive(name)

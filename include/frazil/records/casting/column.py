@@ -191,6 +191,7 @@ def _reading(reading: Reading, rules: FitRules) -> FitRules:
         number_texts=rules.number_texts or reading.cast_text,
         json_texts=rules.json_texts or reading.inferred,
         text_counts=rules.text_casts or reading.cast_text,
+        truncates=reading.truncates,
     )
 
 

@@ -14,6 +14,7 @@ from frazil.records.casting.scalar import NO_COLUMNS, FitRules, Pair
 from frazil.records.casting.source import DAY_NANOS, NANOS, Kind, integers, kind_of, unit_nanos
 from frazil.records.json.convert import UUID_BYTES
 from frazil.records.json.intermediate_types import ArrayCast, CastResult, carrier, keep_certain, or_masks
+from frazil.records.model.column import Reading
 from frazil.records.model.json_number import SURE_DOUBLE
 
 _FIRST_SECOND: Final = -30_000_000_000
@@ -34,7 +35,7 @@ def is_between(array: pa.Array, low: int, high: int) -> pa.BooleanArray:
 
 def text_times(pair: Pair) -> ArrayCast | None:
     """Return the cast of texts to dates, times or timestamps."""
-    target_carrier = carrier(pair.target)
+    target_carrier = carrier(pair.target, Reading(truncates=pair.rules.truncates))
     if target_carrier is None or unit_nanos(pair.target) not in {DAY_NANOS, NANOS["us"]}:
         return None
     unzoned = pair.rules.local_time == "reject" and pa.types.is_timestamp(pair.target) and not pair.target.tz

@@ -50,6 +50,7 @@ class FitRules:
         number_texts: Whether numbers and bools become text, without the other casts.
         json_texts: Whether any value becomes its JSON text where a text is wanted, without the other casts.
         text_counts: Whether a number may be text where `unit` says what it counts.
+        truncates: Whether what is finer than microseconds is cut off a time.
     """
 
     text_casts: bool = False
@@ -60,6 +61,7 @@ class FitRules:
     number_texts: bool = False
     json_texts: bool = False
     text_counts: bool = False
+    truncates: bool = False
 
 
 class Pair(NamedTuple):
@@ -272,7 +274,8 @@ def _stamp(pair: Pair) -> Exact | None:
     return partial(_rescale, pair.source, pair.target) if pair.kind in {Kind.STAMP, Kind.DATE} else None
 
 
-def _text_time(pair: Pair, read: Callable[[str], int], count: Callable[[int, Number], int]) -> Exact:
+def _text_time(pair: Pair, read: Callable[[str], int], count: Callable[..., int]) -> Exact:
+    read = partial(times.cut, read) if pair.rules.truncates else read
     spelled = partial(_chain, read, partial(_rescale, _MICROS, pair.target))
     counted = _counted(pair, count) if pair.rules.text_counts else None
     return spelled if counted is None else partial(_spelled_or_counted, spelled, counted)
@@ -283,10 +286,11 @@ def _spelled_or_counted(spelled: Exact, counted: Exact, text: str) -> object:
     return spelled(text) if number is None else counted(number)
 
 
-def _counted(pair: Pair, read: Callable[[int, Number], int]) -> Exact | None:
+def _counted(pair: Pair, read: Callable[..., int]) -> Exact | None:
     if pair.rules.unit is None:
         return None
-    micros = partial(_chain, _digits, partial(read, times.SHIFTS[pair.rules.unit]))
+    count = partial(read, times.SHIFTS[pair.rules.unit], truncates=pair.rules.truncates)
+    micros = partial(_chain, _digits, count)
     return partial(_chain, micros, partial(_rescale, _MICROS, pair.target))
 
 

@@ -52,6 +52,7 @@ class EvolvingChanges:
         self._json: Final = JsonValues(
             RecordSpec(
                 self._shape,
+                format=spec.format,
                 duplicate_keys=spec.duplicate_keys,
                 field_names=spec.field_names,
                 casts=spec.casts,

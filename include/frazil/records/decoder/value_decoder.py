@@ -352,6 +352,11 @@ def _payload_decoder(
             f"record shape: nothing says which fields the JSON of a {half} has", next_step="declare them"
         )
     json = RecordSpec(
-        fields, duplicate_keys=spec.duplicate_keys, field_names=spec.field_names, casts=spec.casts, kafka_columns=None
+        fields,
+        format=format_spec,
+        duplicate_keys=spec.duplicate_keys,
+        field_names=spec.field_names,
+        casts=spec.casts,
+        kafka_columns=None,
     )
     return PayloadDecoder(half, format_spec, JsonValues(json, blocks=blocks))

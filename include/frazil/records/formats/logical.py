@@ -68,6 +68,25 @@ def nanos_of_day(value: int) -> int:
     return time_of_day(nanos(value))
 
 
+def whole_nanos(value: int) -> int:
+    """Take nanoseconds as the last whole microsecond."""
+    return value // 1_000
+
+
+def whole_nanos_of_day(value: int) -> int:
+    """Take nanoseconds since midnight as the last whole microsecond."""
+    return time_of_day(whole_nanos(value))
+
+
+_TRUNCATING: Final[Mapping[Convert | None, Convert]] = {nanos: whole_nanos, nanos_of_day: whole_nanos_of_day}
+
+
+def truncating(exact: Meaning) -> Meaning:
+    """Return the meaning that cuts off what is finer than microseconds."""
+    data_type, convert = exact
+    return data_type, _TRUNCATING.get(convert, convert)
+
+
 def time_unit(convert: Convert | None) -> TimeUnit:
     """Return the time unit of the numbers that such a function takes; None: microseconds."""
     if convert in {millis, millis_of_day}:

@@ -227,9 +227,9 @@ _EXACT_TYPES: Final[dict[pa.DataType, Converter]] = {
 }
 
 
-def _time_converter(
-    what: str, read: Callable[[str], int], count: Callable[[int, Number], int], reading: Reading
-) -> Converter:
+def _time_converter(what: str, read: Callable[[str], int], count: Callable[..., int], reading: Reading) -> Converter:
+    if reading.truncates:
+        read, count = partial(times.cut, read), partial(count, truncates=True)
     if reading.unit is None:
         return partial(from_text, f"{what} as text", read)
     counted = partial(count, times.SHIFTS[reading.unit])

@@ -73,11 +73,12 @@ def time_carrier(data_type: pa.DataType, reading: Reading) -> Carrier:
     """Return the carrier of a date, a time or a timestamp."""
     if reading.unit is None or pa.types.is_date(data_type):
         zoned = data_type.tz is not None if pa.types.is_timestamp(data_type) else False
-        return Carrier(pa.string(), partial(_texts, data_type, zoned or reading.local_time == "keep"))
+        read = partial(_texts, data_type, zoned or reading.local_time == "keep")
+        return Carrier(pa.string(), partial(_cut_texts, read) if reading.truncates else read)
     if reading.unit == "s":
         return Carrier(NUMBER, partial(_seconds, data_type))
     if reading.unit == "ns":
-        return Carrier(pa.int64(), partial(_nanos, data_type))
+        return Carrier(pa.int64(), partial(_nanos, data_type, reading.truncates))
     return Carrier(pa.int64(), partial(_counts, data_type, 10 ** times.SHIFTS[reading.unit]))
 
 
@@ -109,9 +110,11 @@ def _seconds(data_type: pa.DataType, array: pa.Array) -> CastResult:
     return micros.cast(pa.int64()).cast(data_type), or_masks([doubt, beyond])
 
 
-def _nanos(data_type: pa.DataType, array: pa.Array) -> CastResult:
+def _nanos(data_type: pa.DataType, truncates: bool, array: pa.Array) -> CastResult:  # noqa: FBT001 - bound by position
     micros = pc.divide(array, _NANOS)
     whole = pc.equal(pc.multiply(micros, _NANOS), array)
+    if truncates:  # of those before 1970 Arrow's quotient is the next microsecond
+        whole = pc.or_(whole, pc.greater_equal(array, 0))
     first, end = _bounds(data_type)
     certain = pc.and_(whole, pc.and_(pc.greater_equal(micros, first), pc.less(micros, end)))
     micros, doubt = keep_certain(micros, certain)
@@ -140,6 +143,10 @@ _ZONED: Final = f":[0-5][0-9](?:\\.[0-9]+)?{_ZONE}"
 def _texts(data_type: pa.DataType, zones: bool, array: pa.Array) -> CastResult:  # noqa: FBT001 - bound by position
     texts, doubt = keep_certain(array, pc.match_substring_regex(array, _plain_form(data_type, zones=zones)))
     return _cast_texts(data_type, texts), doubt
+
+
+def _cut_texts(read: ArrayCast, array: pa.Array) -> CastResult:
+    return read(pc.replace_substring_regex(array, times.FINER, r"\1", max_replacements=1))
 
 
 def _plain_form(data_type: pa.DataType, *, zones: bool) -> str:

@@ -4,7 +4,7 @@ Read are `YYYY-MM-DD`, `HH:MM[:SS[.fraction]]` and both joined by `T` or a blank
 `+HH`, `+HHMM`, `+HH:MM` (or minus) or none: RFC 3339 plus what java.time and SQL databases print.
 A date or a time of day alone may say that it is in UTC, which is how both are kept: a date by `Z`
 (Java's ISO_OFFSET_DATE), a time by `Z` or an offset of zero (RFC 3339's full-time). Years are 0001
-to 9999, digits beyond microseconds must be zero. A leap second (`:60`) names no instant that a
+to 9999, digits beyond microseconds must be zero, unless they are cut off (`sub_micros: truncate`). A leap second (`:60`) names no instant that a
 table can hold. Numbers are read where a column declares what they count; from the proleptic
 Gregorian calendar and days of 86,400 seconds, as Unix time has them.
 """
@@ -12,6 +12,7 @@ Gregorian calendar and days of 86,400 seconds, as Unix time has them.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from typing import Final
@@ -35,8 +36,18 @@ _TIMES: Final = re.compile(f"{_TIME}(?:[Zz]|[+-]00(?::?00)?)?")
 _TIMESTAMPS: Final = re.compile(f"{_DATE}[Tt ]{_TIME}{_ZONE}")
 _ZONED: Final = re.compile(r"(?:[Zz]|[+-][0-9:]+)$")
 
+FINER: Final = r"(\.[0-9]{6})[0-9]+"
+"""A fraction of more than six digits, whose first group is kept."""
+
+_FINER: Final = re.compile(FINER)
+
 SHIFTS: Final = {"s": 6, "ms": 3, "us": 0, "ns": -3}
 """Unit of counted times -> its size in powers of ten of a microsecond."""
+
+
+def cut(read: Callable[[str], int], text: str) -> int:
+    """Read a time without what is finer than microseconds."""
+    return read(_FINER.sub(r"\1", text, count=1))
 
 
 def days(text: str) -> int:
@@ -86,32 +97,39 @@ def local_micros(text: str) -> int:
     return micros
 
 
-def epoch_micros(shift: int, number: Number) -> int:
+def epoch_micros(shift: int, number: Number, *, truncates: bool = False) -> int:
     """Return microseconds since 1970-01-01T00:00 of a number that counts units of 10^`shift` microseconds.
+
+    With `truncates` it is the last whole microsecond.
 
     Raises:
         Rejection: OUT_OF_RANGE outside years 1 to 9999, LOSSY_CAST for parts of a microsecond.
     """
-    return _counted(shift, number, FIRST, END, "years 0001 to 9999")
+    return _counted(shift, number, (FIRST, END, "years 0001 to 9999"), truncates)
 
 
-def clock_micros(shift: int, number: Number) -> int:
+def clock_micros(shift: int, number: Number, *, truncates: bool = False) -> int:
     """Return microseconds since midnight of a number that counts units of 10^`shift` microseconds.
 
     Raises:
         Rejection: OUT_OF_RANGE outside the day, LOSSY_CAST for parts of a microsecond.
     """
-    return _counted(shift, number, 0, DAY, "a time of day")
+    return _counted(shift, number, (0, DAY, "a time of day"), truncates)
 
 
-def _counted(shift: int, number: Number, first: int, end: int, expected: str) -> int:
+def _counted(shift: int, number: Number, bounds: tuple[int, int, str], truncates: bool) -> int:  # noqa: FBT001 - from above
+    first, end, expected = bounds
     exact = exact_value(number)
     exponent = exact.exponent + shift
     if exact.digits and len(exact.digits) + exponent > len(str(END)):
         raise Rejection(DeadCode.OUT_OF_RANGE, f"expected {expected}, found {describe(number)}")
     if exact.digits and exponent < 0:
-        raise Rejection(DeadCode.LOSSY_CAST, f"expected at most microseconds, found {describe(number)}")
-    micros = replace(exact, exponent=exponent if exact.digits else 0).integer()
+        if not truncates:
+            raise Rejection(DeadCode.LOSSY_CAST, f"expected at most microseconds, found {describe(number)}")
+        whole = int(exact.digits[:exponent] or "0")
+        micros = -whole - 1 if exact.negative else whole
+    else:
+        micros = replace(exact, exponent=exponent if exact.digits else 0).integer()
     if not first <= micros < end:
         raise Rejection(DeadCode.OUT_OF_RANGE, f"expected {expected}, found {describe(number)}")
     return micros

@@ -24,6 +24,7 @@ class Reading:
         cast_text: Whether numbers and booleans become texts, as they were sent.
         inferred: Whether nobody declared the column: whatever is no text becomes its JSON text where the column, or a part of
             it, is a text.
+        truncates: Whether what is finer than microseconds is cut off a time.
         fold: What fields mean that differ in case only, where they are found whatever their case; None if they are not.
     """
 
@@ -31,6 +32,7 @@ class Reading:
     local_time: Literal["keep", "dead_letter"] = "keep"
     cast_text: bool = False
     inferred: bool = False
+    truncates: bool = False
     fold: Literal["last", "dead_letter"] | None = None
 
 

@@ -81,16 +81,18 @@ class FormatSpec:
     Attributes:
         name: As files write it.
         source: Where writer schemas come from, for values that name theirs.
+        truncates: Whether what is finer than microseconds is cut off times, rather than a reason to refuse the value.
     """
 
     name: str = JSON
     source: SchemaSource | None = None
+    truncates: bool = False
 
     names: ClassVar[tuple[str, ...]] = (JSON,)
     """Its names in files."""
     remark: ClassVar[str] = "an object of the declared columns"
     """Stands behind its name in the docs."""
-    shared_keys: ClassVar[tuple[str, ...]] = ("fields", "duplicate_keys")
+    shared_keys: ClassVar[tuple[str, ...]] = ("fields", "duplicate_keys", "sub_micros")
     """Keys of files that other formats have as well."""
     converters: ClassVar[tuple[str, ...]] = ()
     """The class of Kafka Connect that each of its names stands for."""

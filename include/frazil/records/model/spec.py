@@ -292,6 +292,7 @@ class RecordSpec:
             local_time=self.local_times.get(name, "keep"),
             cast_text=self.casts == "text" or inferred,
             inferred=inferred,
+            truncates=self.format.truncates,
             fold=self.fold,
         )
 

@@ -131,11 +131,12 @@ def record_spec(
     of_value = pa.schema([column for column in columns if column.name not in of_key | of_header])
     names = destination.kafka_columns
     is_shaped = bool(pipeline.transforms) or destination.changes is not None
+    truncates = value.sub_micros == "truncate"
     return RecordSpec(
         columns=columns,
-        format=format_of(value, schemas or {}),
+        format=format_of(value, schemas or {}, truncates=truncates),
         fields=_fields(value, of_value) if is_shaped and value.format == JSON else None,
-        key=None if key is None else format_of(key, schemas or {}),
+        key=None if key is None else format_of(key, schemas or {}, truncates=truncates),
         key_fields=_fields(key, of_value) if key is not None and key.format == JSON else None,
         of_key=of_key,
         of_header=of_header,
@@ -161,9 +162,9 @@ def record_spec(
     )
 
 
-def format_of(half: Decoding, schemas: Schemas) -> FormatSpec:
-    """How values, or keys, are encoded."""
-    return half.spec(None if half.registry is None else schemas.get(half.registry))
+def format_of(half: Decoding, schemas: Schemas, *, truncates: bool = False) -> FormatSpec:
+    """How values, or keys, are encoded, and whether their times lose what is finer than microseconds."""
+    return half.spec(None if half.registry is None else schemas.get(half.registry), truncates=truncates)
 
 
 def _fields(half: Decoding, columns: pa.Schema) -> pa.Schema:

@@ -150,7 +150,11 @@ def jar_sets(settings: Settings) -> tuple[str, ...]:
 
 
 def _is_in_s3(catalog: CatalogSettings) -> bool:
-    return scheme_of(catalog.warehouse).startswith("s3") or any(name.startswith(_S3) for name in catalog.properties)
+    return (
+        catalog.type == "glue"
+        or scheme_of(catalog.warehouse).startswith("s3")
+        or any(name.startswith(_S3) for name in catalog.properties)
+    )
 
 
 def _is_in_postgres(catalog: CatalogSettings) -> bool:
@@ -163,7 +167,14 @@ def catalog_properties(settings: CatalogSettings) -> dict[str, str]:
     common = {"type": settings.type, "cache-enabled": "false", **storage, **settings.properties}
     if settings.warehouse is not None:
         common["warehouse"] = settings.warehouse
-    return common | ({"uri": settings.uri} if settings.type == "rest" else _database(settings.uri))
+    match settings.type:
+        case "jdbc":
+            return common | _database(settings.uri)
+        case "glue":
+            region = {"client.region": common["glue.region"]} if "glue.region" in common else {}
+            return region | common | ({"glue.endpoint": settings.uri} if settings.uri else {})
+        case _:
+            return common | {"uri": settings.uri}
 
 
 def _database(uri: str) -> dict[str, str]:

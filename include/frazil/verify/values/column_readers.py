@@ -65,6 +65,7 @@ def options_of(column: Column, value: Value, *, in_orc: bool = False) -> Options
         value.duplicate_keys == "dead_letter",
         in_orc,
         isinstance(column, RescuedColumn),
+        value.sub_micros == "truncate",
     )
 
 

@@ -32,7 +32,7 @@ from frazil.verify.values.native import (
     UnjudgedError,
     python_value,
 )
-from frazil.verify.values.readers import reader
+from frazil.verify.values.readers import Options, reader
 
 Decode = Callable[[bytes, Mapping[str, bytes]], Fields]
 """Decodes the bytes of a value, with the record's headers. Raises Unfit where they are not of the format, UnjudgedError where that
@@ -43,11 +43,17 @@ class TombstoneError(Exception):
     """A value that counts as a tombstone, such as an envelope without payload."""
 
 
-def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema]) -> Decode | None:
-    """The reader of a format; None for one that is not read here. `schemas` reads schemas of the registry by id."""
+def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema], *, truncates: bool = False) -> Decode | None:
+    """The reader of a format; None for one that another package brings.
+
+    Args:
+        decoding: The format and its options.
+        schemas: Reads schemas of the registry by id.
+        truncates: Whether times lose what is finer than microseconds.
+    """
     header = "__key_schema_id" if isinstance(decoding, Key) else "__value_schema_id"
     if decoding.format in ("avro", "protobuf", "json-schema"):
-        make_reader = _maker(decoding.format)
+        make_reader = _maker(decoding.format, truncates=truncates)
         if decoding.registry is None:
             schema = decoding.schema_ or "", decoding.options.get("schema_imports", {})
             message = decoding.options.get("message")
@@ -55,6 +61,8 @@ def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema]) -> Deco
             return lambda raw, _: schema_reader()(raw)
         reader_of_id = lru_cache(1_000)(lambda number: _reader_or_refusal(lambda: make_reader(schemas(number), None)))
         return lambda raw, headers: _registered(raw, headers.get(header), reader_of_id)
+    if decoding.format == "json":
+        return lambda raw, _: _json(raw, decoding, Options(truncates=truncates))
     read = _READERS.get(decoding.format)
     if read is not None:
         return lambda raw, _: read(raw, decoding)
@@ -62,7 +70,7 @@ def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema]) -> Deco
     return None if scalar is None else lambda raw, _: {BARE: scalar(raw)}
 
 
-def _maker(name: str) -> Callable[[Schema, str | None], Callable[[bytes], Fields]]:
+def _maker(name: str, *, truncates: bool = False) -> Callable[[Schema, str | None], Callable[[bytes], Fields]]:
     """A function that makes the reader of a schema. A format's library is imported only if values have that format."""
     if name == "json-schema":
         return _json_schema
@@ -73,7 +81,7 @@ def _maker(name: str) -> Callable[[Schema, str | None], Callable[[bytes], Fields
         return avro_reader
     from frazil.verify.values.protobuf import protobuf_reader
 
-    return protobuf_reader
+    return partial(protobuf_reader, truncates=truncates)
 
 
 def _reader_or_refusal(schema_reader: Callable[[], Callable[[bytes], Fields]]) -> Callable[[bytes], Fields]:
@@ -135,7 +143,7 @@ _SCALARS: Final[Mapping[str, Callable[[bytes], Any]]] = {
 }
 
 
-def _json(raw: bytes, decoding: Decoding) -> Fields:
+def _json(raw: bytes, decoding: Decoding, options: Options) -> Fields:
     """An object whose fields are declared."""
     if not isinstance(decoding.fields, dict):
         raise UnjudgedError("its fields are not declared")
@@ -145,7 +153,8 @@ def _json(raw: bytes, decoding: Decoding) -> Fields:
     fields = {}
     for name, text in decoding.fields.items():
         column_type = parse_type(text)
-        fields[name] = None if whole.get(name) is None else python_value(column_type, reader(column_type)(whole[name]))
+        read = reader(column_type, options)
+        fields[name] = None if whole.get(name) is None else python_value(column_type, read(whole[name]))
     return fields
 
 
@@ -193,12 +202,11 @@ def _envelope(raw: bytes, _decoding: Decoding) -> Fields:
 
 
 _READERS: Final[Mapping[str, Callable[[bytes, Decoding], Fields]]] = {
-    "json": _json,
     "json-envelope": _envelope,
     "delimited": _delimited,
 }
 
-READ: Final = frozenset((*_READERS, *_SCALARS, "avro", "protobuf", "json-schema"))
+READ: Final = frozenset((*_READERS, *_SCALARS, "json", "avro", "protobuf", "json-schema"))
 """Formats that are read here; values of any other are not compared."""
 
 

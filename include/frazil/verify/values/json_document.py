@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Collection
 from datetime import UTC, datetime
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation, Overflow, Underflow
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_FLOOR, Context, Decimal, InvalidOperation, Overflow, Underflow
 from functools import lru_cache
 from itertools import accumulate
 from math import isinf
@@ -138,8 +138,10 @@ _DIGITS = 18
 """Of the microseconds until the year 10000."""
 
 
-def micros_of_units(text: str, unit: str, first: int, last: int) -> int:
-    """Microseconds that a number of units stands for, from `first` to `last`."""
+def micros_of_units(text: str, unit: str, first: int, last: int, *, truncates: bool = False) -> int:
+    """Microseconds that a number of units stands for, from `first` to `last`; with `truncates` the last whole one."""
+    if truncates and Decimal(text).adjusted() < _DIGITS:
+        text, unit = f"{Decimal(text).scaleb(_POWERS[unit]).to_integral_value(ROUND_FLOOR):f}", "us"
     micros = scaled_integer(text, _DIGITS, _POWERS[unit])
     if not first <= micros <= last:
         raise Misfit("out of range")

@@ -303,7 +303,7 @@ def _time(value: Any, name: str, options: Options) -> int:
         return (instant - EPOCH) // timedelta(microseconds=1)
     if isinstance(value, int) and not isinstance(value, bool) and options.unit is not None:
         first, last = timestamps.DAY_BOUNDS if name == "time" else timestamps.BOUNDS
-        return micros_of_units(str(value), options.unit, first, last)
+        return micros_of_units(str(value), options.unit, first, last, truncates=options.truncates)
     if type(value) is str:
         micros: int = reader(Primitive(name), options)(value)
         return micros

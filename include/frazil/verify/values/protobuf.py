@@ -21,7 +21,7 @@ from frazil.verify.values.json_document import EPOCH, Unfit
 from frazil.verify.values.native import UNKNOWN, Fields, Schema, UnjudgedError, zigzag
 
 
-def protobuf_reader(schema: Schema, message: str | None) -> Callable[[bytes], Fields]:
+def protobuf_reader(schema: Schema, message: str | None, *, truncates: bool = False) -> Callable[[bytes], Fields]:
     """Make the reader of a schema's values. Without the name of a message, numbers in front of each value lead to it.
 
     Raises:
@@ -33,12 +33,14 @@ def protobuf_reader(schema: Schema, message: str | None) -> Callable[[bytes], Fi
     except KeyError as error:
         raise UnjudgedError("no such message in its schema") from error
 
+    single_values = {**_KNOWN_MESSAGES, "google.protobuf.Timestamp": _cut_timestamp} if truncates else _KNOWN_MESSAGES
+
     def read(raw: bytes) -> Fields:
         descriptor, rest = (by_name, raw) if by_name is not None else _indexed_message(pool, main, raw)
         try:
             parsed = GetMessageClass(descriptor)()
             parsed.ParseFromString(rest)
-            return _fields_of(parsed, ())
+            return _fields_of(parsed, (), single_values)
         except DecodeError as error:
             raise Unfit("not of its schema") from error
         except Unfit:
@@ -132,22 +134,30 @@ def _indexed_message(pool: DescriptorPool, main: str, raw: bytes) -> tuple[Descr
     return descriptor, raw[position:]
 
 
-def _fields_of(message: Message, above: Sequence[str]) -> Fields:
+_SingleValues = Mapping[str, Callable[[Any], Any]]
+"""Messages that stand for one value, by their names."""
+
+
+def _fields_of(message: Message, above: Sequence[str], single_values: _SingleValues) -> Fields:
     name = message.DESCRIPTOR.full_name
-    return {field.name: _field(message, field, (*above, name)) for field in message.DESCRIPTOR.fields}
+    return {field.name: _field(message, field, (*above, name), single_values) for field in message.DESCRIPTOR.fields}
 
 
-def _field(message: Message, field: FieldDescriptor, above: Sequence[str]) -> Any:
+def _field(message: Message, field: FieldDescriptor, above: Sequence[str], single_values: _SingleValues) -> Any:
     value = getattr(message, field.name)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         inner = field.message_type.fields_by_name["value"]
-        return {key: _value_of(value[key], inner, above) for key in value}
+        return {key: _value_of(value[key], inner, above, single_values) for key in value}
     if field.is_repeated:
-        return [_value_of(part, field, above) for part in value]
-    return _value_of(value, field, above) if not field.has_presence or message.HasField(field.name) else None
+        return [_value_of(part, field, above, single_values) for part in value]
+    return (
+        _value_of(value, field, above, single_values)
+        if not field.has_presence or message.HasField(field.name)
+        else None
+    )
 
 
-def _value_of(value: Any, field: FieldDescriptor, above: Sequence[str]) -> Any:  # noqa: PLR0911 - a case for each kind
+def _value_of(value: Any, field: FieldDescriptor, above: Sequence[str], single_values: _SingleValues) -> Any:  # noqa: PLR0911 - a case for each kind
     if field.enum_type is not None:
         enum_value = field.enum_type.values_by_number.get(value)
         return UNKNOWN if enum_value is None else enum_value.name
@@ -156,14 +166,14 @@ def _value_of(value: Any, field: FieldDescriptor, above: Sequence[str]) -> Any: 
     name = field.message_type.full_name
     if name in _WRAPPERS:
         return value.value
-    if name in _KNOWN_MESSAGES:
+    if name in single_values:
         try:
-            return _KNOWN_MESSAGES[name](value)
+            return single_values[name](value)
         except (ValueError, OverflowError):
             return UNKNOWN
     if name in above or name.startswith(("google.", "confluent.")):
         return UNKNOWN
-    return _fields_of(value, above)
+    return _fields_of(value, above, single_values)
 
 
 _WRAPPERS: Final = {
@@ -175,6 +185,10 @@ _WRAPPERS: Final = {
 def _timestamp(value: Any) -> datetime:
     if value.nanos % 1_000:
         raise Unfit("parts of a microsecond")
+    return _cut_timestamp(value)
+
+
+def _cut_timestamp(value: Any) -> datetime:
     return EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1_000)
 
 

@@ -45,6 +45,7 @@ class Options:
         once: Whether two such fields that differ in case only make the value unfit.
         in_orc: Whether the column is in ORC files, which don't keep every timestamp.
         rescues: Whether fields of structs are null whose values are of another kind.
+        truncates: Whether times lose what is finer than microseconds.
     """
 
     unit: str | None = None
@@ -54,6 +55,7 @@ class Options:
     once: bool = False
     in_orc: bool = False
     rescues: bool = False
+    truncates: bool = False
 
 
 NO_OPTIONS = Options()
@@ -268,15 +270,28 @@ def kept_in_orc(read: Read, name: str, options: Options) -> Read:
 def _any_time_reader(name: str, options: Options) -> Read:
     """Reader of times as texts, and also as numbers where a unit is declared."""
     read = _PRIMITIVES[name] if options.drops_offset or name != "timestamp" else _moment(timestamps.unzoned_micros)
+    if options.truncates:
+        read = _without_fraction(read)
     unit, first, last = options.unit, *(timestamps.DAY_BOUNDS if name == "time" else timestamps.BOUNDS)
     if unit is None:
         return read
 
     def read_time(value: Any) -> Any:
         is_text = options.casts and type(value) is str and NUMBER.fullmatch(value)
-        return micros_of_units(value, unit, first, last) if is_text or type(value) is NumberText else read(value)
+        if not is_text and type(value) is not NumberText:
+            return read(value)
+        return micros_of_units(value, unit, first, last, truncates=options.truncates)
 
     return read_time
+
+
+def _without_fraction(read: Read) -> Read:
+    def read_shortened(value: Any) -> Any:
+        before, point, after = value.partition(".") if type(value) is str else ("", "", "")
+        digits = len(after) - len(after.lstrip("0123456789"))
+        return read(f"{before}{point}{after[: min(digits, 6)]}{after[digits:]}" if digits else value)
+
+    return read_shortened
 
 
 _PRIMITIVES: dict[str, Read] = {

@@ -111,7 +111,7 @@ class TypedExpectation:
 
     def _decoder(self, decoding: Decoding) -> Decode:
         schemas = (lambda _: ("", {})) if decoding.registry is None else self.schemas(decoding.registry)
-        decoder = format_decoder(decoding, schemas)
+        decoder = format_decoder(decoding, schemas, truncates=self.pipeline.value.sub_micros == "truncate")
         if decoder is None:
             raise BAD_TRANSFORM.terminal(f"format {decoding.format} is not read by verify")
         return decoder

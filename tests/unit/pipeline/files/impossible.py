@@ -66,6 +66,10 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"value": {**LINE, "null_text": "a,b"}}, "value.null_text: 'a,b' has a delimiter"),
     ({"value": {"fields": {"id": "lng"}}}, "value.fields: unknown type 'lng', did you mean 'long'?"),
     ({"value": {"format": "bytes", "casts": "text"}}, "value.casts: text is for numbers and booleans"),
+    (
+        {"value": {"format": "bytes", "sub_micros": "truncate"}},
+        "value.sub_micros: is for format json, avro, protobuf or delimited; the format is bytes",
+    ),
     ({"value": {"rescued_column": "rest"}}, "value.rescued_column: is for unknown_fields: rescue; it is ignore"),
     (
         {"value": {"unknown_fields": "rescue"}},
@@ -94,6 +98,9 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ),
     # columns and their options
     (column(type="strng"), "destinations.0.columns.c.type: unknown type 'strng', did you mean 'string'?"),
+    (column(type="timestamptz_ns"), "destinations.0.columns.c.type: type timestamptz_ns can't be written: tables that"),
+    (column(type="list<geometry>"), "destinations.0.columns.c.type: type geometry can't be written: tables that"),
+    (column(type="geography(OGC:CRS84)"), "destinations.0.columns.c.type: type geography can't be written: tables"),
     (column(type="string", unit="ms"), "destinations.0.columns.c.unit: is for time, timestamp and timestamptz"),
     (column(type="timestamp", unit="min"), "destinations.0.columns.c.unit: "),
     (column(type="timestamptz", local_time="dead_letter"), "destinations.0.columns.c.local_time: is for timestamp;"),

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.catalogs import CatalogSettings
 from frazil.pipeline.settings.settings import Settings, unfit_catalogs, unknown_names
 
 SETTINGS = Settings.model_validate(
@@ -69,3 +70,53 @@ def test_table_that_cannot_evolve_is_refused(kind: str, version: str, evolve: st
     to = {"table": "shop.t", "columns": {"id": "long"}, "evolve": evolve, "properties": {"format-version": version}}
     found = list(unfit_catalogs(pipeline(destinations=[to]), settings))
     assert [of.partition(":")[0] for of in found] == (["destinations.0.evolve"] if is_refused else [])
+
+
+METASTORE = {"type": "hive", "uri": "thrift://a:9083, thrift://b:9083", "warehouse": "s3://lake"}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [METASTORE, METASTORE | {"uri": "${env:METASTORE}"}, {"type": "glue", "warehouse": "s3://lake"}],
+)
+def test_entry_of_a_metastore_loads(entry: dict[str, Any]) -> None:
+    """Several servers, one that a variable names, and Amazon's own."""
+    assert CatalogSettings.model_validate(entry).warehouse == "s3://lake"
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        (METASTORE | {"uri": "http://a:9083"}, "uri of type hive must be thrift://host:port"),
+        (METASTORE | {"uri": ""}, "uri is required by type hive"),
+        ({"type": "hive", "uri": "thrift://a:9083"}, "warehouse is required by type hive"),
+        ({"type": "glue"}, "warehouse is required by type glue"),
+        ({"type": "rest"}, "uri is required by type rest"),
+    ],
+)
+def test_entry_names_what_its_type_needs(entry: dict[str, Any], problem: str) -> None:
+    """Glue alone has an address of its own; both metastores need to be told where new tables go."""
+    with pytest.raises(ValidationError, match=problem):
+        CatalogSettings.model_validate(entry)
+
+
+@pytest.mark.parametrize("kind", ["hive", "glue"])
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"table": "shop.t"}, None),
+        ({"table": "shop.eu.t"}, "destinations.0"),
+        ({"table": "shop.T"}, "destinations.0"),
+        ({"table": "shop.t", "properties": {"format-version": "3"}}, "destinations.0"),
+    ],
+)
+def test_metastore_refuses_what_it_has_no_place_for(kind: str, changes: dict[str, Any], key: str | None) -> None:
+    """Told before the first run: two names that differ in capitals would be one table."""
+    settings = Settings.model_validate(
+        {"clusters": {"local": {"bootstrap_servers": "x:1"}}, "catalogs": {"lake": METASTORE | {"type": kind}}}
+    )
+    to = {"columns": {"id": "long"}, "evolve": "none", **changes}
+
+    keys = [problem.partition(":")[0] for problem in unfit_catalogs(pipeline(destinations=[to]), settings)]
+
+    assert keys[:1] == ([] if key is None else [key])

@@ -105,9 +105,7 @@ def test_rest_catalog_needs_no_warehouse(tmp_path: Path) -> None:
 CATALOG = "uri: postgresql://me:hunter2@db/lake\n    warehouse: s3://lake"
 
 
-@pytest.mark.parametrize(
-    "kind", ["hadoop", "Hive", "glue", "dynamodb", "bigquery", "nessie", "polaris", "s3tables", "sql"]
-)
+@pytest.mark.parametrize("kind", ["hadoop", "Dynamodb", "bigquery", "nessie", "polaris", "s3tables", "sql"])
 def test_unsupported_catalog_is_refused(tmp_path: Path, kind: str) -> None:
     """Refused by its key, with the reason and what to use in its place; the page says more."""
     with pytest.raises(ConfigError) as caught:

@@ -197,7 +197,7 @@ def _nested_target(kind: pa.DataType, shape: str, *, nullable: bool) -> pa.DataT
 OPTIONS = st.fixed_dictionaries(
     {
         "text_casts": st.booleans(),
-        "reading": st.sampled_from([Reading(), Reading(local_time="dead_letter")]),
+        "reading": st.sampled_from([Reading(), Reading(local_time="dead_letter"), Reading(truncates=True)]),
         "unknown_fields": st.sampled_from(["ignore", "fail"]),
         "case_insensitive": st.booleans(),
     }

@@ -25,7 +25,10 @@ COUNTS = st.integers(-(10**12), 10**19).map(str) | st.sampled_from(["1704067200.
     st.sampled_from([pa.string(), pa.large_string()]),
     st.sampled_from([pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.time64("us"), pa.date32()]),
     st.builds(
-        Reading, unit=st.sampled_from(["s", "ms", "us", "ns"]), local_time=st.sampled_from(["keep", "dead_letter"])
+        Reading,
+        unit=st.sampled_from(["s", "ms", "us", "ns"]),
+        local_time=st.sampled_from(["keep", "dead_letter"]),
+        truncates=st.booleans(),
     ),
 )
 def test_counts_that_come_as_text_have_the_same_outcome_as_arrays_and_one_by_one(

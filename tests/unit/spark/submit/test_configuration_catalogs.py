@@ -88,6 +88,22 @@ def test_spark_finds_tables_where_pyiceberg_does(store: str) -> None:
     assert found == own | properties | added | {"uri": "jdbc:sqlite:/x/catalog.db", "jdbc.schema-version": "V1"}
 
 
+def test_spark_opens_the_same_metastore() -> None:
+    """Hive by its address; Glue by its region, and by an endpoint where there is one."""
+    hive = catalog_properties(entry(type="hive", uri="thrift://a:9083"))
+    glue = catalog_properties(entry(type="glue", uri="", properties={"glue.region": "here"}))
+    own = catalog_properties(entry(type="glue", uri="http://own:5000"))
+
+    assert hive == {"type": "hive", "uri": "thrift://a:9083", "warehouse": "file:///x", "cache-enabled": "false"}
+    assert (glue["type"], glue["client.region"], "uri" in glue, "glue.endpoint" in glue) == (
+        "glue",
+        "here",
+        False,
+        False,
+    )
+    assert own["glue.endpoint"] == "http://own:5000"
+
+
 def test_spark_gets_the_jars_that_its_catalogs_need() -> None:
     """Those of S3 and PostgreSQL come where a catalog of the settings needs them, and nowhere else."""
 
@@ -98,6 +114,7 @@ def test_spark_gets_the_jars_that_its_catalogs_need() -> None:
 
     rest = entry(type="rest", uri="https://x", warehouse="analytics", properties={"s3.region": "here"})
     assert sets(entry()) == ("spark",)
+    assert sets(entry(type="glue", uri="", warehouse="s3://lake")) == ("spark", "s3")
     assert sets(entry(), entry(uri="postgresql://me@db/lake")) == ("spark", "postgres")
     assert sets(rest, entry(warehouse="s3://lake")) == ("spark", "s3")
     assert sets(entry(uri="postgresql://me@db/lake", warehouse="s3a://lake")) == ("spark", "s3", "postgres")

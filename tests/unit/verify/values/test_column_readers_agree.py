@@ -107,6 +107,7 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
         "duplicate_keys": draw(st.sampled_from(["last", "last", "dead_letter"])),
         "field_names": "case_insensitive" if folded else "exact",
         "casts": draw(st.sampled_from(["none", "text"])),
+        "sub_micros": draw(st.sampled_from(["refuse", "truncate"])),
     }
     destination = {"table": "a.b", "columns": declared, "kafka_columns": False}
     return Pipeline.model_validate(
@@ -119,6 +120,7 @@ SCALARS = st.one_of(
     st.sampled_from(["1704067200", "1704067200.123456", "1704067200123456000", "253402300800", "-62135596800"]),
     st.sampled_from([r'"\ud800"', r'"\uDFFF"', r'"\ud83d\ude00"', '"a"', '"1"', '"true"', '"AAE="', '"é"', '""']),
     st.sampled_from(['"2024-02-29 01:02:03"', '"2024-02-29T01:02Z"', '"2024-02-29T01:02-03:30"', '"2024-02-29"']),
+    st.sampled_from(['"12:30:00.1234567"', '"2024-02-29T01:02:03.123456789Z"', "1704067200123456789", "-1e-9"]),
     st.sampled_from(['"12:30"', '"00112233-4455-6677-8899-aabbccddeeff"', "2147483648", "12.345", "NaN", "01"]),
 )
 KEYS = st.one_of(

@@ -17,6 +17,7 @@ MICROS = 1_704_067_200_000_000
 INNER = {"from": ["a", "b"]}
 TEXTS = {"casts": "text"}
 FOLDED = {"field_names": "case_insensitive"}
+CUT = {"sub_micros": "truncate"}
 ONCE = {"duplicate_keys": "dead_letter"}
 RESCUED = {"unknown_fields": "rescue", "rescued_column": "x"}
 
@@ -52,6 +53,8 @@ CASES = [
     ("microseconds", {"type": "timestamp", "unit": "us"}, {}, '{"x": -1}', -1),
     ("nanoseconds", {"type": "timestamp", "unit": "ns"}, {}, '{"x": 1000}', 1),
     ("parts of a microsecond", {"type": "timestamp", "unit": "ns"}, {}, '{"x": 1001}', BAD),
+    ("parts of a microsecond, cut", {"type": "timestamp", "unit": "ns"}, CUT, '{"x": -1}', -1),
+    ("a text, cut", {"type": "timestamp"}, CUT, '{"x": "2024-01-01T00:00:00.0000019"}', MICROS + 1),
     ("the last instant", {"type": "timestamp", "unit": "s"}, {}, '{"x": 253402300799.999999}', 253402300799999999),
     ("after the last instant", {"type": "timestamp", "unit": "s"}, {}, '{"x": 253402300800}', BAD),
     ("the first instant", {"type": "timestamp", "unit": "s"}, {}, '{"x": -62135596800}', -62135596800000000),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,27 +31,28 @@ class AvroFormat(RegistryFormat):
 
     Args:
         source: Knows the writer schemas.
+        truncates: Whether what is finer than microseconds is cut off times.
     """
 
-    def __init__(self, source: SchemaSource) -> None:
-        super().__init__(source, "AVRO", codec)
+    def __init__(self, source: SchemaSource, *, truncates: bool = False) -> None:
+        super().__init__(source, "AVRO", partial(codec, truncates=truncates))
 
     @classmethod
-    def of_schema(cls, text: str, references: tuple[NamedSchema, ...] = ()) -> Format:
+    def of_schema(cls, text: str, references: tuple[NamedSchema, ...] = (), *, truncates: bool = False) -> Format:
         """Return the format of values of one schema: bare, or in Avro's single-object encoding with its fingerprint.
 
         Raises:
             Terminal: the schema is none, or no columns can be made of it.
         """
-        return _OneSchema(WriterSchema("AVRO", text, references))
+        return _OneSchema(WriterSchema("AVRO", text, references), truncates=truncates)
 
 
 class _OneSchema:
-    def __init__(self, writer: WriterSchema) -> None:
+    def __init__(self, writer: WriterSchema, *, truncates: bool) -> None:
         try:
             schema, _ = parse_schema(writer)
             with reading_schema():
-                self._codec: Final = codec(writer, head=_single_object_head(schema))
+                self._codec: Final = codec(writer, head=_single_object_head(schema), truncates=truncates)
             self.fields: Final = self._codec.fields
         except Rejection as e:
             raise BAD_SCHEMA.terminal(f"Avro schema: {e.reason.message}", next_step="correct the schema file") from e
@@ -60,19 +62,20 @@ class _OneSchema:
         return self._codec.decode(values)
 
 
-def codec(writer: WriterSchema, head: bytes | None = None) -> RowCodec | BlockCodec:
+def codec(writer: WriterSchema, head: bytes | None = None, *, truncates: bool = False) -> RowCodec | BlockCodec:
     """Return the codec of a schema's values.
 
     Args:
         writer: The schema.
         head: What values may begin with that stand for themselves; None if a frame was taken off.
+        truncates: Whether what is finer than microseconds is cut off times.
 
     Raises:
         Rejection: UNUSABLE_SCHEMA.
     """
     schema, named = parse_schema(writer)
     with reading_schema():
-        compiler = Compiler(named)
+        compiler = Compiler(named, truncates=truncates)
         node = compiler.node(schema)
         is_bare = not is_record(schema, named)
     read_value = _framed(node.read) if head is None else _bare(node.read, head)

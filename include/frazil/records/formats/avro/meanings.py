@@ -54,6 +54,8 @@ _NUMBERS: Final[Mapping[logical.Convert, NumberConverter]] = {
     logical.time_of_day: _time_of_day,
     logical.millis_of_day: _millis_of_day,
     logical.nanos_of_day: _nanos_of_day,
+    logical.whole_nanos: lambda _, nanos: nanos // _NANOS,
+    logical.whole_nanos_of_day: lambda cursors, nanos: _time_of_day(cursors, nanos // _NANOS),
 }
 
 

@@ -32,7 +32,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 from frazil.records.casting.renames import with_former
 from frazil.records.formats.avro import columns, read
 from frazil.records.formats.avro.meanings import leaf_reader
-from frazil.records.formats.logical import Convert, meaning
+from frazil.records.formats.logical import Convert, meaning, truncating
 from frazil.records.formats.registered import MAX_COLUMNS, reading_schema, unusable_schema
 from frazil.records.json.convert_nested import storage_type
 from frazil.records.model.cells import CellCount, cells_per_value
@@ -103,10 +103,12 @@ class Compiler:
 
     Args:
         named: The schema's named types by their full names.
+        truncates: Whether what is finer than microseconds is cut off times.
     """
 
-    def __init__(self, named: Mapping[str, Schema]) -> None:
+    def __init__(self, named: Mapping[str, Schema], *, truncates: bool = False) -> None:
         self._named: Final = named
+        self._truncates: Final = truncates
         self._open_records: Final[list[str]] = []
         self._json: Final[dict[str, read.Recursive]] = {}
         self.cells: Final = CellCount()
@@ -138,12 +140,12 @@ class Compiler:
             read_map = read.entries(item.read, 1 + cells_per_value(item.type), self.cells)
             return Node(pa.map_(pa.string(), item.type), read_map, columnar)
         self._nulls += kind == "null"
-        return self._fixed(schema) if kind == "fixed" else _leaf(kind, schema)
+        return self._fixed(schema) if kind == "fixed" else _leaf(kind, schema, truncates=self._truncates)
 
     def _fixed(self, schema: Mapping[str, Any]) -> Node:
         check_fixed(schema)
         self._fixed_bytes += schema["size"]
-        node = _leaf("fixed", schema)
+        node = _leaf("fixed", schema, truncates=self._truncates)
         if self._fixed_bytes <= _FIXED_BYTES or not pa.types.is_fixed_size_binary(node.type):
             return node
         return Node(pa.binary(), node.read, None)
@@ -232,7 +234,7 @@ class Compiler:
             return read.entries(self._json_node(schema["values"]), 0, self.cells)
         if kind == "fixed":
             check_fixed(schema)
-        return _converted(_leaf(kind, schema).read, _as_json)
+        return _converted(_leaf(kind, schema, truncates=self._truncates).read, _as_json)
 
 
 def check_fixed(schema: Mapping[str, Any]) -> None:
@@ -254,7 +256,7 @@ def _field(schema: Mapping[str, Any], data_type: pa.DataType) -> pa.Field:
     return with_former(pa.field(schema["name"], data_type), names)
 
 
-def _leaf(kind: str, schema: Mapping[str, Any]) -> Node:
+def _leaf(kind: str, schema: Mapping[str, Any], *, truncates: bool) -> Node:
     if kind == "enum":
         symbols = schema["symbols"]
         if not isinstance(symbols, list):
@@ -265,7 +267,8 @@ def _leaf(kind: str, schema: Mapping[str, Any]) -> Node:
     else:
         data_type, read_value = _PRIMITIVES[kind]
     empty = kind == "null" or schema.get("size") == 0
-    data_type, convert = meaning(schema, kind) or (data_type, None)
+    annotated = meaning(schema, kind) or (data_type, None)
+    data_type, convert = truncating(annotated) if truncates else annotated
     columnar = leaf_reader(kind, schema.get("size", 0), data_type, convert)
     return Node(data_type, read_value if convert is None else _converted(read_value, convert), columnar, empty)
 

@@ -22,7 +22,7 @@ class DelimitedSpec(FormatSpec):
 
     names = ("delimited",)
     remark = "CSV"
-    shared_keys = ("fields",)
+    shared_keys = ("fields", "sub_micros")
     is_text = True
 
     def problems(self, *, registered: bool) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - lines have no registry

@@ -22,6 +22,7 @@ class ProtobufSpec(SchemaFormatSpec):
     message: str | None = option("`protobuf` with a schema: name of the message.", None)
 
     names = ("protobuf",)
+    shared_keys = (*SchemaFormatSpec.shared_keys, "sub_micros")
     converters = ("io.confluent.connect.protobuf.ProtobufConverter",)
     has_path = True
 
@@ -33,7 +34,7 @@ class ProtobufSpec(SchemaFormatSpec):
     def _of_registry(self, source: SchemaSource, *, blocks: bool) -> Format:  # noqa: ARG002 - it has one way
         from frazil.records.formats.protobuf.protobuf import ProtobufFormat
 
-        return ProtobufFormat(source)
+        return ProtobufFormat(source, truncates=self.truncates)
 
     def _of_schema(self, schema: str) -> Format:
         if self.message is None:
@@ -43,4 +44,4 @@ class ProtobufSpec(SchemaFormatSpec):
         from frazil.records.formats.protobuf.protobuf import ProtobufFormat
 
         imports = tuple(NamedSchema(*named) for named in self.schema_imports.items())
-        return ProtobufFormat.of_schema(schema, self.message, imports)
+        return ProtobufFormat.of_schema(schema, self.message, imports, truncates=self.truncates)

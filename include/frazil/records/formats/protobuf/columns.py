@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import MAXYEAR, MINYEAR
 from decimal import Decimal
+from functools import partial
 from itertools import accumulate, chain
 from operator import attrgetter, methodcaller
 from typing import Any, Final, cast
@@ -102,10 +103,12 @@ def struct(data_type: pa.StructType, readers: Sequence[ReadColumn]) -> ReadColum
     )
 
 
-def instants(messages: Sequence[Any], suspects: set[int]) -> pa.Array:
+def instants(messages: Sequence[Any], suspects: set[int], *, truncates: bool = False) -> pa.Array:
     """Read `google.protobuf.Timestamp`."""
     seconds, nanos = _integers("seconds", messages), _integers("nanos", messages)
-    bad = (seconds < FIRST_SECOND) | (seconds > LAST_SECOND) | (nanos < 0) | (nanos >= NANOS) | (nanos % 1_000 != 0)
+    bad = (seconds < FIRST_SECOND) | (seconds > LAST_SECOND) | (nanos < 0) | (nanos >= NANOS)
+    if not truncates:
+        bad |= nanos % 1_000 != 0
     suspects.update(np.flatnonzero(bad).tolist())
     return pa.array(np.where(bad, 0, seconds) * SECOND + nanos // 1_000).cast(INSTANT)
 
@@ -149,4 +152,9 @@ def _integers(name: str, messages: Sequence[Any]) -> npt.NDArray[np.int64]:
 
 
 KNOWN_COLUMNS: Final[Mapping[str, ReadColumn]] = {"google.protobuf.Timestamp": instants, "google.type.Date": dates}
+TRUNCATING_COLUMNS: Final[Mapping[str, ReadColumn]] = {
+    **KNOWN_COLUMNS,
+    "google.protobuf.Timestamp": partial(instants, truncates=True),
+}
+"""The same without what is finer than microseconds."""
 """Readers of messages that stand for one value."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -51,19 +52,23 @@ class ProtobufFormat(RegistryFormat):
 
     Args:
         source: Knows the writer schemas.
+        truncates: Whether what is finer than microseconds is cut off times.
     """
 
-    def __init__(self, source: SchemaSource) -> None:
-        super().__init__(source, "PROTOBUF", _SchemaCodec)
+    def __init__(self, source: SchemaSource, *, truncates: bool = False) -> None:
+        super().__init__(source, "PROTOBUF", partial(_SchemaCodec, truncates=truncates))
 
     @classmethod
-    def of_schema(cls, text: str, message: str, references: tuple[NamedSchema, ...] = ()) -> Format:
+    def of_schema(
+        cls, text: str, message: str, references: tuple[NamedSchema, ...] = (), *, truncates: bool = False
+    ) -> Format:
         """Return the format of bare messages of one type. A value of 0 bytes is a message with nothing set.
 
         Args:
             text: Source of the file that declares the type.
             message: Name of the type, with or without the file's package.
             references: The files that it imports, less the well-known ones.
+            truncates: Whether what is finer than microseconds is cut off times.
 
         Raises:
             Terminal: the source does not compile, or has no such type.
@@ -71,7 +76,7 @@ class ProtobufFormat(RegistryFormat):
         """
         try:
             schema = Schema(WriterSchema("PROTOBUF", text, references))
-            return message_codec(schema.named(message), schema.pool)
+            return message_codec(schema.named(message), schema.pool, truncates=truncates)
         except Rejection as e:
             raise BAD_SCHEMA.terminal(
                 f"Protobuf schema: {e.reason.message}", next_step="correct the schema file"
@@ -81,7 +86,8 @@ class ProtobufFormat(RegistryFormat):
 class _SchemaCodec:
     """Reads values of one file: the way to the message's type, then the message."""
 
-    def __init__(self, writer: WriterSchema) -> None:
+    def __init__(self, writer: WriterSchema, *, truncates: bool) -> None:
+        self._truncates: Final = truncates
         self._schema: Final = Schema(writer)
         self._former: Final = FormerNames(writer.earlier)
         self._codecs: Final[dict[Path, Codec]] = {}
@@ -118,7 +124,8 @@ class _SchemaCodec:
 
     def _codec(self, path: Path) -> Codec:
         if path not in self._codecs:
-            self._codecs[path] = message_codec(self._schema.message_at(path), self._schema.pool, self._former)
+            message = self._schema.message_at(path)
+            self._codecs[path] = message_codec(message, self._schema.pool, self._former, truncates=self._truncates)
         return self._codecs[path]
 
 
@@ -212,14 +219,16 @@ class MessageCodec:
         return merge_decoded([outcomes, self._one_by_one(payloads, np.array(suspect_positions, np.int64))])
 
 
-def message_codec(descriptor: Descriptor, pool: DescriptorPool, former: FormerNames | None = None) -> MessageCodec:
+def message_codec(
+    descriptor: Descriptor, pool: DescriptorPool, former: FormerNames | None = None, *, truncates: bool = False
+) -> MessageCodec:
     """Return the codec of a type of messages.
 
     Raises:
         Rejection: UNUSABLE_SCHEMA.
     """
     with reading_schema():
-        compiler = Compiler(pool, former)
+        compiler = Compiler(pool, former, truncates=truncates)
         data_type, read_fields, read_column = compiler.message(descriptor)
         parse = _parser(GetMessageClass(descriptor))
         wire = WireCells(descriptor)

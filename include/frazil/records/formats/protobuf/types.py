@@ -36,6 +36,7 @@ from frazil.records.formats.protobuf.well_known import (
     CONFLUENT_DECIMAL,
     JSON_TYPES,
     KNOWN,
+    TRUNCATING,
     WRAPPERS,
     Convert,
     decimal_of,
@@ -131,9 +132,12 @@ class Compiler:
     Args:
         pool: Knows the messages.
         former: Knows how fields were called before.
+        truncates: Whether what is finer than microseconds is cut off times.
     """
 
-    def __init__(self, pool: DescriptorPool, former: FormerNames | None = None) -> None:
+    def __init__(self, pool: DescriptorPool, former: FormerNames | None = None, *, truncates: bool = False) -> None:
+        self._known: Final = TRUNCATING if truncates else KNOWN
+        self._known_columns: Final = columns.TRUNCATING_COLUMNS if truncates else columns.KNOWN_COLUMNS
         self._pool: Final = pool
         self._former: Final = former or FormerNames()
         self._json: Final = json_text(pool)
@@ -233,9 +237,9 @@ class Compiler:
 
     def _message_value(self, field: FieldDescriptor, descriptor: Descriptor) -> tuple[pa.DataType, Convert, ReadColumn]:
         name = descriptor.full_name
-        if name in KNOWN:
-            data_type, convert = KNOWN[name]
-            return data_type, convert, columns.KNOWN_COLUMNS.get(name) or columns.values(convert, data_type)
+        if name in self._known:
+            data_type, convert = self._known[name]
+            return data_type, convert, self._known_columns.get(name) or columns.values(convert, data_type)
         if name in WRAPPERS:
             data_type, convert, _ = self._value(descriptor.fields_by_name["value"])
             return _value_type(data_type, lambda wrapper: convert(wrapper.value))

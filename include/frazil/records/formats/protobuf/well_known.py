@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import date
 from decimal import Context, Decimal
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -72,19 +73,19 @@ def _out_of_range(expected: str, actual: object) -> Rejection:
     return Rejection(DeadCode.OUT_OF_RANGE, f"expected {expected}, found {actual}")
 
 
-def _micros(nanos: int) -> int:
+def _micros(nanos: int, *, truncates: bool) -> int:
     if not 0 <= nanos < NANOS:
         raise _out_of_range("0 to 999999999 nanoseconds", nanos)
-    if nanos % 1_000:
+    if nanos % 1_000 and not truncates:
         raise Rejection(DeadCode.LOSSY_CAST, f"expected at most microseconds, found {nanos} nanoseconds")
     return nanos // 1_000
 
 
-def _instant(message: Any) -> int:
+def _instant(message: Any, *, truncates: bool = False) -> int:
     seconds: int = message.seconds
     if not FIRST_SECOND <= seconds <= LAST_SECOND:
         raise _out_of_range("years 0001 to 9999", f"{seconds} seconds since 1970")
-    return seconds * SECOND + _micros(message.nanos)
+    return seconds * SECOND + _micros(message.nanos, truncates=truncates)
 
 
 def _date(message: Any) -> int:
@@ -95,11 +96,11 @@ def _date(message: Any) -> int:
         raise Rejection(DeadCode.INVALID_TIME, f"expected a day of the calendar, found {actual}") from e
 
 
-def _time(message: Any) -> int:
+def _time(message: Any, *, truncates: bool = False) -> int:
     hours, minutes, seconds = message.hours, message.minutes, message.seconds
     if not (0 <= minutes < 60 and 0 <= seconds < 60):  # noqa: PLR2004
         raise _out_of_range("a time of day", f"{hours}:{minutes}:{seconds}")
-    return time_of_day((hours * 3600 + minutes * 60 + seconds) * SECOND + _micros(message.nanos))
+    return time_of_day((hours * 3600 + minutes * 60 + seconds) * SECOND + _micros(message.nanos, truncates=truncates))
 
 
 KNOWN: Final[Mapping[str, tuple[pa.DataType, Convert]]] = {
@@ -108,6 +109,13 @@ KNOWN: Final[Mapping[str, tuple[pa.DataType, Convert]]] = {
     "google.type.TimeOfDay": (TIME, _time),
     "google.type.Decimal": (pa.string(), lambda message: message.value),
 }
+
+TRUNCATING: Final[Mapping[str, tuple[pa.DataType, Convert]]] = {
+    **KNOWN,
+    "google.protobuf.Timestamp": (INSTANT, partial(_instant, truncates=True)),
+    "google.type.TimeOfDay": (TIME, partial(_time, truncates=True)),
+}
+"""The same without what is finer than microseconds."""
 
 
 def json_text(pool: DescriptorPool) -> Convert:
