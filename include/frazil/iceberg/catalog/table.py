@@ -40,7 +40,19 @@ _NO_HISTORY: Mapping[str, object] = {
 }
 """A table's age must not travel to every task."""
 
-_CATALOG_ONLY = ("uri", "credential", "token", "auth", "header.", "oauth2-", "scope", "audience", "resource", "glue.", "hive.")
+_CATALOG_ONLY = (
+    "uri",
+    "credential",
+    "token",
+    "auth",
+    "header.",
+    "oauth2-",
+    "scope",
+    "audience",
+    "resource",
+    "glue.",
+    "hive.",
+)
 """Prefixes of properties that open the catalog. Tasks don't get them: they write files and never commit."""
 
 
