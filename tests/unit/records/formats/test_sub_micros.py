@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from frazil.records.formats.catalogue import FORMATS
 from frazil.records.model.format import FormatSpec
 from frazil.records.model.spec import RecordSpec
 from tests.unit.records.formats.avro_values import logical, written
@@ -65,25 +66,25 @@ def test_json_time_is_cut_on_request(data_type: pa.DataType, unit: Any, sent: st
     assert decode_both(spec, records).dead.column("code").to_pylist() == ["LOSSY_CAST"]
 
 
-FORMATS = {
-    "avro": (FormatSpec("avro", schema=AVRO), written("long", 1777638600123456789), written("long", -1)),
+CASES = {
+    "avro": (FORMATS["avro"]("avro", schema=AVRO), written("long", 1777638600123456789), written("long", -1)),
     "protobuf": (
-        FormatSpec("protobuf", schema=PROTO, message="Event"),
+        FORMATS["protobuf"]("protobuf", schema=PROTO, message="Event"),
         nanoseconds(1777638600, 123456789),
         nanoseconds(-1, 999_999_999),
     ),
     "delimited": (
-        FormatSpec("delimited", fields=("x",)),
+        FORMATS["delimited"]("delimited", fields=("x",)),
         b"2026-05-01T12:30:00.123456789Z",
         b"1969-12-31T23:59:59.9999999Z",
     ),
 }
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", CASES)
 def test_time_of_other_formats_is_cut_on_request(name: str) -> None:
     """The same of binary nanoseconds, and of texts in lines."""
-    form, after, before = FORMATS[name]
+    form, after, before = CASES[name]
     spec = RecordSpec(pa.schema([pa.field("x", INSTANT)]), format=form)
     records = kafka_batch([after, before])
 
