@@ -129,8 +129,8 @@ def last_position(cluster: Cluster, topic: str, name: str) -> tuple[bytes, datet
     key = name.encode()
     for batch in read_range(cluster, topic, 0, partition.log_start, end, WHOLE):
         columns = (batch[column].to_pylist() for column in ("key", "value", "timestamp"))
-        for capture_key, value, time in zip(*columns, strict=True):
-            position = (value, time) if capture_key == key else position
+        for capture_key, value, timestamp in zip(*columns, strict=True):
+            position = (value, timestamp) if capture_key == key else position
     return position
 
 
