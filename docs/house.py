@@ -234,8 +234,8 @@ def figures() -> list[Figure]:
 
 
 LIMITS: dict[str, float] = {
-    "crumbs": 26,
-    "imports": 12.5,
+    "crumbs": 17,
+    "imports": 11.4,
     "folder": MOST_FILES,
     "folders": 0,
     "pairs": 0,

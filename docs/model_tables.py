@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from frazil.pipeline.transforms.transforms import KINDS, PREDICATE_KINDS, OwnTransform
+from frazil.pipeline.transforms import KINDS, PREDICATE_KINDS, OwnTransform
 
 ANY_VALUE = "JsonValue"
 """Pydantic's name for whatever JSON can say; it has no keys."""

@@ -8,10 +8,9 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.read.read import read_range
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from tests.produce import produce
 
 COMPACTED: Final = {

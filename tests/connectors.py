@@ -14,8 +14,8 @@ from typing import Any, Final
 import yaml
 
 from frazil.connect.config import Connector
+from frazil.connect.findings import APACHE, TABULAR
 from frazil.connect.importing import ImportContext, ImportedConnector, import_connector
-from frazil.connect.names import APACHE, TABULAR
 from tests.integration.sink_scenarios.scenario import (
     FIRST,
     Scenario,

@@ -10,7 +10,7 @@ from typing import Any
 from frazil.batch.facts import Staged
 from frazil.batch.schema_change import SchemaChange
 from frazil.report.history import history
-from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import stage_inline
 from tests.operations import lake, send
 
 KAFKA = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kafka_timestamp", "_frazil_batch")

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError
 from frazil.runtime.home import LOOPBACK
 from frazil.runtime.java import ensure_java
 from frazil.runtime.port import answers
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 
 _OPENED = ("java.lang", "java.lang.reflect", "java.net", "java.nio", "java.util", "java.util.concurrent")
 """Packages of Java that Hive looks into, which needs a word since Java 17."""

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import PyArrowFileIO, schema_to_pyarrow
 
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table import Table, staging_table
-from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.catalog.table import TABLE_PROPERTIES, Table, staging_table
 from frazil.iceberg.commit.commit import Change, commit, fit_of
 from frazil.iceberg.files.data_files import write_rows
 from frazil.iceberg.schema.comparison import check_destination

@@ -24,14 +24,12 @@ from frazil.iceberg.commit.summary_state import (
 )
 from frazil.iceberg.ledger.ledger import read_ledger
 from frazil.kafka.admin.topics import create_topic
-from frazil.run.batches.ingest import ingest
-from frazil.run.batches.plan import plan_run
-from frazil.run.batches.result import RunResult, run_result
+from frazil.run.batches.plan import RunResult, plan_run, run_result
+from frazil.run.batches.session import ingest
 from frazil.run.repair import repair as repairs
 from frazil.run.repair import reset as resets
 from frazil.run.repair.reset_batch import ResetOrder
-from frazil.run.staging.inline import stage_inline
-from frazil.run.staging.stage import Stage
+from frazil.run.staging.stage import Stage, stage_inline
 from frazil.run.state.context import RunContext
 from frazil.verify.check import verify
 from tests.servers import delete_topic

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from frazil.kafka.client import client
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.write import produce as write
 
 _PLAIN = {"enable.idempotence": False, "max.in.flight.requests.per.connection": 1}

@@ -13,8 +13,8 @@ from random import SystemRandom
 
 from frazil.devstack import postgres, stack
 from frazil.devstack.object_store import require_program
-from frazil.devstack.parts import PartName, names
 from frazil.devstack.production import USER, kafka_access
+from frazil.devstack.stack import PartName, names
 from frazil.errors import Terminal
 from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project

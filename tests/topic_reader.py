@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
 from frazil.kafka.client.cluster import Cluster
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 
 _SECONDS = 30
 

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.client.cluster import Cluster
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 

@@ -13,11 +13,9 @@ from frazil.error_codes import BAD_SETTING, STACK_FAILED
 from frazil.pipeline.files.folder import CAPTURES, Captures, Pipelines, load_captures
 from frazil.pipeline.files.load import load_settings
 from frazil.pipeline.files.references import References, connection_fields, connection_variable
-from frazil.pipeline.models.engines import AUTO_ENGINE
-from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, Pipeline
 from frazil.pipeline.settings.capture import Capture, Flow
-from frazil.pipeline.settings.catalogs import CatalogSettings
-from frazil.pipeline.settings.databases import DatabaseSettings
+from frazil.pipeline.settings.catalogs import CatalogSettings, DatabaseSettings
 from frazil.pipeline.settings.settings import EngineSettings, Settings
 from frazil.pipeline.syntax.strict import Model
 from frazil.runtime.home import Home, bootstrap_servers

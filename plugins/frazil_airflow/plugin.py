@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from airflow.plugins_manager import AirflowPlugin
 
-from frazil_airflow.dags.priority import FairOrder
+from frazil_airflow.dags.dag_defaults import FairOrder
 from frazil_airflow.outputs.links import REPORTS, ReportLink, TableLink
 
 _PREFIX = "/frazil"

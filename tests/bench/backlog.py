@@ -17,11 +17,9 @@ from pathlib import Path
 
 from frazil.batch.target import RunRequest
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.write.produce import produce
-from frazil.run.batches.plan import plan_run
-from frazil.run.batches.result import run_result
+from frazil.run.batches.plan import plan_run, run_result
 from frazil.runtime.home import bootstrap_servers
 from frazil.spark.submit.submission import run_spark
 from tests.bench.stack import project, running_broker

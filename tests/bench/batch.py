@@ -25,11 +25,9 @@ from frazil.batch.facts import Range
 from frazil.iceberg.catalog.table import staging_table
 from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.write.produce import produce
-from frazil.run.staging.inline import stage_inline
-from frazil.run.staging.stage import StageOrder
+from frazil.run.staging.stage import StageOrder, stage_inline
 from frazil.runtime.home import bootstrap_servers
 from tests.bench.decode import LIMIT, RATES, RECORDS, batches
 from tests.bench.stack import running_broker

@@ -22,9 +22,9 @@ from typing import Final
 from frazil.batch.target import RunRequest
 from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.staging.inline import stage_inline
+from frazil.run.batches.session import ingest
+from frazil.run.staging.stage import stage_inline
 from frazil.runtime.home import bootstrap_servers
 from frazil.spark.submit.submission import run_spark
 from tests.bench.side_by_side.topics import fill

@@ -129,7 +129,7 @@ def opened(source: ProjectSource) -> Iterator[TestClient]:
 
     from frazil_airflow.page import asking
     from frazil_airflow.page.app import create_app
-    from frazil_airflow.page.runs import RecentRuns
+    from frazil_airflow.page.asking import RecentRuns
 
     asking.RUNS = RecentRuns()
     app = create_app()

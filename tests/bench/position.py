@@ -27,13 +27,12 @@ from frazil.errors import Retryable
 from frazil.iceberg.commit.expiry import BranchRules, History, Retention, SnapshotAge, plan_expiry
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.write.produce import produce
 from frazil.project import Project
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.staging.inline import stage_inline
+from frazil.run.batches.session import ingest
+from frazil.run.staging.stage import stage_inline
 from frazil.runtime.home import Home, bootstrap_servers
 from frazil.runtime.port import is_free
 from tests.bench.stack import project, running_broker

@@ -24,8 +24,7 @@ from frazil.batch.target import RunRequest
 from frazil.devstack import spark_cluster
 from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
-from frazil.run.batches.plan import plan_run
-from frazil.run.batches.result import run_result
+from frazil.run.batches.plan import plan_run, run_result
 from frazil.runtime.home import Home, bootstrap_servers
 from frazil.runtime.port import is_free
 from frazil.runtime.process import Processes

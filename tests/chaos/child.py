@@ -26,14 +26,13 @@ from frazil.failpoints import VARIABLE
 from frazil.iceberg.catalog import rest  # noqa: F401
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.batches.session import Session, inline_lander
+from frazil.run.batches.session import Session, ingest, inline_lander
 from frazil.run.batches.session import run_session as stay_in
 from frazil.run.repair import dead_letter_replay
 from frazil.run.repair.reset import plan_reset, reset
 from frazil.run.repair.reset_batch import ResetOrder
-from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import stage_inline
 from frazil.run.state.context import Clock, Report, RunContext, utc_now
 
 PIPELINE = "orders"

@@ -26,7 +26,7 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import SETTINGS_VARIABLE, Project
 from frazil.run.repair.reset_batch import ResetOrder
 from frazil.run.state.tables import open_tables
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from frazil.verify.check import verify
 from frazil.verify.facts.result import Verification
 from tests.chaos import child

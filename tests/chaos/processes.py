@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from frazil.failpoints import Failpoint
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from tests.chaos.child import Deed, enter
 from tests.fork_server import fork_server
 

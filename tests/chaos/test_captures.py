@@ -12,11 +12,17 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.capture.position import CaptureOrder, CapturePosition
-from frazil.capture.rows import Row
-from frazil.capture.run import CaptureResult, capture_files, ground_of, utc_now
-from frazil.capture.run_rows import RowsTask, initial_state_maker, is_done
-from frazil.capture.standing import open_capture
+from frazil.capture.position import CaptureOrder, CapturePosition, Row
+from frazil.capture.run import (
+    CaptureResult,
+    RowsTask,
+    capture_files,
+    ground_of,
+    initial_state_maker,
+    is_done,
+    open_capture,
+    utc_now,
+)
 from frazil.error_codes import INTERNAL
 from frazil.errors import Retryable, Terminal
 from frazil.failpoints import Failpoint

@@ -16,13 +16,10 @@ import pytest
 
 from frazil.devstack import spark_cluster
 from frazil.failpoints import VARIABLE, Failpoint
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.project import Project
 from frazil.runtime.home import Home, project_root
-from frazil.runtime.proc import session_members
-from frazil.runtime.process import Processes
-from frazil.runtime.waiting import until
+from frazil.runtime.process import Processes, session_members, until
 from tests.chaos.processes import SECONDS, stop_at
 from tests.produce import produce
 from tests.servers import with_ports

@@ -13,7 +13,7 @@ import pytest
 
 from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from tests.chaos.lab import ORDERS, TABLES, Lab
 
 MakeLab = Callable[..., Lab]

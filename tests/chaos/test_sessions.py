@@ -17,8 +17,7 @@ from frazil.failpoints import Failpoint
 from frazil.kafka.client.cluster import Cluster
 from frazil.runtime.drivers import drivers
 from frazil.runtime.home import Home, bootstrap_servers
-from frazil.runtime.process import Processes
-from frazil.runtime.waiting import until
+from frazil.runtime.process import Processes, until
 from tests.chaos import child
 from tests.chaos.lab import Lab, new_lab
 from tests.chaos.processes import SECONDS, Nursery, kill_at, stop_at

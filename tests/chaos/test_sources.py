@@ -16,9 +16,9 @@ from frazil.failpoints import Failpoint
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.staging.inline import stage_inline
+from frazil.run.batches.session import ingest
+from frazil.run.staging.stage import stage_inline
 from frazil.run.state import source
 from tests.chaos.lab import Lab, good
 from tests.chaos.scenes import BATCH, INGEST, one_now

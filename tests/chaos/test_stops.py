@@ -18,8 +18,7 @@ from frazil.failpoints import VARIABLE, Failpoint
 from frazil.runtime.drivers import drivers
 from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch
-from frazil.runtime.proc import stat_of
-from frazil.runtime.waiting import until
+from frazil.runtime.process import stat_of, until
 from tests.chaos.lab import LEDGER, TABLES, Lab
 from tests.chaos.processes import SECONDS, stop_at, term_at
 from tests.chaos.scenes import BATCH, EVOLVE, FEW_LETTERS, INGEST, LETTER_TOPIC, REPLAY, SEND, Scene

@@ -105,7 +105,7 @@ def shelf(monkeypatch: pytest.MonkeyPatch, notes: list[str]) -> SimpleNamespace:
         shelf.keys.append(notice.key)
         return {name: of for name, of in shelf.answers.pop(0).items() if name in only}
 
-    monkeypatch.setattr("frazil.report.new_letters.report_new_letters", new)
+    monkeypatch.setattr("frazil.report.letter_reports.report_new_letters", new)
     monkeypatch.setattr("frazil.report.letter_reports.list_reports", lambda *_: list(shelf.kept))
     monkeypatch.setattr("frazil.report.letter_reports.open_report", lambda *_: "<page>")
     monkeypatch.setattr("frazil.report.letter_reports.note_told", note_told)

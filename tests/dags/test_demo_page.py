@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.cli.demo.report import parse_page, read_at
-from frazil.monitor.state import STATES
+from frazil.cli.demo.run import parse_page, read_at
+from frazil.monitor.condition import STATES
 from tests.dags.page.source import NOW, Allowed, MadeUp, condition, pipeline
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.waiting import Threshold, Waiting
+from frazil.batch.session import Threshold, Waiting
 from frazil.error_codes import INTERNAL
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
@@ -147,7 +147,7 @@ def test_rotated_secret_reaches_trigger(
                 raise INTERNAL.terminal("the broker did not accept the credentials")
             return seen(0, 60)
 
-    monkeypatch.setattr("frazil.report.waiting.Watch", Watch)
+    monkeypatch.setattr("frazil.report.lag.Watch", Watch)
     trigger = LagTrigger("orders", "ingest__orders", 50, None, 0.0)
     trigger.asset_state_store = Store()  # type: ignore[assignment]
 
@@ -201,7 +201,7 @@ def test_triggers_of_one_process_share_one_catalog(
         def look(self, _: Threshold) -> Waiting:
             return seen(0, 1)
 
-    monkeypatch.setattr("frazil.report.waiting.Watch", Watch)
+    monkeypatch.setattr("frazil.report.lag.Watch", Watch)
     triggers = [LagTrigger("orders", "ingest__orders", 50, None, 0.0) for _ in range(3)]
 
     for trigger in (*triggers, *triggers):

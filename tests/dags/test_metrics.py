@@ -31,8 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SEND = """
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 from airflow.sdk.observability.stats import Stats
-from frazil.monitor.samples import capture_samples, condition_samples, maintenance_samples, run_samples
-from frazil_airflow.outputs.metrics import emit
+from frazil.monitor.metrics import capture_samples, condition_samples, maintenance_samples, run_samples
+from frazil_airflow.outputs.run_summary import emit
 from tests.unit.monitor.measured import CAPTURE, CAPTURED, CONDITION, MAINTENANCE, PROMISE, RUN, WAITING_FILES
 
 Stats.initialize(factory=get_stats_factory(), export_legacy_names=True)  # as Airflow's task runner does
@@ -152,7 +152,7 @@ def test_dead_letters_are_counted_only_where_metrics_are_sent(
     monkeypatch.setattr("frazil.monitor.reading.read", lambda *_, **__: well)
     monkeypatch.setattr("frazil.monitor.reading.with_open_letters", lambda found, *_: replace(found, open_letters=7))
     monkeypatch.setattr(
-        "frazil.monitor.samples.condition_samples", lambda found, _: told.append(found.open_letters) or ()
+        "frazil.monitor.metrics.condition_samples", lambda found, _: told.append(found.open_letters) or ()
     )
 
     monitor.look()

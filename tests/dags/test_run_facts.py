@@ -15,11 +15,11 @@ from frazil.batch.plan import PlannedTopic, RunPlan
 from frazil.error_codes import INTERNAL
 from frazil.errors import Retryable, Terminal
 from frazil.run.batches.dry_run import DryRun
-from frazil.run.batches.result import RunResult
+from frazil.run.batches.plan import RunResult
 from frazil_airflow.dags.dag_defaults import cron_of
 from frazil_airflow.outputs.run_summary import address, facts_of, look_sentence, sample_lines, sentence, with_facts
-from frazil_airflow.project.failures import exit_code, terminal_is_final
 from frazil_airflow.project.run_request import limit_records
+from frazil_airflow.project.secrets import exit_code, terminal_is_final
 
 pytestmark = pytest.mark.dags
 

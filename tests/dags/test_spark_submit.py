@@ -19,8 +19,7 @@ from frazil.project import Project
 from frazil.run.batches.session import Session
 from frazil.spark.submit.submission import Submission
 from frazil_airflow.tasks import ingest_tasks
-from frazil_airflow.tasks.connect_operators import SparkConnectIngestOperator
-from frazil_airflow.tasks.operators import SparkIngestOperator
+from frazil_airflow.tasks.operators import SparkConnectIngestOperator, SparkIngestOperator
 
 pytestmark = pytest.mark.dags
 

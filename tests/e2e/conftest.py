@@ -13,7 +13,7 @@ from frazil.devstack import stack
 from frazil.kafka.admin.topics import create_topic
 from frazil.project import Project
 from frazil.runtime import airflow_login
-from frazil.runtime.airflow_rows import DagRun
+from frazil.runtime.airflow_api import DagRun
 from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch
 from tests.conftest import FreePorts

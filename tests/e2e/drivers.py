@@ -8,8 +8,7 @@ from pathlib import Path
 
 from frazil.runtime.drivers import drivers
 from frazil.runtime.home import Home
-from frazil.runtime.proc import Stat, stat_of
-from frazil.runtime.waiting import until
+from frazil.runtime.process import Stat, stat_of, until
 
 STAGING_SECONDS = 600
 """Bounds the wait until a run stages; about 15 s with two idle cores, most of it the start of Spark, and minutes with busy ones."""

@@ -13,13 +13,11 @@ import pytest
 from frazil.devstack import stack
 from frazil.errors import FrazilError
 from frazil.generators import GENERATORS
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.project import Project
-from frazil.runtime.airflow_api import AirflowApi
-from frazil.runtime.airflow_rows import DagRun
+from frazil.runtime.airflow_api import AirflowApi, DagRun
 from frazil.runtime.home import Home
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from tests.produce import produce
 
 PIZZAS = "ingest__pizzas"
@@ -182,5 +180,5 @@ def start_stack(home: Home, env: Mapping[str, str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in env.items():
             patch.setenv(name, value)
-        patch.setattr("frazil.devstack.airflow_settings.REFRESH_SECONDS", REFRESH_SECONDS)
+        patch.setattr("frazil.devstack.airflow.REFRESH_SECONDS", REFRESH_SECONDS)
         stack.up(home, report=print)

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from frazil.kafka.admin.topics import create_topic
-from frazil.runtime.airflow_rows import DagRun
-from frazil.runtime.waiting import until
+from frazil.runtime.airflow_api import DagRun
+from frazil.runtime.process import until
 from tests.e2e.embedded import PAYMENTS, WEB_TOKEN, Embedded
 from tests.receivers import Mails, Posts
 

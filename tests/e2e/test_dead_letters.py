@@ -10,11 +10,11 @@ import pytest
 
 from frazil.errors import Terminal
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import OutgoingRecord
 from frazil.project import Project
 from frazil.report.letter_reports import KeptReport, list_reports, open_report
-from frazil.runtime.airflow_rows import DagRun
-from frazil.runtime.waiting import until
+from frazil.runtime.airflow_api import DagRun
+from frazil.runtime.process import until
 from frazil.verify.check import verify
 from tests.e2e.embedded import RUN_SECONDS, Embedded
 from tests.produce import produce

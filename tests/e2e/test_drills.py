@@ -17,11 +17,10 @@ import pytest
 from frazil.devstack import airflow, broker, stack
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import OutgoingRecord
 from frazil.runtime.drivers import drivers
 from frazil.runtime.home import Home
-from frazil.runtime.proc import Stat
-from frazil.runtime.waiting import until
+from frazil.runtime.process import Stat, until
 from frazil.verify.check import verify
 from tests.e2e.drivers import AtWork, mid_batch, spark_of
 from tests.e2e.embedded import UNPAUSED_SECONDS, Embedded

@@ -11,8 +11,8 @@ import pytest
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.read.read import read_range
 from frazil.report.history import dead_letter_counts
-from frazil.runtime.airflow_rows import DagRun
-from frazil.runtime.waiting import until
+from frazil.runtime.airflow_api import DagRun
+from frazil.runtime.process import until
 from tests.e2e.embedded import PAYMENTS, PIZZAS, RUN_SECONDS, TOPICS, Embedded
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.cli.demo.report import read_page
-from frazil.maintain.last import last_maintenance
-from frazil.runtime.airflow_rows import DagRun
+from frazil.cli.demo.run import read_page
+from frazil.maintain.run import last_maintenance
+from frazil.runtime.airflow_api import DagRun
 from frazil.verify.check import verify
 from tests.e2e.embedded import Embedded
 

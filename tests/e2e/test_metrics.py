@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from frazil.runtime.airflow_rows import DagRun
-from frazil.runtime.waiting import until
+from frazil.runtime.airflow_api import DagRun
+from frazil.runtime.process import until
 from tests.e2e.embedded import Embedded
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from frazil.report.history import history
-from frazil.runtime.airflow_rows import DagRun
+from frazil.runtime.airflow_api import DagRun
 from tests.e2e.embedded import PAYMENTS, PIZZAS, Embedded
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

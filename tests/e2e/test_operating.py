@@ -16,7 +16,7 @@ from frazil.project import Project
 from frazil.report.history import history
 from frazil.runtime.drivers import drivers
 from frazil.runtime.home import project_root
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from frazil.verify.check import verify
 from tests.e2e.embedded import RUN_SECONDS, UNPAUSED_SECONDS, Embedded
 

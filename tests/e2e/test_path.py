@@ -13,7 +13,7 @@ import pytest
 
 from frazil.error_codes import INTERNAL
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import OutgoingRecord
 from frazil.project import Project
 from frazil.report.history import history
 from frazil.verify.check import verify

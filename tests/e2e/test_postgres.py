@@ -18,8 +18,8 @@ from frazil.devstack import stack
 from frazil.errors import Terminal
 from frazil.kafka.admin.topics import create_topic
 from frazil.report.history import history
+from frazil.runtime.airflow_api import DagRun
 from frazil.runtime.airflow_login import PASSWORD_VARIABLE, URL_VARIABLE
-from frazil.runtime.airflow_rows import DagRun
 from tests.e2e.embedded import Embedded
 from tests.postgres_server import PASSWORD
 from tests.receivers import Posts

@@ -16,8 +16,7 @@ from frazil.errors import Retryable
 from frazil.failpoints import VARIABLE, Failpoint
 from frazil.kafka.admin.topics import create_topic
 from frazil.runtime.home import Home
-from frazil.runtime.proc import session_members
-from frazil.runtime.process import Processes
+from frazil.runtime.process import Processes, session_members
 from tests.integration.devstack.conftest import processes_naming
 from tests.production import cluster_of, lacking, production_home
 

@@ -16,12 +16,11 @@ import pytest
 
 from frazil.devstack import stack
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.runtime import airflow_login
 from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from tests.conftest import FreePorts
 from tests.produce import produce
 

@@ -10,7 +10,7 @@ from frazil.kafka.admin.topics import create_topic
 from frazil.project import Project
 from frazil.report.history import history
 from frazil.runtime import airflow_login
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from frazil.verify.check import verify
 from tests.connector_configs import PIZZAS
 from tests.e2e.embedded import UNPAUSED_SECONDS, Embedded

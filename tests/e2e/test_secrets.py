@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.runtime.airflow_rows import DagRun
+from frazil.runtime.airflow_api import DagRun
 from tests.e2e.embedded import MARKS, PIZZAS, WEB_TOKEN, Embedded
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

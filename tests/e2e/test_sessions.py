@@ -7,10 +7,10 @@ from datetime import datetime
 import pytest
 
 from frazil.kafka.admin.topics import create_topic
-from frazil.pipeline.models.engines import AutoEngine
+from frazil.pipeline.models.pipeline_file import AutoEngine
 from frazil.project import Project
 from frazil.report.history import BatchHistory, history
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from frazil.verify.check import verify
 from tests.e2e.embedded import RUN_SECONDS, UNPAUSED_SECONDS, Embedded
 

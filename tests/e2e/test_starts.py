@@ -8,18 +8,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from frazil.devstack import airflow_settings, broker, stack
-from frazil.devstack.airflow_database import airflow_database
+from frazil.devstack import broker, stack
+from frazil.devstack.airflow import airflow_database, environment
 from frazil.error_codes import INTERNAL
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import OutgoingRecord
 from frazil.project import Project
 from frazil.report.history import history
 from frazil.runtime import airflow_login
-from frazil.runtime.airflow_rows import DagRun
+from frazil.runtime.airflow_api import DagRun
 from frazil.runtime.home import interpreter_bin
 from frazil.runtime.java import ensure_java
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from frazil.verify.check import verify
 from tests.e2e.embedded import RUN_SECONDS, Embedded
 from tests.produce import produce
@@ -94,7 +94,7 @@ def airflow(embedded: Embedded, *arguments: str) -> str:
     """Airflow's own command beside the stack; what it printed."""
     home = embedded.project.home
     secrets, database = airflow_login.ensure_secrets(home), airflow_database(home)
-    env = airflow_settings.environment(home, ensure_java(print), secrets, database, dags_paused=True)
+    env = environment(home, ensure_java(print), secrets, database, dags_paused=True)
     command = [str(interpreter_bin() / "airflow"), *arguments]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=RUN_SECONDS)
     if done.returncode:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from frazil.runtime.airflow_rows import DagRun
+from frazil.runtime.airflow_api import DagRun
 from tests.e2e.browser import opened_browser, picture, window_of
 from tests.e2e.embedded import Embedded
 

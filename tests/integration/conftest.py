@@ -14,16 +14,13 @@ import pytest
 
 from frazil.batch.target import RunRequest
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.report.history import BatchHistory, history
-from frazil.run.batches.ingest import ingest
-from frazil.run.batches.plan import plan_run
-from frazil.run.batches.result import RunResult, run_result
-from frazil.run.staging.inline import stage_inline
-from frazil.run.staging.stage import Stage
+from frazil.run.batches.plan import RunResult, plan_run, run_result
+from frazil.run.batches.session import ingest
+from frazil.run.staging.stage import Stage, stage_inline
 from tests.produce import produce
 
 ORDERS = """

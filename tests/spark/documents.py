@@ -9,17 +9,16 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from frazil.batch.changes import Coordinates, Removal
 from frazil.batch.facts import StagedFile
 from frazil.batch.manifest import Operation
 from frazil.batch.position import BatchMark
-from frazil.batch.removal import Coordinates, Removal
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table import TableMetadata, staging_table
-from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.catalog.table import TABLE_PROPERTIES, TableMetadata, staging_table
 from frazil.iceberg.commit.commit import Change, Refused, fit_of
 from frazil.iceberg.commit.refs import branch_name
 from frazil.iceberg.commit.summary_state import BATCH_KEY, landed_snapshot, mark_of, read_summary
-from frazil.iceberg.files.row_files import RowFileWriter
+from frazil.iceberg.files.data_files import RowFileWriter
 from frazil.iceberg.schema.schema import arrow_columns, declared_order, declared_schema, declared_spec
 from frazil.pipeline.models.pipeline_file import Destination
 from frazil.pipeline.settings.catalogs import CatalogSettings

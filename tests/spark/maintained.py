@@ -17,18 +17,17 @@ from frazil.batch.position import Position
 from frazil.batch.target import RunRequest
 from frazil.iceberg.catalog.table import Table, TableMetadata
 from frazil.iceberg.commit.summary_state import lookup_position, remaining_value
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.maintain.need import Order, Step
 from frazil.maintain.procedures import Argument
 from frazil.maintain.result import MaintenanceResult, StepOutcome
 from frazil.maintain.run import maintain, preview
 from frazil.project import Project
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
+from frazil.run.batches.session import ingest
 from frazil.run.repair.reset import plan_reset, reset
 from frazil.run.repair.reset_batch import ResetOrder
-from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import stage_inline
 from frazil.run.state.context import RunContext, utc_now
 from frazil.spark.jobs.maintenance import SparkProcedures
 from frazil.spark.submit.configuration import open_catalog

@@ -12,7 +12,7 @@ from pyspark import SparkContext
 from frazil import failpoints
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from frazil.spark.jobs.driver import exit_code
 from frazil.spark.jobs.start import started_session
 from tests.spark.changes import Customers, upsert

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from frazil.batch.changes import Removal, RemovedRange
 from frazil.batch.position import BatchMark
-from frazil.batch.removal import Removal, RemovedRange
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.table import staging_table
 from frazil.iceberg.commit.commit import Refused
 from frazil.iceberg.commit.summary_state import RolledBack, SummaryValue, mark_of, read_summary
-from frazil.iceberg.files.row_files import RowFileWriter
+from frazil.iceberg.files.data_files import RowFileWriter
 from frazil.iceberg.schema.schema import arrow_columns
 from frazil.pipeline.models.pipeline_file import Destination
 from frazil.records.model.spec import KafkaColumns

@@ -17,13 +17,11 @@ from pyspark.sql import SparkSession
 from sqlalchemy import create_engine, text
 
 from frazil.capture.position import CaptureOrder
-from frazil.capture.run import CaptureResult, ground_of, utc_now
-from frazil.capture.run_rows import RowsTask, initial_state_maker, next_rows
-from frazil.capture.standing import open_capture
+from frazil.capture.run import CaptureResult, RowsTask, ground_of, initial_state_maker, next_rows, open_capture, utc_now
 from frazil.errors import Terminal
 from frazil.kafka.client.cluster import Cluster
 from frazil.pipeline.settings.capture import JdbcCapture
-from frazil.pipeline.settings.databases import DatabaseSettings
+from frazil.pipeline.settings.catalogs import DatabaseSettings
 from frazil.project import Project
 from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch, jar_paths

@@ -11,7 +11,7 @@ from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableI
 from pyspark.sql.connect.session import SparkSession
 
 from frazil.runtime.home import project_root
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from frazil.spark.connect.session import limit_waiting
 from frazil.spark.submit.configuration import ENGINE_VARIABLE
 

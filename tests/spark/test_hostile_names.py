@@ -16,14 +16,13 @@ from pyspark.sql import SparkSession
 
 from frazil.batch.target import EARLIEST, RunRequest
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.maintain.need import Order
 from frazil.maintain.run import maintain
 from frazil.project import Project
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.staging.inline import stage_inline
+from frazil.run.batches.session import ingest
+from frazil.run.staging.stage import stage_inline
 from frazil.run.state.context import RunContext
 from frazil.spark.jobs.maintenance import SparkProcedures
 from frazil.spark.jobs.stage import SparkStage

@@ -14,13 +14,12 @@ from pyspark.sql import SparkSession
 from frazil.error_codes import INTERNAL
 from frazil.errors import Terminal
 from frazil.failpoints import Failpoint
-from frazil.iceberg.commit.expiry import HOLD_KEY, NO_HOLD, expire_snapshots
-from frazil.iceberg.commit.retention_guard import named_manifests
+from frazil.iceberg.commit.expiry import HOLD_KEY, NO_HOLD, expire_snapshots, named_manifests
 from frazil.iceberg.commit.summary_state import POSITION_KEY
 from frazil.kafka.client.cluster import Cluster
 from frazil.maintain import steps
-from frazil.maintain.last import MAINTAINED_KEY, last_maintenance
 from frazil.maintain.need import ORPHANS_KEY
+from frazil.maintain.run import MAINTAINED_KEY, last_maintenance
 from tests.spark.kills import Killed, at_failpoint, kill
 from tests.spark.maintained import LEDGER, LETTERS, ORDERS, Maintained, maintained, put_old
 
@@ -239,7 +238,7 @@ def test_waiting_batch_keeps_its_files(make: Make, monkeypatch: pytest.MonkeyPat
         at_failpoint(patch, Failpoint.DECIDE_COMMITTED, kill)
         with pytest.raises(Killed):
             orders.run()
-    monkeypatch.setattr("frazil.maintain.guard._PAUSES", (0.0,))
+    monkeypatch.setattr("frazil.maintain.steps._PAUSES", (0.0,))
     (orphan,) = put_old(orders.folder(), ["data/x.parquet"])
     orders.ahead, before = DAY, len(orders.metadata().snapshots)
 
@@ -261,7 +260,7 @@ def test_rollback_is_not_hidden_by_expiry(make: Make, monkeypatch: pytest.Monkey
     table = orders.table()
     older = sorted(table.metadata.snapshots, key=lambda of: of.timestamp_ms)[-2]
     table.manage_snapshots().rollback_to_snapshot(older.snapshot_id).commit()
-    monkeypatch.setattr("frazil.maintain.guard._PAUSES", (0.0,))
+    monkeypatch.setattr("frazil.maintain.steps._PAUSES", (0.0,))
     orders.ahead = DAY
 
     assert orders.step("expiry").status == "skipped"

@@ -16,7 +16,7 @@ from frazil.failpoints import Failpoint
 from frazil.iceberg.commit import expiry
 from frazil.kafka.client.cluster import Cluster
 from frazil.maintain.result import StepOutcome
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from tests.spark.kills import at_failpoint
 from tests.spark.maintained import Maintained, maintained
 

@@ -43,7 +43,7 @@ def test_position_survives_steps_in_any_order(
     """Steps in random order, forced, killed before or behind their commit; runs killed at random places in between."""
     orders = maintained(tmp_path, cluster, topic(), spark)
     orders.land(2)
-    monkeypatch.setattr("frazil.maintain.guard._PAUSES", (0.0,))
+    monkeypatch.setattr("frazil.maintain.steps._PAUSES", (0.0,))
     chance = random.Random(seed)
     reached = orders.position
     for _ in range(ROUNDS):

@@ -16,10 +16,10 @@ from frazil.errors import Terminal
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
+from frazil.run.batches.session import ingest
 from frazil.run.repair import repair as repairs
-from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import stage_inline
 from frazil.run.state.context import RunContext
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply

@@ -12,12 +12,11 @@ from pyspark.sql import SparkSession
 
 from frazil.batch.target import RunRequest
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.project import Project
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.staging.inline import stage_inline
+from frazil.run.batches.session import ingest
+from frazil.run.staging.stage import stage_inline
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
 from frazil.verify.check import verify

@@ -28,14 +28,12 @@ from frazil.iceberg.catalog.table import Table, staging_table
 from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
 from frazil.iceberg.schema.schema import arrow_columns, declared_schema, declared_spec
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.pipeline.models.pipeline_file import Destination
 from frazil.records.model.spec import RecordSpec
 from frazil.registry.client import RegistrySchemas
 from frazil.registry.registry import Registry
-from frazil.run.staging.inline import stage_inline
-from frazil.run.staging.stage import StageOrder
+from frazil.run.staging.stage import StageOrder, stage_inline
 from frazil.spark.jobs.stage import SparkStage
 from tests.format_specs import format_spec
 from tests.produce import produce

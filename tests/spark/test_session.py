@@ -13,11 +13,10 @@ from pyspark.sql import SparkSession
 from frazil.batch.plan import RunPlan
 from frazil.batch.session import session_order
 from frazil.batch.target import RunRequest
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.run.batches.result import run_result
+from frazil.run.batches.plan import run_result
 from frazil.run.batches.session import Session, run_session
 from frazil.spark.jobs import driver
 from frazil.spark.jobs.ingest import land

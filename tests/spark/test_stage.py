@@ -25,17 +25,14 @@ from frazil.iceberg.catalog.table import staging_table
 from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
 from frazil.iceberg.schema.schema import arrow_columns, declared_schema, declared_spec
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.pipeline.models.pipeline_file import Destination
 from frazil.records.decoder.route import NewTables, Route, TopicRoute
 from frazil.records.evolution.schema_requests import merge_changes
-from frazil.records.model.evolution_policy import Evolution
-from frazil.records.model.spec import RecordSpec
-from frazil.records.transforms.kinds.casting import Cast
+from frazil.records.model.spec import Evolution, RecordSpec
+from frazil.records.transforms.kinds.field_values import Cast
 from frazil.records.transforms.kinds.sql import Sql
-from frazil.run.staging.inline import stage_inline
-from frazil.run.staging.stage import StageOrder
+from frazil.run.staging.stage import StageOrder, stage_inline
 from frazil.spark.jobs import stage
 from frazil.spark.jobs.stage import SparkStage
 from tests.produce import produce

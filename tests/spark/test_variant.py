@@ -10,9 +10,8 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.records.json.variant import variant_refusal
-from frazil.records.model.json_number import Number
-from frazil.records.model.json_text import JsonValue, document
+from frazil.records.json.record import variant_refusal
+from frazil.records.model.json_number import JsonValue, Number, document
 
 NUMBERS = (
     *(

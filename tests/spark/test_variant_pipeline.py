@@ -20,13 +20,11 @@ from frazil.errors import Terminal
 from frazil.failpoints import Failpoint
 from frazil.iceberg.commit.summary_state import CLOSING_KEY
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.project import Project
-from frazil.run.batches.ingest import ingest
-from frazil.run.batches.plan import PlannedRun, plan_run
-from frazil.run.batches.result import RunResult, run_result
-from frazil.run.commit.recover import recover
+from frazil.run.batches.plan import PlannedRun, RunResult, plan_run, run_result
+from frazil.run.batches.session import ingest
+from frazil.run.commit.commit_batch import recover
 from frazil.run.repair import repair as repairs
 from frazil.run.repair import reset as resets
 from frazil.run.repair.reset_batch import ResetOrder

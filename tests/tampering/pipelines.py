@@ -23,9 +23,9 @@ from frazil.batch.target import RunRequest
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.staging.inline import stage_inline
+from frazil.run.batches.session import ingest
+from frazil.run.staging.stage import stage_inline
 from frazil.run.state.context import Apply
 from frazil.verify.check import verify
 from frazil.verify.facts.result import Verification

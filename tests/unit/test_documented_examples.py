@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from frazil.iceberg.schema.schema import declared_columns
+from frazil.pipeline import transforms
 from frazil.pipeline.models import value
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.settings import RegistrySettings
-from frazil.pipeline.transforms import transforms
 from frazil.records.formats import catalogue as formats
 from frazil.records.transforms import catalogue
 from frazil.run.staging.record_problems import record_problems

@@ -63,8 +63,8 @@ from frazil.records.formats.catalogue import FORMATS, open_format
 from frazil.records.transforms.sql.engine import connection
 from frazil.runtime.airflow_login import any_api
 from frazil.runtime.home import Home
-from frazil.runtime.ivy import ivy_jar
-from frazil.verify.registries import Registries
+from frazil.runtime.java import ivy_jar
+from frazil.verify.kafka import Registries
 from frazil.verify.values.formats import _maker
 
 doors = {

@@ -14,8 +14,7 @@ import pytest
 
 from frazil import shutdown
 from frazil.errors import Stopped
-from frazil.runtime.proc import stat_of
-from frazil.runtime.waiting import until
+from frazil.runtime.process import stat_of, until
 from tests.signals import hearing_ctrl_c
 
 _SECONDS: Final = 30

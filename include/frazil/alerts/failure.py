@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from frazil.batch.audit import TOO_MANY_DEAD
-from frazil.batch.refusal import BATCHES_REFUSED
+from frazil.batch.audit import BATCHES_REFUSED, TOO_MANY_DEAD
 from frazil.pipeline.channels.notice import Severity
-from frazil.pipeline.syntax.stored_json import read_json, write_json
+from frazil.pipeline.syntax.strict import read_json, write_json
 
 ChoreKind = Literal["failed_maintenance", "failed_report", "failed_replay"]
 """What a failed run beside ingestion may be about."""

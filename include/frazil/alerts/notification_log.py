@@ -16,10 +16,10 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
+from frazil.monitor.condition import spoken
 from frazil.monitor.freshness import Span
-from frazil.monitor.state import spoken
 from frazil.pipeline.channels.notice import SEVERITIES, Notice, Severity
-from frazil.pipeline.syntax.stored_json import read_json, write_json
+from frazil.pipeline.syntax.strict import read_json, write_json
 
 PATIENCE: Mapping[str, int] = {"unreadable": 3}
 """Looks, one after another, that a trouble must hold before anybody is told: a broker that restarts is nobody's trouble."""

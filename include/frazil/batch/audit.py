@@ -1,13 +1,35 @@
-"""The audit between staging and deciding: does every record that was read have an outcome?"""
+"""The checks of a batch: that its position matches the broker's topics and offsets, before it is read, and between
+staging and deciding that every record has an outcome.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from frazil.batch.facts import ClusterFacts, Counts, Range, Staged, TableCounts, TopicPartition
+from frazil.batch.facts import (
+    UNKNOWN_EPOCH,
+    ClusterFacts,
+    Counts,
+    PartitionFacts,
+    Range,
+    Staged,
+    TableCounts,
+    TopicFacts,
+    TopicPartition,
+)
 from frazil.batch.plan import RunPlan
-from frazil.error_codes import AUDIT_FAILED, CLUSTER_CHANGED, TOO_MANY_DEAD_LETTERS, TOPIC_RECREATED
+from frazil.batch.position import Position, TopicPosition
+from frazil.error_codes import (
+    AUDIT_FAILED,
+    CLUSTER_CHANGED,
+    LOG_TRUNCATED,
+    RECORDS_EXPIRED,
+    TOO_MANY_DEAD_LETTERS,
+    TOPIC_RECREATED,
+)
 from frazil.errors import Terminal
 
 TOO_MANY_DEAD = "too many dead letters, nothing was published"
@@ -179,3 +201,192 @@ def check_identity(plan: RunPlan, facts: ClusterFacts, read: Collection[str], pi
                 next_step="its offsets start anew; to read it from its beginning, beside the rows of the old one:"
                 f' frazil reset {pipeline} --to earliest --topic {name} --reason "topic was recreated"',
             )
+
+
+DataLoss = Literal["fail", "skip_recorded"]
+"""What to do about records that were deleted before they were read: refuse, or go on and record what was skipped."""
+
+_NAMED = 10
+"""Truncated partitions that a message describes; its command has all."""
+
+BATCHES_REFUSED = "batches were refused"
+"""In the error of a run that rivals let land nothing; alerts know it by these words."""
+
+
+def check_position(
+    position: Position, facts: ClusterFacts, pipeline: str, on_data_loss: DataLoss, listed: Collection[str] = ()
+) -> None:
+    """Refuse a position that does not match the broker's topics and offsets.
+
+    A partition that the position does not know appeared after the pipeline began, so all of its records are owed, from 0
+    on. Not so a topic that somebody adds to a pipeline file: what it lost before is given up, on record.
+
+    Raises:
+        Terminal: Another cluster, a recreated topic, records lost to retention (unless they may be skipped), or
+            offsets beyond the log's end.
+    """
+    if position.cluster != facts.cluster_id:
+        raise CLUSTER_CHANGED.terminal(
+            f"the position belongs to Kafka cluster {position.cluster}, the settings lead to cluster {facts.cluster_id}",
+            next_step="point the pipeline back to its cluster, or take up the new one: "
+            + _reset(pipeline, "FILE.json", "moved to another cluster"),
+        )
+    for name, topic in facts.topics.items():
+        if name in position.topics or name not in listed:
+            topic_position = position.topics.get(name, TopicPosition(topic.id, (), ()))
+            _check_topic(name, topic_position, topic, pipeline, on_data_loss)
+
+
+def changed_leaders(
+    position: Position, facts: ClusterFacts, *, with_idle: bool = False
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Partitions with unread records that got another leader since they were last read: their next offset and leader epoch.
+
+    Only a new leader's log can lack what was read of an old one's. An idle partition is asked about with its next record,
+    or `with_idle`, before records of it are read again.
+    """
+    changed = {}
+    for name, topic in facts.topics.items():
+        topic_position = position.topics.get(name)
+        if topic_position is None or not _is_of(position, topic_position, facts, topic):
+            continue
+        for number, (offset, partition) in enumerate(zip(topic_position.next, topic.partitions, strict=False)):
+            epochs = topic_position.leader_epoch(number), partition.leader_epoch
+            is_new = UNKNOWN_EPOCH not in epochs and len({*epochs}) > 1
+            if is_new and offset > partition.log_start and (with_idle or offset != partition.stable_end):
+                changed[name, number] = (offset, epochs[0])
+    return changed
+
+
+def beyond_logs(position: Position, facts: ClusterFacts) -> list[TopicPartition]:
+    """Partitions of the position's own topics whose log ends before it."""
+    beyond = []
+    for name, topic in facts.topics.items():
+        topic_position = position.topics.get(name)
+        if (
+            topic_position is not None
+            and None not in (topic_position.id, topic.id)
+            and _is_of(position, topic_position, facts, topic)
+        ):
+            pairs = zip(topic_position.next, topic.partitions, strict=False)
+            beyond += [(name, number) for number, (offset, log) in enumerate(pairs) if offset > log.high_watermark]
+    return beyond
+
+
+def _is_of(position: Position, topic_position: TopicPosition, facts: ClusterFacts, topic: TopicFacts) -> bool:
+    return (position.cluster, topic_position.id) == (facts.cluster_id, topic.id)
+
+
+def check_truncations(
+    position: Position, facts: ClusterFacts, ends: Mapping[TopicPartition, int | None], pipeline: str
+) -> None:
+    """Refuse logs that were truncated below the position, even if they have grown past it again: new records there were never
+    read.
+
+    `ends` say where the log of the leader epoch that was read ends; None if that is not known.
+
+    Raises:
+        Terminal: There are some.
+    """
+    lines, offsets = [], dict[str, dict[str, int]]()
+    for (name, number), end in sorted(ends.items()):
+        topic_position, log = position.topics[name], facts.topics[name].partitions[number]
+        offsets.setdefault(name, {})[str(number)] = max(end or 0, log.log_start)
+        lines.append(
+            f"topic {name}, partition {number}: the position is {topic_position.next[number]} in leader epoch"
+            f" {topic_position.leader_epoch(number)}, which {f'ends at {end}' if end is not None else 'the log does not know'}"
+            f" (the log has {log.log_start} to {log.high_watermark}, leader epoch {log.leader_epoch})"
+        )
+    if lines:
+        more = [f"and {len(lines) - _NAMED} more partitions"] if lines[_NAMED:] else []
+        listed = "\n".join(f"  {line}" for line in [*lines[:_NAMED], *more])
+        raise LOG_TRUNCATED.terminal(
+            f"records that were read are gone from the log, and what is in their place was never read:\n{listed}",
+            next_step="find out what happened to the brokers (an unclean leader election, a disk restored from a copy); then, to"
+            " read what is there now in place of the rows of lost records (beside them: --allow-duplicates): "
+            + _reset(pipeline, "FILE.json", "topic lost records")
+            + f" with {json.dumps(offsets)} in FILE.json",
+        )
+
+
+def check_vanished(position: Position, vanished: Iterable[str], on_data_loss: DataLoss) -> None:
+    """Refuse topics that vanished before they were read to their end, as far as that end is known.
+
+    Raises:
+        Terminal: Records are lost, and the pipeline does not say that they may be skipped.
+    """
+    for name in vanished:
+        topic = position.topics[name]
+        if topic.unread and on_data_loss == "fail":
+            lost = ", ".join(f"{n}: {topic.next[n]} to {topic.end[n] - 1}" for n in topic.unread)
+            raise TOPIC_RECREATED.terminal(
+                f"topic {name} vanished before it was read to its end; lost per partition: {lost}",
+                next_step="set source.on_data_loss: skip_recorded for a run to go on without them, on record",
+            )
+
+
+def _check_topic(
+    name: str, topic_position: TopicPosition, topic: TopicFacts, pipeline: str, on_data_loss: DataLoss
+) -> None:
+    if topic_position.id is not None and topic.id is not None and topic_position.id != topic.id:
+        raise TOPIC_RECREATED.terminal(
+            f"topic {name} was recreated: the position belongs to topic id {topic_position.id}, the broker shows {topic.id}",
+            next_step="its offsets start anew; to read it from its beginning, beside the rows of the old one: "
+            + _reset(pipeline, "earliest", "topic was recreated", name),
+        )
+    if len(topic.partitions) < len(topic_position.next):
+        raise TOPIC_RECREATED.terminal(
+            f"topic {name} has {len(topic.partitions)} partitions, the position knows {len(topic_position.next)}:"
+            " it was recreated",
+            next_step=_reset(pipeline, "earliest", "topic was recreated", name),
+        )
+    for number, partition in enumerate(topic.partitions):
+        offset = topic_position.next[number] if number < len(topic_position.next) else 0
+        place = _PartitionPlace(
+            pipeline, name, number, offset, is_named=topic_position.id is not None and topic.id is not None
+        )
+        _check_partition(place, partition, on_data_loss)
+
+
+@dataclass(frozen=True, slots=True)
+class _PartitionPlace:
+    """Where a position is checked. `is_named`: the topic's ids agree, so it was not recreated."""
+
+    pipeline: str
+    topic: str
+    partition: int
+    offset: int
+    is_named: bool
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}, partition {self.partition}"
+
+    def move(self, offset: int, reason: str) -> str:
+        """The command that moves only this partition, since the others lost nothing."""
+        body = json.dumps({self.topic: {str(self.partition): offset}})
+        return f"{_reset(self.pipeline, 'FILE.json', reason)} with {body} in FILE.json"
+
+
+def _check_partition(place: _PartitionPlace, partition: PartitionFacts, on_data_loss: DataLoss) -> None:
+    if place.offset < partition.log_start and on_data_loss == "fail":
+        raise RECORDS_EXPIRED.terminal(
+            f"{place}: records {place.offset} to {partition.log_start - 1} were deleted by retention before they were read"
+            f" (position {place.offset}, log start {partition.log_start})",
+            next_step="lengthen the topic's retention; to go on without them, on record, set source.on_data_loss:"
+            " skip_recorded, or once: " + place.move(partition.log_start, "records lost to retention"),
+        )
+    if place.offset > partition.high_watermark:
+        end = partition.high_watermark
+        raise LOG_TRUNCATED.terminal(
+            f"{place}: the position is {place.offset}, the log ends at {end}; the topic lost records or was recreated",
+            next_step="find out what happened to the topic; then, to go on at its end: "
+            + place.move(partition.stable_end, "topic lost records")
+            if place.is_named
+            else "find out what happened to the topic; if it was recreated, to read it from its beginning: "
+            + _reset(place.pipeline, "earliest", "topic was recreated", place.topic),
+        )
+
+
+def _reset(pipeline: str, target: str, reason: str, topic: str | None = None) -> str:
+    only = f" --topic {topic}" if topic else ""
+    return f'frazil reset {pipeline} --to {target}{only} --reason "{reason}"'

@@ -8,8 +8,8 @@ from datetime import datetime
 from itertools import groupby
 from typing import NamedTuple
 
+from frazil.batch.changes import RemovedRange
 from frazil.batch.facts import Range
-from frazil.batch.removal import RemovedRange
 
 
 class Place(NamedTuple):

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from frazil.batch.changes import ChangeCounts, Merge
+from frazil.batch.changes import ChangeCounts, Merge, Removal, RemovedRange
 from frazil.batch.facts import Counts, Range, RecordAges, StagedFile, TableCounts, UnknownFields
 from frazil.batch.position import BatchMark, Position, check_version
-from frazil.batch.removal import Removal, RemovedRange
 from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.error_codes import BAD_HANDOVER, BAD_STATE
 

@@ -135,7 +135,7 @@ def plan_topics(
     """What a run reads: from the position to the stable ends.
 
     Partitions that appeared begin at 0; where retention deleted records that were not read, the plan begins behind them.
-    The position was checked before: see `frazil.batch.refusal`.
+    The position was checked before: see `frazil.batch.audit`.
 
     `ends` say where to end at the latest, instead of the stable ends; one below the position means nothing to read.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frazil.pipeline.files.difference import CaptureChange, Impact, source_of
+from frazil.pipeline.files.folder import CaptureChange, Impact, source_of
 from frazil.pipeline.settings.capture import Capture, JdbcCapture, dag_of
 
 

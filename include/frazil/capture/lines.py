@@ -18,7 +18,7 @@ from frazil.capture.contents import ends_of, fingerprint, is_captured, open_file
 from frazil.capture.files import PRINTED, FileDecisions, FileMark, FoundFile
 from frazil.error_codes import CAPTURE_FILE_INVALID, CAPTURE_UNREADABLE, RECORD_TOO_LARGE
 from frazil.errors import Retryable
-from frazil.kafka.client.record import Header, OutgoingRecord
+from frazil.kafka.client.cluster import Header, OutgoingRecord
 from frazil.pipeline.settings.capture import FileCapture
 from frazil.pipeline.syntax.patterns import refused_because
 

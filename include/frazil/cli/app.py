@@ -18,10 +18,10 @@ import typer
 
 from frazil import __version__
 from frazil.cli.demo import demo
-from frazil.cli.files import doctor, import_connector, init, new, plugins, validate
-from frazil.cli.operate import apply, capture, lag, maintain, produce, repair, reset, run, stack, status, stop
+from frazil.cli.files import doctor, import_connector, init, new, validate
+from frazil.cli.operate import apply, produce, repair, run, stack, status
 from frazil.cli.output import console
-from frazil.cli.output.options import examples
+from frazil.cli.output.console import examples
 from frazil.cli.reports import dead_letters, history, sql, verify
 from frazil.error_codes import INTERNAL
 from frazil.errors import EXIT_FAILED, FrazilError, marked, without_values
@@ -53,14 +53,14 @@ _COMMANDS: Mapping[str, tuple[Callable[..., Any], ...]] = {
         validate.validate,
         apply.apply,
         import_connector.import_connector,
-        plugins.plugins,
+        validate.plugins,
         produce.produce,
         demo.demo,
     ),
-    "Run": (stack.up, stack.down, run.plan, run.run, capture.capture, stop.pause, stop.resume, stop.stop),
-    "Watch": (status.status, history.history, lag.lag, sql.sql, verify.verify, doctor.doctor),
-    "Repair": (repair.replay, reset.reset, repair.repair),
-    "Maintain": (maintain.maintain,),
+    "Run": (stack.up, stack.down, run.plan, run.run, produce.capture, stack.pause, stack.resume, stack.stop),
+    "Watch": (status.status, history.history, status.lag, sql.sql, verify.verify, doctor.doctor),
+    "Repair": (repair.replay, repair.reset, repair.repair),
+    "Maintain": (run.maintain,),
 }
 """Every sub-command, in the groups and the order of the help."""
 

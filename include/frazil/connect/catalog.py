@@ -6,8 +6,7 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-from frazil.connect.findings import ConnectorKeys
-from frazil.connect.secrets import Secrets
+from frazil.connect.findings import ConnectorKeys, Secrets
 
 _PREFIX = "iceberg.catalog."
 _REST = "org.apache.iceberg.rest.RESTCatalog"

@@ -1,12 +1,18 @@
-"""Reads configurations of connectors and workers: Kafka Connect's JSON in both shapes, and Java's properties."""
+"""Configurations of connectors and workers: Kafka Connect's JSON in both shapes, Java's properties, and properties of
+Kafka's Java client as those of librdkafka.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any, Final
 
+from frazil.connect.findings import ConnectorKeys, Finding, Secrets
 from frazil.pipeline.syntax.java_properties import UnreadableProperties, read
 
 
@@ -66,3 +72,234 @@ def _texts(config: Mapping[str, Any]) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+Say = Callable[..., None]
+"""Takes key, outcome, message and what to do by hand."""
+
+_SAME: Final = MappingProxyType(
+    {
+        "security.protocol": "security.protocol",
+        "sasl.mechanism": "sasl.mechanism",
+        "sasl.kerberos.service.name": "sasl.kerberos.service.name",
+        "sasl.oauthbearer.token.endpoint.url": "sasl.oauthbearer.token.endpoint.url",
+        "sasl.oauthbearer.scope": "sasl.oauthbearer.scope",
+        "ssl.cipher.suites": "ssl.cipher.suites",
+        "ssl.key.password": "ssl.key.password",
+        "client.rack": "client.rack",
+        "client.dns.lookup": "client.dns.lookup",
+        "fetch.min.bytes": "fetch.min.bytes",
+        "fetch.max.bytes": "fetch.max.bytes",
+        "max.partition.fetch.bytes": "max.partition.fetch.bytes",
+        "fetch.max.wait.ms": "fetch.wait.max.ms",
+        "receive.buffer.bytes": "socket.receive.buffer.bytes",
+        "send.buffer.bytes": "socket.send.buffer.bytes",
+        "connections.max.idle.ms": "connections.max.idle.ms",
+        "metadata.max.age.ms": "metadata.max.age.ms",
+    }
+)
+"""Properties that mean the same, and librdkafka's names of them."""
+
+_HANDLED: Final = (
+    *("sasl.jaas.config", "ssl.endpoint.identification.algorithm", "ssl.truststore.location", "ssl.truststore.type"),
+    *("ssl.truststore.password", "ssl.truststore.certificates", "ssl.keystore.location", "ssl.keystore.type"),
+    *("ssl.keystore.password", "ssl.keystore.key", "ssl.keystore.certificate.chain"),
+)
+
+_NO_EFFECT: Final = (
+    *(
+        "group.id",
+        "group.instance.id",
+        "enable.auto.commit",
+        "auto.commit.interval.ms",
+        "partition.assignment.strategy",
+    ),
+    *("session.timeout.ms", "heartbeat.interval.ms", "max.poll.records", "max.poll.interval.ms", "client.id"),
+    *("request.timeout.ms", "default.api.timeout.ms", "retry.backoff.ms", "reconnect.backoff.ms", "group.protocol"),
+    *("reconnect.backoff.max.ms", "key.deserializer", "value.deserializer", "interceptor.classes", "metric.reporters"),
+    *(
+        "allow.auto.create.topics",
+        "check.crcs",
+        "exclude.internal.topics",
+        "metrics.num.samples",
+        "metadata.recovery.strategy",
+    ),
+    *(
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "socket.connection.setup.timeout.ms",
+        "security.providers",
+    ),
+    *(
+        "ssl.protocol",
+        "ssl.enabled.protocols",
+        "ssl.provider",
+        "ssl.keymanager.algorithm",
+        "ssl.trustmanager.algorithm",
+    ),
+    *(
+        "ssl.secure.random.implementation",
+        "ssl.engine.factory.class",
+        "enable.metrics.push",
+        "auto.include.jmx.reporter",
+    ),
+)
+"""Properties of the Java client that nothing here has a use for."""
+
+_LOGIN: Final = re.compile(r"(?P<name>[A-Za-z.]+)\s*=\s*(?:\"(?P<quoted>(?:\\.|[^\"\\])*)\"|(?P<bare>[^\s;\"]+))")
+
+
+def is_client_property(name: str) -> bool:
+    """Whether a name is one of a client of Kafka, so that a worker file may have it for its own clients."""
+    return name in _SAME or name in _HANDLED or name in _NO_EFFECT
+
+
+def librdkafka(java_properties: Mapping[str, str], secrets: Secrets, say: Say) -> dict[str, str]:
+    """Properties for the settings file, secrets as references.
+
+    `say` receives the finding about each property.
+    """
+    properties: dict[str, str] = {}
+    for name, value in java_properties.items():
+        if name in _SAME:
+            properties[_SAME[name]] = secrets.value(name, value, f"property {name} of the Kafka client")
+            say(name, "carried", f"clusters: properties.{_SAME[name]}")
+        elif name in _NO_EFFECT:
+            say(name, "changed", "Frazil's reader sets this itself, or has no use for it")
+        elif name not in _HANDLED:
+            say(
+                name,
+                "not_supported",
+                "librdkafka may have no such property",
+                "look it up in librdkafka's CONFIGURATION.md",
+            )
+    _endpoint(java_properties, properties, say)
+    _login(java_properties, properties, secrets, say)
+    _trust(java_properties, properties, secrets, say)
+    _identity(java_properties, properties, secrets, say)
+    return properties
+
+
+def _endpoint(java_properties: Mapping[str, str], properties: dict[str, str], say: Say) -> None:
+    name = "ssl.endpoint.identification.algorithm"
+    if name in java_properties:
+        properties[name] = java_properties[name].strip().lower() or "none"
+        say(name, "carried", f"clusters: properties.{name}")
+
+
+def _login(java_properties: Mapping[str, str], properties: dict[str, str], secrets: Secrets, say: Say) -> None:
+    mechanism = java_properties.get("sasl.mechanism", "").upper()
+    if mechanism not in ("", "PLAIN", "GSSAPI", "OAUTHBEARER", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+        properties.pop("sasl.mechanism", None)
+        by_hand = "use a mechanism that librdkafka has: PLAIN, SCRAM, OAUTHBEARER or GSSAPI"
+        say("sasl.mechanism", "not_supported", "librdkafka does not have this mechanism", by_hand)
+    if "sasl.jaas.config" not in java_properties:
+        return
+    text = java_properties["sasl.jaas.config"]
+    options = {
+        option["name"]: option["quoted"] if option["bare"] is None else option["bare"]
+        for option in _LOGIN.finditer(text)
+    }
+    pairs = {"username": "sasl.username", "password": "sasl.password"}
+    if mechanism == "OAUTHBEARER":
+        pairs = {"clientId": "sasl.oauthbearer.client.id", "clientSecret": "sasl.oauthbearer.client.secret"}
+        properties["sasl.oauthbearer.method"] = "oidc"
+    if "${" in text.partition(" ")[0] or not pairs.keys() <= options.keys():
+        if mechanism in ("GSSAPI", ""):
+            by_hand = (
+                "set sasl.kerberos.principal and sasl.kerberos.keytab, or what the mechanism needs, under properties"
+            )
+            say("sasl.jaas.config", "not_supported", "it names no user and password", by_hand)
+            return
+        options = {}
+    for option, name in pairs.items():
+        properties[name] = secrets.hide(name, options.get(option), f"{option} of sasl.jaas.config")
+    say(
+        "sasl.jaas.config",
+        "carried",
+        f"clusters: properties.{' and '.join(pairs.values())}, from the environment",
+    )
+
+
+def _trust(java_properties: Mapping[str, str], properties: dict[str, str], secrets: Secrets, say: Say) -> None:
+    kind = java_properties.get("ssl.truststore.type", "JKS").upper()
+    if "ssl.truststore.certificates" in java_properties:
+        properties["ssl.ca.pem"] = secrets.hide(
+            "ssl.ca.pem", java_properties["ssl.truststore.certificates"], "certificates to trust, PEM"
+        )
+        say("ssl.truststore.certificates", "carried", "clusters: properties.ssl.ca.pem, from the environment")
+    if "ssl.truststore.location" in java_properties:
+        if kind == "PEM":
+            properties["ssl.ca.location"] = secrets.value(
+                "ssl.ca.location", java_properties["ssl.truststore.location"], "file, PEM"
+            )
+            say("ssl.truststore.location", "carried", "clusters: properties.ssl.ca.location")
+        else:
+            properties["ssl.ca.location"] = secrets.hide(
+                "ssl_ca_location", None, "file of the certificates to trust, PEM"
+            )
+            by_hand = "keytool -exportcert -rfc -keystore … > ca.pem, and name that file in the variable"
+            say("ssl.truststore.location", "not_supported", "librdkafka reads PEM, no Java keystore", by_hand)
+    for name in ("ssl.truststore.type", "ssl.truststore.password"):
+        if name in java_properties:
+            say(name, "changed", "certificates to trust are a PEM file here, without type and password")
+
+
+def _identity(java_properties: Mapping[str, str], properties: dict[str, str], secrets: Secrets, say: Say) -> None:
+    kind = java_properties.get("ssl.keystore.type", "JKS").upper()
+    location = java_properties.get("ssl.keystore.location")
+    inline = {"ssl.keystore.key": "ssl.key.pem", "ssl.keystore.certificate.chain": "ssl.certificate.pem"}
+    for name, librdkafka_name in inline.items():
+        if name in java_properties:
+            properties[librdkafka_name] = secrets.hide(librdkafka_name, java_properties[name], f"{name}, PEM")
+            say(name, "carried", f"clusters: properties.{librdkafka_name}, from the environment")
+    if location is not None and kind == "PEM":
+        written = secrets.value("ssl.certificate.location", location, "file of key and certificate, PEM")
+        properties |= {"ssl.certificate.location": written, "ssl.key.location": written}
+        say("ssl.keystore.location", "carried", "clusters: properties.ssl.certificate.location, ssl.key.location")
+    elif location is not None:
+        is_pkcs12 = kind == "PKCS12" or location.endswith((".p12", ".pfx"))
+        properties["ssl.keystore.location"] = (
+            secrets.value("ssl.keystore.location", location, "file of the keystore")
+            if is_pkcs12
+            else secrets.hide("ssl_keystore_location", None, "keystore, PKCS#12")
+        )
+        outcome = "carried" if is_pkcs12 else "not_supported"
+        by_hand = (
+            None if is_pkcs12 else "keytool -importkeystore -deststoretype PKCS12 …, and name that file in the variable"
+        )
+        say("ssl.keystore.location", outcome, "clusters: properties.ssl.keystore.location, which is PKCS#12", by_hand)
+    if "ssl.keystore.type" in java_properties:
+        say("ssl.keystore.type", "changed", "librdkafka reads PKCS#12, or PEM")
+    if "ssl.keystore.password" in java_properties:
+        properties["ssl.keystore.password"] = secrets.hide(
+            "ssl.keystore.password", java_properties["ssl.keystore.password"], "its password"
+        )
+        say("ssl.keystore.password", "carried", "clusters: properties.ssl.keystore.password, from the environment")
+
+
+_RUNS_CONNECT: Final = (
+    *("group.id", "plugin.path", "plugin.discovery", "listeners", "client.id", "exactly.once.source.support"),
+    *("task.shutdown.graceful.timeout.ms", "connector.client.config.override.policy", "header.converter"),
+    *("scheduled.rebalance.max.delay.ms", "rebalance.timeout.ms", "worker.sync.timeout.ms", "worker.unsync.backoff.ms"),
+    *("connect.protocol", "topic.creation.enable", "topic.tracking.enable", "topic.tracking.allow.reset"),
+    *("inter.worker.key.generation.algorithm", "access.control.allow.origin", "access.control.allow.methods"),
+    *("response.http.headers.config", "key.converter", "value.converter", "bootstrap.servers"),
+)
+_FAMILIES: Final = (
+    *("offset.", "config.", "status.", "rest.", "admin.", "producer.", "metrics.", "inter.worker.", "internal."),
+    *("listeners.https.", "topic.creation.", "confluent.", "header.converter.", "key.converter.", "value.converter."),
+)
+
+
+def close_worker(worker: ConnectorKeys) -> tuple[Finding, ...]:
+    """Classify the remaining keys of a worker file, and return all findings."""
+    for name in list(worker.unsaid()):
+        plain = name.removeprefix("consumer.")
+        if name in _RUNS_CONNECT or name.startswith(_FAMILIES) or is_client_property(plain):
+            worker.say(name, "changed", "runs Kafka Connect's workers, of which there are none here")
+            continue
+        similar = get_close_matches(name, _RUNS_CONNECT, 1, 0.75)
+        hint = f"did you mean {similar[0]}?" if similar else None
+        worker.say(name, "unknown", "not a key of a worker of Kafka Connect", hint)
+    return worker.close()

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from frazil.connect.findings import ConnectorKeys
-from frazil.connect.secrets import Secrets
+from frazil.connect.findings import ConnectorKeys, Secrets
 from frazil.records.formats.catalogue import FORMATS
 
 _FORMATS: Final = MappingProxyType(

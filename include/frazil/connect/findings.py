@@ -1,13 +1,153 @@
-"""Findings about the keys of a connector: every given key is in exactly one class."""
+"""The keys of a connector: their current names, the one class that each given key is in, and values that must not be
+written down.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Literal
+from types import MappingProxyType
+from typing import Final, Literal
 
-from frazil.connect.names import CANONICAL, current, is_known, suggestions
+# Sources: docs/kafka-connect.md of Apache Iceberg; README and IcebergSinkConfig of the Tabular (Databricks) repository up to
+# 0.6.19, whose early releases wrote camel case; Kafka Connect's configuration reference.
+
+APACHE: Final = "org.apache.iceberg.connect.IcebergSinkConnector"
+TABULAR: Final = "io.tabular.iceberg.connect.IcebergSinkConnector"
+
+LEGACY: Final = MappingProxyType(
+    {
+        "iceberg.tables.dynamic.enabled": "iceberg.tables.dynamic-enabled",
+        "iceberg.tables.routeField": "iceberg.tables.route-field",
+        "iceberg.tables.defaultCommitBranch": "iceberg.tables.default-commit-branch",
+        "iceberg.tables.cdcField": "iceberg.tables.cdc-field",
+        "iceberg.tables.upsertModeEnabled": "iceberg.tables.upsert-mode-enabled",
+        "iceberg.tables.autoCreateEnabled": "iceberg.tables.auto-create-enabled",
+        "iceberg.tables.evolveSchemaEnabled": "iceberg.tables.evolve-schema-enabled",
+        "iceberg.control.group.id": "iceberg.control.group-id",
+        "iceberg.control.commitIntervalMs": "iceberg.control.commit.interval-ms",
+        "iceberg.control.commitTimeoutMs": "iceberg.control.commit.timeout-ms",
+        "iceberg.control.commitThreads": "iceberg.control.commit.threads",
+    }
+)
+"""Old spellings of Tabular's early releases, and what they are called now."""
+
+_LEGACY_OF_TABLES: Final = MappingProxyType(
+    {
+        "routeRegex": "route-regex",
+        "routeValues": "route-regex",
+        "idColumns": "id-columns",
+        "commitBranch": "commit-branch",
+    }
+)
+
+TABLE_OPTIONS: Final = ("route-regex", "partition-by", "id-columns", "commit-branch")
+"""What `iceberg.table.<table>.` ends in."""
+
+_PER_TABLE: Final = re.compile(
+    rf"iceberg\.table\.(?P<table>.+)\.(?P<option>{'|'.join([*TABLE_OPTIONS, *_LEGACY_OF_TABLES])})"
+)
+
+CANONICAL: Final = (
+    "iceberg.tables",
+    "iceberg.tables.dynamic-enabled",
+    "iceberg.tables.route-field",
+    "iceberg.tables.default-commit-branch",
+    "iceberg.tables.default-id-columns",
+    "iceberg.tables.default-partition-by",
+    "iceberg.tables.cdc-field",
+    "iceberg.tables.upsert-mode-enabled",
+    "iceberg.tables.auto-create-enabled",
+    "iceberg.tables.evolve-schema-enabled",
+    "iceberg.tables.schema-force-optional",
+    "iceberg.tables.schema-case-insensitive",
+    "iceberg.tables.replace-null-with-default",
+    "iceberg.control.topic",
+    "iceberg.control.group-id",
+    "iceberg.control.group-id-prefix",
+    "iceberg.connect.group-id",
+    "iceberg.control.commit.interval-ms",
+    "iceberg.control.commit.timeout-ms",
+    "iceberg.control.commit.threads",
+    "iceberg.control.commit.max-consecutive-failures",
+    "iceberg.coordinator.transactional.prefix",
+    "iceberg.coordinator.transactional.suffix",
+    "iceberg.coordinator-executor-keep-alive-timeout-ms",
+    "iceberg.catalog",
+    "iceberg.catalog.type",
+    "iceberg.catalog.catalog-impl",
+    "iceberg.catalog.uri",
+    "iceberg.catalog.warehouse",
+    "iceberg.hadoop-conf-dir",
+    "name",
+    "connector.class",
+    "tasks.max",
+    "tasks.max.enforce",
+    "topics",
+    "topics.regex",
+    "key.converter",
+    "value.converter",
+    "header.converter",
+    "transforms",
+    "predicates",
+    "config.action.reload",
+    "errors.tolerance",
+    "errors.retry.timeout",
+    "errors.retry.delay.max.ms",
+    "errors.log.enable",
+    "errors.log.include.messages",
+    "errors.deadletterqueue.topic.name",
+    "errors.deadletterqueue.topic.replication.factor",
+    "errors.deadletterqueue.context.headers.enable",
+    "consumer.override.auto.offset.reset",
+    "consumer.override.isolation.level",
+)
+"""Keys with a name of their own."""
+
+_FAMILIES: Final = (
+    "iceberg.tables.auto-create-props.",
+    "iceberg.tables.write-props.",
+    "iceberg.table.write-props.",
+    "iceberg.catalog.",
+    "iceberg.hadoop.",
+    "iceberg.kafka.",
+    "key.converter.",
+    "value.converter.",
+    "header.converter.",
+    "transforms.",
+    "predicates.",
+    "consumer.override.",
+    "producer.override.",
+    "admin.override.",
+)
+"""Prefixes of keys that something else reads."""
+
+
+def current(key: str) -> str:
+    """The present name of a key: its own, unless it is an old spelling."""
+    if key in LEGACY:
+        return LEGACY[key]
+    table = per_table(key)
+    return f"iceberg.table.{table[0]}.{table[1]}" if table else key
+
+
+def per_table(key: str) -> tuple[str, str] | None:
+    """Table and option of a key that is about one table, by the option's present name."""
+    match = _PER_TABLE.fullmatch(key)
+    return (match["table"], _LEGACY_OF_TABLES.get(match["option"], match["option"])) if match else None
+
+
+def is_known(name: str) -> bool:
+    """Whether a present name is one of the sink or of the framework."""
+    return name in CANONICAL or name.startswith(_FAMILIES)
+
+
+def suggestions(tables: Collection[str]) -> list[str]:
+    """Names per table, for slips in them."""
+    return [f"iceberg.table.{table}.{option}" for table in tables for option in TABLE_OPTIONS]
+
 
 Outcome = Literal["carried", "changed", "not_supported", "unknown", "refused"]
 """Carried over; changed in meaning; not supported (to be done by hand); unknown; refused (nothing is written)."""
@@ -124,3 +264,73 @@ class ConnectorKeys:
 
 def _old_name(written: str, name: str) -> str:
     return "" if written == name else f" (old name of {name})"
+
+
+_MARKS = (
+    *("password", "passwd", "secret", "token", "credential", "jaas", "user.info", "userinfo", "authorization"),
+    *("apikey", "api-key", "api.key", "access-key", "access.key", "accesskey", "account-key", "account.key", "sas-"),
+    *("connection-string", "private", "passphrase", "header.", "cookie", ".pem", "certificate.chain"),
+)
+"""Parts of names whose values open a door, in lower case."""
+
+_NO_SECRET = ("oauth2-server-uri", "token.endpoint", "token-refresh", "token-expires", "token-exchange", "endpoint.url")
+"""Parts of names that only look as if."""
+
+_PROVIDED = re.compile(r"\$\{(?P<provider>[^}:$]+):(?P<rest>(?:(?!\$\{)[^}])*+)\}")
+"""What Kafka Connect's config providers fill in: `${provider:[path:]key}`."""
+
+_ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CREDENTIALS = re.compile(
+    r"://[^/?#@\s]*+@|[?&;](?=[^=&;?]*+=)[^=&;?]*?(?:password|user|token|secret|key|sig)", re.IGNORECASE
+)
+"""Credentials in an address. Each part is looked at once: the value may be a megabyte, and Python holds its lock meanwhile."""
+
+
+@dataclass(slots=True)
+class Secrets:
+    """References given so far.
+
+    Attributes:
+        prefix: How the variables of this entry begin.
+        values: Variable -> its value, where the configuration had it. Never written anywhere.
+        described: Variable -> what to put there.
+    """
+
+    prefix: str
+    values: dict[str, str] = field(default_factory=dict, repr=False)
+    described: dict[str, str] = field(default_factory=dict)
+
+    def hide(self, suffix: str, value: str | None, what: str) -> str:
+        """A reference instead of a value. `value` None: whoever sets the variable must find the value."""
+        provided = _PROVIDED.fullmatch(value or "")
+        if provided and provided["provider"] == "env" and _ENV.fullmatch(provided["rest"].lstrip(":")):
+            name = provided["rest"].lstrip(":")
+            self.described[name] = what
+            return f"${{env:{name}}}"
+        name = self._variable(suffix, value)
+        self.described[name] = f"{what}; was ${{{provided['provider']}:…}}" if provided else what
+        if value is not None and not _PROVIDED.search(value):
+            self.values[name] = value
+        return f"${{env:{name}}}"
+
+    def value(self, key: str, value: str, what: str) -> str:
+        """A value as it may be written: itself, or a reference where it is secret or filled in by a config provider."""
+        if is_secret(key, value) or _PROVIDED.search(value):
+            return self.hide(key, value, what)
+        return value
+
+    def _variable(self, suffix: str, value: str | None) -> str:
+        plain = re.sub(r"[^A-Z0-9]+", "_", f"{self.prefix}_{suffix}".upper()).strip("_")
+        name, number = plain, 1
+        while name in self.described and self.values.get(name) != value:
+            number += 1
+            name = f"{plain}_{number}"
+        return name
+
+
+def is_secret(key: str, value: str = "") -> bool:
+    """Whether the value of a key must not be written down: its name says so, or it holds credentials in an address."""
+    lowered = key.lower()
+    if any(part in lowered for part in _NO_SECRET) and not lowered.endswith(("password", "secret")):
+        return bool(_CREDENTIALS.search(value))
+    return any(mark in lowered for mark in _MARKS) or bool(_CREDENTIALS.search(value))

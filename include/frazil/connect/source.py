@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from frazil.connect.findings import ConnectorKeys
-from frazil.connect.kafka_clients import is_client_property, librdkafka
-from frazil.connect.routing import UnusablePattern, python_regex
-from frazil.connect.secrets import Secrets
+from frazil.connect.config import is_client_property, librdkafka
+from frazil.connect.findings import ConnectorKeys, Secrets
+from frazil.connect.tables import UnusablePattern, python_regex
 from frazil.pipeline.syntax.interval import SHORTEST, SHORTEST_IN_SESSION
 
 _COMMIT_INTERVAL_MS = 300_000

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from frazil.connect.findings import ConnectorKeys
 from frazil.pipeline.models.changes import FACTS
 from frazil.pipeline.syntax.types import StructOf, parse_type
-from frazil.pipeline.transforms.transforms import KINDS, TransformStep
+from frazil.pipeline.transforms import KINDS, TransformStep
 from frazil.records.transforms.catalogue import PREDICATES, TRANSFORMS
 from frazil.records.transforms.definition import KAFKA, SINK, ConnectClass, options_of
 

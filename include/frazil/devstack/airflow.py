@@ -1,35 +1,238 @@
-"""Airflow as separate processes: API server first, then scheduler, DAG processor and triggerer."""
+"""Airflow as separate processes: API server first, then scheduler, DAG processor and triggerer, with their database,
+environment and generated secrets.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from frazil.devstack.airflow_database import (
-    API_BUSY_SECONDS,
-    SQLITE,
-    AirflowDatabase,
-    airflow_database,
-    require_answer,
-    sqlite_url,
-)
-from frazil.devstack.airflow_settings import environment
-from frazil.error_codes import PROGRAM_MISSING, STACK_FAILED
+from frazil.error_codes import BAD_SETTING, PROGRAM_MISSING, STACK_FAILED
 from frazil.errors import Retryable
 from frazil.runtime import airflow_login, port
-from frazil.runtime.airflow_login import ensure_secrets
-from frazil.runtime.files import write_atomically
-from frazil.runtime.home import DATABASE_VARIABLE, PORT_VARIABLES, Home, interpreter_bin
-from frazil.runtime.java import ensure_java
-from frazil.runtime.process import Processes, Spec
-from frazil.runtime.waiting import until
+from frazil.runtime.airflow_login import Secrets, ensure_secrets
+from frazil.runtime.home import (
+    DATABASE_VARIABLE,
+    LOOPBACK,
+    PORT_VARIABLES,
+    Home,
+    inherited_environment,
+    interpreter_bin,
+    write_atomically,
+)
+from frazil.runtime.java import Java, ensure_java
+from frazil.runtime.process import Processes, Spec, until
 
 if TYPE_CHECKING:
+    from sqlalchemy import URL
+
     from frazil.runtime.airflow_api import AirflowApi
+
+
+SQLITE = "SQLite"
+"""Name of the database in the home."""
+
+_DRIVER = "postgresql+psycopg2"
+_ACCEPTED = ("postgresql", _DRIVER)
+_FORM = f"{_DRIVER}://USER:PASSWORD@HOST:5432/DATABASE"
+
+_BUSY_SECONDS = 30
+"""How long a writer of the SQLite file waits for the others: on two busy cores, longer than SQLite's 5."""
+
+API_BUSY_SECONDS = 10
+"""The same for the API server. Airflow 3.3 writes its audit log in the server's event loop, so such a write may wait for a request whose
+commit needs that very loop: only the end of the wait frees both. Tasks that start meanwhile ask again for 25 s, then they are lost."""
+
+_CONNECT_SECONDS = 10
+"""Bounds the first connection to PostgreSQL, so that an address behind a firewall is named soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class AirflowDatabase:
+    """The database of one embedded Airflow.
+
+    Attributes:
+        url: Its SQLAlchemy address, password included.
+        name: The address without secrets.
+        hidden: Texts to mask in quoted logs: the password, and its form within an address.
+        is_file: Whether it is the home's SQLite file.
+    """
+
+    url: str = field(repr=False)
+    name: str
+    hidden: tuple[str, ...] = field(default=(), repr=False)
+    is_file: bool = False
+
+
+def airflow_database(home: Home) -> AirflowDatabase:
+    """Return the database that the home asks for.
+
+    Raises:
+        Terminal: Its address can't be used; it is not quoted, since it may hold a password. Or a driver is missing.
+    """
+    if home.airflow_database is None:
+        return AirflowDatabase(sqlite_url(home), SQLITE, is_file=True)
+    url = _postgresql(home.airflow_database)
+    missing = [module for module in ("psycopg2", "asyncpg") if find_spec(module) is None]
+    if missing:
+        raise PROGRAM_MISSING.terminal(
+            f"{DATABASE_VARIABLE} asks for PostgreSQL, and {' and '.join(missing)} can't be imported",
+            next_step="pip install 'frazil[airflow,postgres]'",
+        )
+    name = f"PostgreSQL {url.host}:{url.port or 5432}/{url.database}"
+    address = url.render_as_string(hide_password=False)
+    encoded = address.rpartition("@")[0].rpartition(":")[2]
+    return AirflowDatabase(address, name, (url.password, encoded) if url.password else ())
+
+
+def sqlite_url(home: Home, name: str = "airflow.db", busy_seconds: int = _BUSY_SECONDS) -> str:
+    """Return the SQLAlchemy address of an SQLite file, whose writers wait for each other instead of failing after 5 s."""
+    return f"sqlite:///{home.airflow / name}?timeout={busy_seconds}"
+
+
+def require_answer(database: AirflowDatabase, report: Callable[[str], None]) -> None:
+    """Connect once to a PostgreSQL database: Airflow's own words for what can be wrong come late, and are long.
+
+    Raises:
+        Retryable: It does not answer, does not know the login, or has no such database; its own words are quoted.
+    """
+    from sqlalchemy import create_engine
+    from sqlalchemy.exc import OperationalError
+
+    if database.is_file:
+        return
+    report(f"airflow: metadata in {database.name}")
+    engine = create_engine(database.url, connect_args={"connect_timeout": _CONNECT_SECONDS})
+    try:
+        engine.connect().close()
+    except OperationalError as error:
+        raise STACK_FAILED.retryable(
+            f"Airflow's database, {database.name}, can't be used: {str(error.orig).strip()}",
+            next_step=f"start the server, or set {DATABASE_VARIABLE} to a database that is there",
+        ) from None  # the cause knows the address
+    finally:
+        engine.dispose()
+
+
+def _postgresql(text: str) -> URL:
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):  # the second: a port that is no number
+        url = None
+    if url is not None and url.query:
+        raise BAD_SETTING.terminal(
+            f"{DATABASE_VARIABLE}: options after ? are not supported, since Airflow's two drivers spell them differently",
+            next_step="give them in libpq's variables, which both read, such as PGSSLMODE=require",
+        )
+    if url is None or url.drivername not in _ACCEPTED or not url.host or not url.database:
+        raise BAD_SETTING.terminal(
+            f"{DATABASE_VARIABLE} is not the address of a PostgreSQL database",
+            next_step=f"set it to {_FORM}, special characters of the password as %XX; or unset it: SQLite",
+        )
+    return url.set(drivername=_DRIVER)
+
+
+SPARK_CONNECTION = {
+    "conn_type": "spark",
+    "host": "local[2]",
+    "extra": {"deploy-mode": "client", "spark-binary": "spark-submit"},
+}
+"""Airflow connection `frazil_spark`: jobs run in one local JVM with two task threads. The production profile has a cluster."""
+
+REFRESH_SECONDS = 5
+"""How often the DAG files are looked at. Airflow's defaults (300 and 30) suit a cluster, not a
+person who waits."""
+
+HEARTBEAT_TIMEOUT_SECONDS = 60
+"""When a task without heartbeat counts as lost. Airflow's default of 300 is several commit
+intervals."""
+
+
+def environment(
+    home: Home, java: Java, secrets_of_home: Secrets, database: AirflowDatabase, *, dags_paused: bool
+) -> dict[str, str]:
+    """Return the whole environment of every Airflow process. Its Java is for Spark jobs."""
+    inherited = inherited_environment()
+    variables = {
+        **home.environment,
+        "AIRFLOW_HOME": str(home.airflow),
+        "AIRFLOW_CONN_FRAZIL_SPARK": json.dumps(_spark_connection(home)),
+        "AIRFLOW_CONN_FRAZIL_API": json.dumps(_api_connection(home, secrets_of_home)),
+        "JAVA_HOME": str(java.home),
+        "PATH": _joined(interpreter_bin(), inherited.get("PATH", os.defpath)),
+        "PYTHONPATH": _joined(home.project / "include", home.project / "plugins", inherited.get("PYTHONPATH", "")),
+        # A proxy set for the outside must not be asked for the loopback interface.
+        "NO_PROXY": ",".join(filter(None, [LOOPBACK, "localhost", inherited.get("NO_PROXY", "")])),
+    }
+    return {
+        **inherited,
+        **variables,
+        **_configuration(home, dags_paused=dags_paused),
+        **_secret_configuration(secrets_of_home),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.url,
+    }
+
+
+def _spark_connection(home: Home) -> Mapping[str, Any]:
+    if home.profile == "embedded":
+        return SPARK_CONNECTION
+    return {**SPARK_CONNECTION, "host": f"spark://{LOOPBACK}", "port": home.ports.spark_master}
+
+
+def _api_connection(home: Home, secrets_of_home: Secrets) -> Mapping[str, str]:
+    """The Airflow connection with which tasks write the notes of their runs: only the REST API can."""
+    return {
+        "conn_type": "http",
+        "host": home.airflow_url,
+        "login": home.airflow_user,
+        "password": secrets_of_home.password,
+    }
+
+
+def _configuration(home: Home, *, dags_paused: bool) -> Mapping[str, str]:
+    return {
+        "AIRFLOW__CORE__DAGS_FOLDER": str(home.project / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(home.project / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__PARALLELISM": "4",
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": str(dags_paused),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{home.airflow_user}:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home.airflow_passwords),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{home.airflow_url}/execution/",
+        "AIRFLOW__API__HOST": LOOPBACK,
+        "AIRFLOW__API__PORT": str(home.ports.airflow),
+        "AIRFLOW__API__BASE_URL": home.airflow_url,
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": str(REFRESH_SECONDS),
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": str(REFRESH_SECONDS),
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": str(HEARTBEAT_TIMEOUT_SECONDS),
+        "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+    }
+
+
+def _secret_configuration(secrets_of_home: Secrets) -> Mapping[str, str]:
+    return {
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets_of_home.jwt,
+        "AIRFLOW__CORE__FERNET_KEY": secrets_of_home.fernet,
+        "AIRFLOW__API__SECRET_KEY": secrets_of_home.api,
+    }
+
+
+def _joined(*parts: Path | str) -> str:
+    return os.pathsep.join(str(part) for part in parts if str(part))
+
 
 _ADDRESS = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 API_SERVER = "airflow-api-server"

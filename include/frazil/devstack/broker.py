@@ -10,8 +10,15 @@ from pathlib import Path
 from frazil.devstack.secured import Secured
 from frazil.error_codes import STACK_FAILED
 from frazil.runtime import port
-from frazil.runtime.files import PRIVATE_FILE, write_atomically
-from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, bootstrap_servers, inherited_environment
+from frazil.runtime.home import (
+    LOOPBACK,
+    PORT_VARIABLES,
+    PRIVATE_FILE,
+    Home,
+    bootstrap_servers,
+    inherited_environment,
+    write_atomically,
+)
 from frazil.runtime.jars import fetch, jar_paths
 from frazil.runtime.java import Java, ensure_java
 from frazil.runtime.process import Processes, Spec

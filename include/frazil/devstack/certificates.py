@@ -19,8 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from frazil.runtime.files import PRIVATE_FILE, write_atomically
-from frazil.runtime.home import LOOPBACK
+from frazil.runtime.home import LOOPBACK, PRIVATE_FILE, write_atomically
 
 _VALID: Final = timedelta(days=3650)
 """A stack on one machine has nobody who would renew."""

@@ -13,8 +13,7 @@ from typing import Final
 
 from frazil.error_codes import PROGRAM_MISSING, STACK_FAILED
 from frazil.runtime import port
-from frazil.runtime.files import exclusive, private_folder
-from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment
+from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, exclusive, inherited_environment, private_folder
 from frazil.runtime.process import Processes, Spec
 
 NAME: Final = "s3"

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from frazil.error_codes import PROGRAM_MISSING, STACK_FAILED
 from frazil.runtime import port
-from frazil.runtime.files import PRIVATE_FILE, write_atomically
-from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment
+from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, PRIVATE_FILE, Home, inherited_environment, write_atomically
 from frazil.runtime.process import Processes, Spec
 
 if TYPE_CHECKING:

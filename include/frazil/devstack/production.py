@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 from frazil.devstack import object_store, rest_catalog, schema_registry, spark_cluster
 from frazil.devstack.object_store import BUCKET, Keys
 from frazil.error_codes import STACK_FAILED
-from frazil.runtime.files import PRIVATE_FILE, exclusive, private_folder, write_atomically
-from frazil.runtime.home import Home
+from frazil.runtime.home import PRIVATE_FILE, Home, exclusive, private_folder, write_atomically
 
 if TYPE_CHECKING:
     from frazil.devstack.secured import Secured

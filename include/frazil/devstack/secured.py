@@ -18,8 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from frazil.extras import require
-from frazil.runtime.files import PRIVATE_FILE, private_folder, write_atomically
-from frazil.runtime.home import LOOPBACK
+from frazil.runtime.home import LOOPBACK, PRIVATE_FILE, private_folder, write_atomically
 
 if TYPE_CHECKING:
     from frazil.devstack.certificates import Authority

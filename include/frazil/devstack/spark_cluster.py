@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from frazil.runtime import port
-from frazil.runtime.files import private_folder
-from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment, interpreter_bin
+from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment, interpreter_bin, private_folder
 from frazil.runtime.java import ensure_java
 from frazil.runtime.process import Processes, Spec
 

@@ -1,9 +1,13 @@
-"""The maintenance steps: the procedure that each calls, and the counts that the engine returns."""
+"""The maintenance steps: the checks before anything is removed, the procedure that each calls, and the counts that the
+engine returns.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,18 +17,113 @@ from urllib.parse import urlparse
 
 from frazil.error_codes import MAINTENANCE_FAILED, POSITION_LOST
 from frazil.errors import OutcomeUnknown, Retryable, Terminal, without_values
-from frazil.iceberg.commit.expiry import HOLD_KEY, Retention, expire_snapshots, rewrite_hold, with_hold, without_hold
-from frazil.iceberg.commit.retention_guard import RetainedState, named_manifests
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.expiry import (
+    HOLD_KEY,
+    RetainedState,
+    Retention,
+    expire_snapshots,
+    named_manifests,
+    retained_state,
+    rewrite_hold,
+    with_hold,
+    without_hold,
+)
 from frazil.iceberg.ledger.inspection import Inspection
-from frazil.maintain.guard import TableGuard, lost_keys, read_state
 from frazil.maintain.need import ORPHANS_KEY, most_files, portions
 from frazil.maintain.procedures import Argument, Before, Conflict, Procedures, ZOrder
-from frazil.pipeline.files.outcome_rules import is_rules_file
+from frazil.pipeline.files.folder import is_rules_file
 from frazil.pipeline.models.maintenance import Compaction, Expiry, Orphans, Stats, parse_age
 from frazil.run.state.context import RunContext
+from frazil.run.state.pipeline_state import pipeline_state
+from frazil.run.state.tables import find_tables
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
+
+
+TableGuard = Callable[[str], RetainedState]
+"""Reads a table's state of pipelines anew and returns it; raises `UnsafeToRemove` if that is not intact."""
+
+_PAUSES: Final = (1.0, 2.0, 4.0)
+"""Seconds between looks at a pipeline with a batch under way: from the decision to the end it takes a second or two."""
+
+
+class UnsafeToRemove(Retryable):
+    """Nothing may be removed now: a pipeline's state or an unfinished batch might be lost."""
+
+
+def table_guard(context: RunContext) -> TableGuard:
+    """A function that checks a table's state before files are removed, and returns it."""
+
+    def check_table(table: str) -> RetainedState:
+        _require_settled(context)
+        table_state = read_state(context.lake, table)
+        if table_state.refusal is not None:
+            raise UnsafeToRemove(f"table {table} was rolled back: {table_state.refusal}", code=MAINTENANCE_FAILED)
+        return table_state
+
+    return check_table
+
+
+def read_state(lake: Lake, table: str) -> RetainedState:
+    """The positions and marks of pipelines in a freshly loaded table."""
+    return retained_state(lake.catalog_of(table).load_table(table).metadata, table)
+
+
+def lost_keys(before: RetainedState, after: RetainedState) -> tuple[str, ...]:
+    """Keys that a table no longer has, or has with an older batch than before. A newer batch is no loss."""
+    if after.refusal is not None:
+        return (after.refusal,)
+    return tuple(_lost(before, after))
+
+
+def _lost(before: RetainedState, after: RetainedState) -> Iterator[str]:
+    for key, value in before.values.items():
+        current = after.values.get(key)
+        if current is None or _number(current) < _number(value):
+            yield key
+
+
+def _number(value: str) -> int:
+    """The batch number of a position or a mark; 0 without one."""
+    body = json.loads(value)
+    n = body.get("n", 0) if isinstance(body, dict) else 0
+    return n if isinstance(n, int) else 0
+
+
+def _require_settled(context: RunContext) -> None:
+    """Require the same as a plan: followers hold their parts, and no batch is unfinished.
+
+    Raises:
+        UnsafeToRemove: They don't, or one is.
+    """
+    why = _unsound(context)
+    for seconds in _PAUSES:
+        if why is None:
+            return
+        time.sleep(seconds)
+        why = _unsound(context)
+    if why is not None:
+        raise UnsafeToRemove(f"pipeline {context.pipeline.name}: {why}", code=MAINTENANCE_FAILED)
+
+
+def _unsound(context: RunContext) -> str | None:
+    """Why nothing may be removed now."""
+    try:
+        context = context.with_created_tables(
+            context.project.made_tables(context.pipeline)
+        )  # a batch may have made tables meanwhile
+        tables = find_tables(context.lake, context.pipeline)
+        if tables is None:
+            return "it never ran"
+        state = pipeline_state(context.pipeline, tables)
+    except Terminal as refusal:  # a plan refuses likewise
+        return refusal.message
+    if state.loss is not None:
+        return state.loss.message
+    return f"batch {state.mark.n} is not finished" if state.unfinished and state.mark is not None else None
+
 
 OWN_FOLDERS: Final = ("data", "metadata", "frazil-staged")
 """Folders below a table's location that are the table's: beside them another table may lie."""

@@ -13,8 +13,7 @@ from frazil.runtime.airflow_login import any_api
 from frazil.runtime.home import Home
 
 if TYPE_CHECKING:
-    from frazil.runtime.airflow_api import AirflowApi
-    from frazil.runtime.airflow_rows import DagRun
+    from frazil.runtime.airflow_api import AirflowApi, DagRun
 
 _PREFIXES: Final = ("ingest__", "capture__")
 

@@ -21,8 +21,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.iceberg.catalog.table import Table
-from frazil.iceberg.ledger.ledger import OF_LETTERS, PLACED, in_order, letter_rows
-from frazil.iceberg.ledger.ledger_files import LedgerFile, files_of_batches, ledger_files, read_ledger_files
+from frazil.iceberg.ledger.ledger import (
+    OF_LETTERS,
+    PLACED,
+    LedgerFile,
+    files_of_batches,
+    in_order,
+    ledger_files,
+    letter_rows,
+    read_ledger_files,
+)
 from frazil.monitor.figures import COLUMNS, Figures, Point, figures, points_of, with_steps
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project

@@ -10,8 +10,7 @@ from typing import Literal
 from frazil.capture.contents import find_files
 from frazil.capture.files import FileMark, FoundFile, marks_of, state_of
 from frazil.capture.lines import has_line
-from frazil.capture.position import CapturePosition, require_position
-from frazil.capture.rows import require_order
+from frazil.capture.position import CapturePosition, require_order, require_position
 from frazil.capture.run import ground_of, plan_reads
 from frazil.error_codes import CAPTURE_UNREADABLE
 from frazil.errors import FrazilError, Terminal

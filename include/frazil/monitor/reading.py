@@ -1,37 +1,145 @@
-"""Reads the condition of a pipeline from its tables, ledger, dead letters and topics. Creates and commits nothing."""
+"""Reads the condition of a pipeline from its tables, ledger, dead letters and topics, with the age of the oldest
+unread record. Creates and commits nothing.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
-from frazil.batch.facts import ClusterFacts
+from frazil.batch.audit import check_position, check_vanished
+from frazil.batch.facts import ClusterFacts, TopicPartition
 from frazil.batch.position import Position
-from frazil.batch.refusal import check_position, check_vanished
 from frazil.errors import FrazilError, Terminal
 from frazil.iceberg.commit.summary_state import BATCH_KEY, SummaryValue, lookup_position, read_summary, remaining_value
-from frazil.iceberg.ledger.dead_letter_scan import count_open_letters
+from frazil.iceberg.ledger.dead_letters import count_open_letters
 from frazil.iceberg.ledger.ledger import read_rewinds
 from frazil.iceberg.schema.comparison import check_destination
-from frazil.kafka.admin.observe import observe
+from frazil.kafka.admin.observe import first_times, observe
+from frazil.kafka.admin.topics import TopicRetention, retention
+from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.errors import unknown_topic
 from frazil.maintain.need import Order
 from frazil.maintain.run import preview
 from frazil.monitor.batches import Ledger, Ledgers
-from frazil.monitor.condition import Condition, Runs
-from frazil.monitor.oldest_unread import with_unread
+from frazil.monitor.condition import Condition, Retention, Runs, TopicLag
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.report.lag import lag_in, topics_of
-from frazil.run.repair.open_dead_letters import letter_history
+from frazil.report.lag import Lag, lag_in, topics_of
+from frazil.run.repair.dead_letter_decode import letter_history
 from frazil.run.state.context import Clock, RunContext, utc_now
 from frazil.run.state.merge_key import refuse_no_key, refuse_other_key
 from frazil.run.state.pipeline_state import PipelineState, pipeline_state
 from frazil.run.state.source import vanished_topics
 from frazil.run.state.tables import Tables, find_tables, refuse_shared
+
+# In each partition with unread records, the first one is read: its timestamp says since when it waits, if the clock of the
+# producer or the broker (`message.timestamp.type`) is right. A record can't have waited since before the instant through which
+# the tables are complete, which does not depend on producers' clocks; the shorter time is reported. So neither a topic that is
+# written once a day, nor one with records of last year, looks stale.
+#
+# Kafka deletes whole segments, oldest first, by the latest timestamp in each: a segment with an unread record is not deleted
+# before that record's own time is up. So `seconds_left` is a lower bound, and a retention as long as the oldest unread record's
+# age keeps it and all later ones.
+
+
+def with_unread(condition: Condition, cluster: Cluster, lag: Lag) -> Condition:
+    """The condition with the age of the oldest unread record, and the time until retention deletes it.
+
+    Raises:
+        Retryable: No broker answers.
+        Terminal: Credentials or permissions don't fit.
+    """
+    starts = {
+        (partition.topic, partition.partition): max(partition.begin, partition.log.log_start)
+        for partition in lag.partitions
+        if partition.lag and partition.log and partition.begin is not None
+    }
+    times = first_times(cluster, starts)
+    retentions = retention(cluster, {topic for topic, _ in times})
+    return with_ages(condition, lag, times, retentions)
+
+
+def with_ages(
+    condition: Condition,
+    lag: Lag,
+    times: Mapping[TopicPartition, int | None],
+    retentions: Mapping[str, TopicRetention],
+) -> Condition:
+    """The condition with ages from timestamps and topic retention.
+
+    Args:
+        condition: As it is known without them.
+        lag: By partition.
+        times: Partition with records that were not read -> timestamp of the first, in milliseconds; None if it has none.
+        retentions: Topic -> how long it keeps records; those that nobody may see are left out.
+    """
+    distances = tuple(_retentions(condition.read_at, lag, times, retentions))
+    seconds = _oldest(condition, lag.total, times)
+    through = condition.complete_through
+    is_told = (
+        seconds is not None and not lag.held_back and all(partition.lag is not None for partition in lag.partitions)
+    )
+    if is_told and seconds is not None and condition.n is not None:
+        reached = condition.read_at - timedelta(seconds=seconds)
+        through = reached if through is None else max(through, reached)
+    ordered = sorted(
+        distances, key=lambda retention: (_or_never(retention.seconds_left), retention.topic, retention.partition)
+    )
+    topics = tuple(
+        _topic(condition, lag, topic, times) for topic in dict.fromkeys(partition.topic for partition in lag.partitions)
+    )
+    return replace(condition, lag_seconds=seconds, complete_through=through, topics=topics, retention=tuple(ordered))
+
+
+def _topic(condition: Condition, lag: Lag, topic: str, times: Mapping[TopicPartition, int | None]) -> TopicLag:
+    lags = [partition.lag for partition in lag.partitions if partition.topic == topic and partition.lag is not None]
+    total = sum(lags) if lags else None
+    return TopicLag(topic, total, _oldest(condition, total, {key: ms for key, ms in times.items() if key[0] == topic}))
+
+
+def _oldest(condition: Condition, lag: int | None, times: Mapping[TopicPartition, int | None]) -> float | None:
+    """Upper bound, in seconds, of how long records have waited; None if it is not known."""
+    if lag is None:
+        return None
+    if not times:
+        return 0.0
+    through = condition.complete_through
+    bound = (condition.read_at - through).total_seconds() if through is not None else None
+    written = [ms for ms in times.values() if ms is not None]
+    age = _age(condition.read_at, min(written)) if len(written) == len(times) else None
+    return min((max(0.0, age_bound) for age_bound in (bound, age) if age_bound is not None), default=None)
+
+
+def _retentions(
+    instant: datetime, lag: Lag, times: Mapping[TopicPartition, int | None], retentions: Mapping[str, TopicRetention]
+) -> Iterator[Retention]:
+    for partition in lag.partitions:
+        place = partition.topic, partition.partition
+        if place not in times or partition.headroom is None:
+            continue
+        written_ms, policy = times[place], retentions.get(partition.topic)
+        age = None if written_ms is None else max(0.0, _age(instant, written_ms))
+        seconds_left = None
+        if partition.headroom < 0:
+            seconds_left = 0.0
+        elif age is not None and policy is not None and policy.ms is not None:
+            seconds_left = max(0.0, policy.ms / 1000 - age)
+        by_size = policy is not None and policy.by_size
+        yield Retention(*place, partition.headroom, seconds_left, age, by_size=by_size)
+
+
+def _age(instant: datetime, ms: int) -> float:
+    return instant.timestamp() - ms / 1000
+
+
+def _or_never(seconds: float | None) -> float:
+    return math.inf if seconds is None else seconds
+
 
 _LOOKS = 3
 """How often a loss is looked at: tables are read one after another, and a run between them looks like one."""

@@ -16,7 +16,7 @@ The room knows pyarrow, msgspec, the libraries of the formats (fastavro, protobu
 
 Definitions of transforms and formats are read wherever a DAG is parsed, and no record is there. So they, and what they import, take
 Arrow from here: `from frazil.records import pa, pc` loads it when it is first used. No constant of such a module may hold a type or an
-array; `tests/unit/pipeline/transforms/test_transforms.py` finds one that does.
+array; `tests/unit/pipeline/test_transforms.py` finds one that does.
 """
 
 from __future__ import annotations

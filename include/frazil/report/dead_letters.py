@@ -12,15 +12,15 @@ import pyarrow as pa
 from frazil.batch.dead_letters import LetterChoice, Place
 from frazil.batch.position import Position, TopicPosition
 from frazil.iceberg.catalog.table import Table
-from frazil.iceberg.ledger.dead_letter_scan import LetterFile, LetterQuestion, State, letter_files
+from frazil.iceberg.ledger.dead_letters import LetterFile, LetterQuestion, State, letter_files
 from frazil.iceberg.ledger.ledger import read_letter_rows
 from frazil.iceberg.schema.schema import arrow_type, declared_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.syntax.types import parse_type
 from frazil.project import Project
-from frazil.records.decoder.declared_names import DeclaredNames
+from frazil.records.decoder.redaction import DeclaredNames
 from frazil.records.model.kafka_schema import with_python_times
-from frazil.run.repair.open_dead_letters import LetterHistory, landed_rows, letter_history
+from frazil.run.repair.dead_letter_decode import LetterHistory, landed_rows, letter_history
 
 LISTED = (
     *("code", "message", "path", "topic", "partition", "offset", "timestamp"),

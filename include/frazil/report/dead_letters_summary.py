@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.dead_letters import LetterChoice
-from frazil.iceberg.ledger.dead_letter_scan import count_letters, letter_files
+from frazil.iceberg.ledger.dead_letters import count_letters, letter_files
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.records.decoder.redaction import Payload

@@ -1,14 +1,18 @@
-"""How far a pipeline is behind its topics. Only reads: no table is made, nothing is committed."""
+"""How far a pipeline is behind its topics: lag per partition, how far it has read, its unread records. Only reads: no
+table is made, nothing is committed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from time import time
 from typing import Literal
 
 from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicPartition
 from frazil.batch.position import Position
+from frazil.batch.session import Threshold, Waiting
 from frazil.error_codes import POSITION_LOST
 from frazil.errors import FrazilError
 from frazil.iceberg.catalog.table import Table
@@ -24,6 +28,8 @@ from frazil.kafka.admin.observe import matching_topics, observe
 from frazil.kafka.client.cluster import Cluster
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
+from frazil.report.history import BatchHistory, history
+from frazil.run.state.pipeline_state import bytes_per_record
 
 COMPLETE_KEY = "frazil.complete-through"
 """Summary key: everything that Kafka had accepted by this instant is in."""
@@ -250,3 +256,117 @@ def _state(position: Position | None, facts: ClusterFacts, topic: str) -> State:
 def _sum(values: Iterator[int | None]) -> int | None:
     counts = [value for value in values if value is not None]
     return sum(counts) if counts else None
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """A pipeline's progress.
+
+    Attributes:
+        produced: Records in the topics, from the pipeline's start position to the high watermarks.
+        landed: Of these, what the position has passed.
+    """
+
+    produced: int
+    landed: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything has been read."""
+        return self.landed >= self.produced
+
+
+def landing(project: Project, pipeline: Pipeline) -> Landing:
+    """Measure how far a pipeline has read its topics.
+
+    Offsets are counted, so topics with transactions or compaction, whose offsets have gaps, count for more than their
+    records.
+
+    Raises:
+        Retryable: Kafka or the catalog is not available now.
+        Terminal: A topic is missing.
+    """
+    batches = history(project, pipeline)
+    produced = landed = 0
+    for topic, facts in observe(project.cluster(pipeline.source.cluster), pipeline.source.topics).topics.items():
+        for number, partition in enumerate(facts.partitions):
+            begins, ends = (_offsets(batches, topic, number, key) for key in ("from", "next"))
+            begin = begins[0] if begins else partition.log_start
+            produced += partition.high_watermark - begin
+            landed += ends[-1] - begin if ends else 0
+    return Landing(produced, landed)
+
+
+def _offsets(batches: list[BatchHistory], topic: str, partition: int, key: str) -> list[int]:
+    """Where each batch began to read a partition (`from`), or was behind it (`next`), of those that know the partition."""
+    per_batch = (batch.position.get(topic, {}).get(key, []) for batch in batches)
+    return [offsets[partition] for offsets in per_batch if partition < len(offsets)]
+
+
+# Looking costs two round trips to Kafka. The tables are only read for the position when what was known of it says that
+# enough waits, or is older than `POSITION_SECONDS`.
+
+POSITION_SECONDS = 60.0
+"""Age from which a position that was read is read again: a reset may have moved it back."""
+
+
+def waiting(partitions: Iterable[PartitionLag], epoch: int | None, record_bytes: float | None) -> Waiting:
+    """Sum the unread records of all partitions. A partition whose position does not match its topic counts as 0: its run
+    would be refused.
+    """
+    places = [(f"{partition.topic}/{partition.partition}", partition, partition.lag) for partition in partitions]
+    readable = [
+        (place, partition.log.stable_end, lag)
+        for place, partition, lag in places
+        if partition.log is not None and lag is not None
+    ]
+    records = sum(lag for _, _, lag in readable)
+    return Waiting(
+        records=records,
+        bytes=None if record_bytes is None else round(records * record_bytes),
+        epoch=epoch,
+        position={place: end - lag for place, end, lag in readable},
+        ends={place: end for place, end, _ in readable},
+    )
+
+
+class Watch:
+    """Looks at a pipeline again and again.
+
+    Attributes:
+        project: The project that it was made with.
+    """
+
+    def __init__(self, project: Project, pipeline: Pipeline, clock: Callable[[], float] = time) -> None:
+        self.project, self._pipeline, self._clock = project, pipeline, clock
+        self._cluster = project.cluster(pipeline.source.cluster)
+        self._position: Position | None = None
+        self._record_bytes: float | None = None
+        self._read_at: float | None = None
+
+    def look(self, threshold: Threshold | None = None) -> Waiting:
+        """Return the unread records. The position is reloaded before the threshold is reported as reached.
+
+        Raises:
+            Retryable: Kafka or the catalog is not available now.
+            Terminal: The position can't be told, or access is refused.
+        """
+        if threshold is not None and self._read_at is not None and self._clock() - self._read_at < POSITION_SECONDS:
+            backlog = self._compared()
+            if not backlog.reaches(threshold):
+                return backlog
+        self._read_position()
+        return self._compared()
+
+    def _read_position(self) -> None:
+        holder = held_position(self.project, self._pipeline)
+        self._position = Position.from_json(holder.value) if holder else None
+        self._record_bytes = bytes_per_record(holder.summary) if holder else None
+        self._read_at = self._clock()
+
+    def _compared(self) -> Waiting:
+        # The position before the offsets, which only grow: what lands meanwhile can't look like a position beyond the log.
+        position = self._position
+        facts = observe(self._cluster, topics_of(self._cluster, self._pipeline, position), absent_ok=True)
+        partitions = partition_lags(position, facts, self._pipeline, {})
+        return waiting(partitions, position.epoch if position else None, self._record_bytes)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from frazil.error_codes import AIRFLOW_FAILED
 from frazil.extras import require
-from frazil.runtime.files import PRIVATE_FILE, private_folder, write_atomically
-from frazil.runtime.home import Home
+from frazil.runtime.home import PRIVATE_FILE, Home, private_folder, write_atomically
 
 if TYPE_CHECKING:
     from frazil.runtime.airflow_api import AirflowApi

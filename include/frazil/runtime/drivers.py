@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from frazil.runtime.files import private_folder
-from frazil.runtime.home import Home
-from frazil.runtime.proc import stat_of
+from frazil.runtime.home import Home, private_folder
+from frazil.runtime.process import stat_of
 
 _UNFINISHED = ".unfinished"
 """Ends the name of a file that is being written: nobody reads it, and who is killed over it leaves an empty one."""

@@ -20,9 +20,8 @@ from typing import Any
 
 from frazil.error_codes import PROGRAM_MISSING
 from frazil.errors import FrazilError
-from frazil.runtime.files import exclusive, write_atomically
-from frazil.runtime.home import Home
-from frazil.runtime.ivy import Request, retrieve
+from frazil.runtime.home import Home, exclusive, write_atomically
+from frazil.runtime.java import Request, retrieve
 
 LOCK_FILE = "jars.lock.json"
 FORMAT = 1

@@ -1,4 +1,5 @@
-"""Start and stop the processes of the stack, detached from whoever started them.
+"""Start and stop the processes of the stack, detached from whoever started them; read /proc, and wait for a condition
+instead of for a time.
 
 Every process opens its own session, and its children stay in it, also those that open a process
 group of their own (Airflow's tasks do) and those whose parent died. Stopping ends the whole
@@ -11,6 +12,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,9 +20,96 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from frazil.error_codes import STACK_FAILED
-from frazil.runtime.files import PRIVATE_FILE, private_folder
-from frazil.runtime.proc import Stat, boot_id, parse_stat, session_members, stat_of
-from frazil.runtime.waiting import until
+from frazil.runtime.home import PRIVATE_FILE, private_folder
+
+_PROC = Path("/proc")
+_STATE, _SESSION, _THREADS, _START_TICKS = 0, 3, 17, 19
+"""Positions in /proc/PID/stat after the command's closing parenthesis (proc_pid_stat(5): fields
+3, 6, 20 and 22)."""
+
+ENDED_STATES = "ZX"
+"""Zombie and dead: the process has ended and only waits to be reaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """One process as the kernel sees it.
+
+    Attributes:
+        threads: Number of threads that have not ended.
+        session: Id of its session: the pid of the process that opened it.
+        start_ticks: Start time in clock ticks since boot. With the pid it names one process for
+            ever (of one boot).
+    """
+
+    pid: int
+    state: str
+    threads: int
+    session: int
+    start_ticks: int
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended except for its zombie entry. A JVM's first thread may end while others still hold its
+        ports.
+        """
+        return self.state in ENDED_STATES and self.threads <= 1
+
+
+def parse_stat(text: str) -> Stat:
+    """Read one /proc/PID/stat line."""
+    # The command's name stands in parentheses and may itself hold spaces and parentheses.
+    pid, _, after_pid = text.partition(" ")
+    fields = after_pid.rpartition(")")[2].split()
+    return Stat(int(pid), fields[_STATE], int(fields[_THREADS]), int(fields[_SESSION]), int(fields[_START_TICKS]))
+
+
+def stat_of(pid: int) -> Stat | None:
+    """Return what the kernel knows about a process; None when there is none."""
+    try:
+        return parse_stat((_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace"))
+    except (FileNotFoundError, ProcessLookupError):  # the second: it ended between open and read
+        return None
+
+
+def session_members(session: int) -> Iterator[Stat]:
+    """Yield the processes of a session that have not ended."""
+    for pid in (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()):
+        stat = stat_of(pid)
+        if stat is not None and stat.session == session and not stat.has_ended:
+            yield stat
+
+
+def boot_id() -> str:
+    """Return the id of the running boot: pids and ticks of another boot mean nothing now.
+
+    Raises:
+        Terminal: This is not Linux.
+    """
+    path = _PROC / "sys/kernel/random/boot_id"
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except FileNotFoundError as error:
+        raise STACK_FAILED.terminal(
+            f"the embedded stack needs Linux: there is no {path}",
+            next_step="use the docker-compose.yml instead",
+        ) from error
+
+
+_EVERY_SECONDS = 0.05
+"""Between two looks: short beside every start that is waited for, and idle on a machine with two
+cores."""
+
+
+def until(condition: Callable[[], bool], timeout_seconds: float, every_seconds: float = _EVERY_SECONDS) -> bool:
+    """Return True as soon as the condition holds, False when it did not within the time."""
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(every_seconds)
+    return True
+
 
 _RECORD_SECONDS = 10.0
 """Bounds how long a shell may take to write its record; milliseconds unless the machine stands

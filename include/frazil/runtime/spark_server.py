@@ -13,8 +13,7 @@ from typing import IO, Final
 from frazil.error_codes import SPARK_UNAVAILABLE
 from frazil.errors import Retryable
 from frazil.runtime import port
-from frazil.runtime.files import PRIVATE_FILE, exclusive, private_folder, write_atomically
-from frazil.runtime.home import PORT_VARIABLES, Home
+from frazil.runtime.home import PORT_VARIABLES, PRIVATE_FILE, Home, exclusive, private_folder, write_atomically
 from frazil.runtime.process import Processes, Spec
 
 NAME: Final = "spark-connect"

@@ -12,7 +12,7 @@ from pyspark.logger import PySparkLogger
 
 from frazil.error_codes import RUN_FAILED, SPARK_UNAVAILABLE
 from frazil.errors import Retryable
-from frazil.spark.submit.watch import names_in
+from frazil.spark.submit.job_process import names_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -24,14 +24,13 @@ from frazil.verify.facts.coverage import Key, Segments, clip, coverage, given_up
 from frazil.verify.facts.ledger import READ_KINDS, Position, unrecorded_batches
 from frazil.verify.facts.result import Difference, Findings, PartitionResult, Verification
 from frazil.verify.facts.snapshot_facts import code_differences
-from frazil.verify.kafka import PartitionReader, Source, TopicState
+from frazil.verify.kafka import PartitionReader, Registries, Source, TopicState
 from frazil.verify.ledger_check import closing_differences, ledger_differences, total_differences, whole_batches
 from frazil.verify.merged import HistoryComparison, LetterOutcomes, MergedCheck, MergedComparison
 from frazil.verify.merged_places import Certainty, PlacedCheck, PlacedComparison, PlaceStore
 from frazil.verify.model import Model
 from frazil.verify.outcomes import Outcomes, RowCounts, Topics, count_outcomes
 from frazil.verify.reading import RecordRouter, bounds, read_once, refuse_part_of_merged
-from frazil.verify.registries import Registries
 from frazil.verify.rules import Rules, exploding_batches, rules_of, unread_because
 from frazil.verify.tables import (
     LedgerReads,
@@ -43,7 +42,7 @@ from frazil.verify.tables import (
     other_contradictions,
     with_key,
 )
-from frazil.verify.values.routes import tables_of
+from frazil.verify.values.header_cells import tables_of
 from frazil.verify.values.typed_expectation import TypedChanges, TypedExpectation
 
 T = TypeVar("T")

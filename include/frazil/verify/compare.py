@@ -26,9 +26,8 @@ from frazil.verify.outcomes import (
 )
 from frazil.verify.rules import Rules
 from frazil.verify.tables import NOT_MADE
-from frazil.verify.values.canonical import Digest, digest
+from frazil.verify.values.canonical import Digest, digest, is_lost_in_orc
 from frazil.verify.values.column_readers import Bad
-from frazil.verify.values.timestamps import is_lost_in_orc
 
 _MICROSECONDS = 1_000
 _LATEST_MILLISECONDS = (2**63 - 1) // _MICROSECONDS

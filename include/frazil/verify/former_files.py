@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from frazil.errors import Terminal
-from frazil.pipeline.files.outcome_rules import UnfitRulesError, pipeline_of, rules_file
+from frazil.pipeline.files.folder import UnfitRulesError, pipeline_of, rules_file
 from frazil.pipeline.files.references import References
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.models.value import Column

@@ -15,7 +15,7 @@ from frazil.pipeline.models.changes import TOLD
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.models.value import Column
 from frazil.pipeline.syntax.types import ColumnType, Primitive
-from frazil.pipeline.transforms.transforms import KINDS
+from frazil.pipeline.transforms import KINDS
 from frazil.verify.facts.coverage import Key, is_read_again
 from frazil.verify.facts.ledger import READ_KINDS, REPAIR_KINDS, Batch, unrecorded_batches
 from frazil.verify.facts.result import Difference
@@ -24,8 +24,7 @@ from frazil.verify.outcomes import RowReading
 from frazil.verify.values.cdc_expectation import ChangeReader, unread_changes
 from frazil.verify.values.column_readers import Bad, Expectation
 from frazil.verify.values.evolved_schema import ColumnChanges, has_undeclared_columns
-from frazil.verify.values.header_cells import HeaderCells, headers_of
-from frazil.verify.values.routes import RouteToTable, route_to_table
+from frazil.verify.values.header_cells import HeaderCells, RouteToTable, headers_of, route_to_table
 from frazil.verify.values.typed_expectation import (
     LEFT_OUT,
     SchemasOf,

@@ -31,16 +31,17 @@ from frazil.pipeline.settings.catalogs import CatalogSettings
 from frazil.project import Project
 from frazil.verify.catalogs import Catalogs, FileGone, reading_tables
 from frazil.verify.facts.coverage import rolled_back_batches
-from frazil.verify.facts.dead_letter_filter import letters_filter, unlanded_filter
 from frazil.verify.facts.ledger import Batch, Position, absent_batches, destination_view, parse_position, read_batches
 from frazil.verify.facts.result import Difference
 from frazil.verify.facts.snapshot_facts import (
     SnapshotFacts,
     altered_reasons,
     ancestry,
+    letters_filter,
     repeated_rows,
     restore_roles,
     summary_of,
+    unlanded_filter,
     with_configs,
 )
 from frazil.verify.former_files import NO_FORMER_FILES, FormerFiles, former_files, present_names

@@ -15,9 +15,8 @@ from frazil.project import Project
 from frazil_airflow.alerts.callbacks import deadline
 from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.outputs.lineage import CaptureLineage
-from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.project.pipelines import sound_captures
-from frazil_airflow.project.secrets import load_project, load_project_for_job
+from frazil_airflow.project.secrets import load_project, load_project_for_job, terminal_is_final
 from frazil_airflow.tasks.operators import SparkJobOperator
 
 if TYPE_CHECKING:
@@ -143,9 +142,8 @@ class CaptureRowsOperator(CaptureLineage, SparkJobOperator):
 
 def _report(capture: Capture, result: CaptureResult, context: Context) -> None:
     """Say what a run did, in the run's note and as metrics."""
-    from frazil.monitor.samples import capture_samples
-    from frazil_airflow.outputs.metrics import emit
-    from frazil_airflow.outputs.run_summary import write_note
+    from frazil.monitor.metrics import capture_samples
+    from frazil_airflow.outputs.run_summary import emit, write_note
 
     emit(capture_samples(capture, result))
     write_note(context["dag_run"], result.summary)

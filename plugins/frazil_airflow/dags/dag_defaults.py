@@ -1,9 +1,13 @@
-"""What all DAGs have in common: their arguments, and intervals as timetables."""
+"""What all DAGs have in common: their arguments, intervals as timetables, and the order in which tasks of pipelines
+get free slots.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from airflow.task.priority_strategy import PriorityWeightStrategy
 
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import Flow
@@ -11,6 +15,10 @@ from frazil.pipeline.syntax.interval import Interval
 from frazil.project import Project
 from frazil_airflow.alerts.callbacks import forget_failure, note_failed_run, note_failed_task
 from frazil_airflow.compat import CronDataIntervalTimetable, DeltaDataIntervalTimetable
+
+if TYPE_CHECKING:
+    from airflow.models.taskinstance import TaskInstance
+
 
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
 """No run is older. Fixed, because a moving one would be a new DAG version at every parse; what is read is decided by
@@ -89,3 +97,25 @@ def cron_of(interval: timedelta) -> str | None:
 
 def _step(count: int) -> str:
     return "*" if count == 1 else f"*/{count}"
+
+
+BY_THE_CLOCK = ("scheduled__", "backfill__")
+"""How ids of runs begin that nobody, and no lag, called for."""
+
+
+class FairOrder(PriorityWeightStrategy):
+    """Priority of tasks: started runs first; then runs triggered by lag or by a person; then scheduled ones.
+
+    Airflow's own rule gives the first task of a run the most weight. With more pipelines than slots, those that have nothing to
+    land would plan again and again before any other lands what it planned. Tasks of the same weight go in the order in which
+    their runs were due, so the one that waited longest is the next. Weights stay small: other DAGs share the slots.
+    """
+
+    def get_weight(self, ti: TaskInstance) -> int:
+        """One more for each upstream task, and for a run that lag or a person triggered."""
+        task = ti.task
+        if task is None:
+            return 1
+        done = len(task.get_flat_relative_ids(upstream=True))
+        is_called = not (ti.run_id or BY_THE_CLOCK[0]).startswith(BY_THE_CLOCK)
+        return task.priority_weight + done + is_called

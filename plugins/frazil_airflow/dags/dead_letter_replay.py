@@ -20,16 +20,15 @@ from frazil.records.model.dead_letter import DeadCode
 from frazil_airflow.compat import AirflowSkipException
 from frazil_airflow.dags.dag_defaults import dag_arguments
 from frazil_airflow.outputs.assets import landings_alias
-from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.project.pipelines import REPLAY
 from frazil_airflow.project.run_request import AirflowRun, started_by
-from frazil_airflow.project.secrets import load_project
+from frazil_airflow.project.secrets import load_project, terminal_is_final
 
 if TYPE_CHECKING:
     from airflow.sdk.execution_time.context import OutletEventAccessors
 
     from frazil.batch.dead_letters import LetterChoice
-    from frazil.run.batches.result import RunResult
+    from frazil.run.batches.plan import RunResult
     from frazil.run.repair.dead_letter_replay import ReplayResult
 
 
@@ -170,7 +169,7 @@ def replay(name: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_
     """
     from dataclasses import asdict
 
-    from frazil.run.batches.result import run_result
+    from frazil.run.batches.plan import run_result
     from frazil.run.repair.dead_letter_replay import replay_dead_letters
     from frazil.run.state.context import RunContext
     from frazil_airflow.outputs.run_summary import write_note

@@ -15,9 +15,8 @@ from frazil.project import Project
 from frazil_airflow.compat import AirflowSkipException, conf
 from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.outputs.links import ReportLink, report_address
-from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.project.pipelines import REPLAY, REPORT
-from frazil_airflow.project.secrets import load_project
+from frazil_airflow.project.secrets import load_project, terminal_is_final
 
 if TYPE_CHECKING:
     from frazil.report.letter_reports import KeptReport
@@ -50,8 +49,7 @@ class LetterReportOperator(BaseOperator):
             AirflowFailException: A person must act; the message says what to do.
             Retryable: The catalog or the storage is not available now, or a channel took no message.
         """
-        from frazil.report.letter_reports import list_reports
-        from frazil.report.new_letters import report_new_letters
+        from frazil.report.letter_reports import list_reports, report_new_letters
 
         run = context["dag_run"]
         with terminal_is_final():

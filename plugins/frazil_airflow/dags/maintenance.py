@@ -10,19 +10,16 @@ from typing import Any
 from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
 from airflow.sdk import DAG, BaseOperator, Param
 
-from frazil.pipeline.models.engines import AUTO_ENGINE
-from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, Pipeline
 from frazil.pipeline.settings.settings import EngineSettings
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil.project import Project
 from frazil_airflow.compat import AirflowFailException
 from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.outputs.assets import destination_assets
-from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.project.pipelines import MAINTAIN
-from frazil_airflow.project.secrets import load_project
-from frazil_airflow.tasks.connect_operators import SparkConnectMaintainOperator
-from frazil_airflow.tasks.operators import SparkMaintainOperator
+from frazil_airflow.project.secrets import load_project, terminal_is_final
+from frazil_airflow.tasks.operators import SparkConnectMaintainOperator, SparkMaintainOperator
 
 _log = logging.getLogger(__name__)
 
@@ -39,10 +36,9 @@ def look_at_tables(pipeline: str, *, dag_run: Any, params: Mapping[str, Any]) ->
     """
     from frazil.maintain.need import Order
     from frazil.maintain.run import preview as looked
-    from frazil.monitor.samples import maintenance_samples
+    from frazil.monitor.metrics import maintenance_samples
     from frazil.run.state.context import RunContext
-    from frazil_airflow.outputs.metrics import emit
-    from frazil_airflow.outputs.run_summary import write_note
+    from frazil_airflow.outputs.run_summary import emit, write_note
 
     order = Order(params["table"], tuple(params["steps"]), params["force"])
     with terminal_is_final():
@@ -69,9 +65,8 @@ def report_outcome(pipeline: str, done: str, *, dag_run: Any) -> dict[str, Any]:
     import json
 
     from frazil.maintain.result import MaintenanceResult
-    from frazil.monitor.samples import maintenance_samples
-    from frazil_airflow.outputs.metrics import emit
-    from frazil_airflow.outputs.run_summary import write_note
+    from frazil.monitor.metrics import maintenance_samples
+    from frazil_airflow.outputs.run_summary import emit, write_note
 
     result = MaintenanceResult.from_json(done)
     for table in result.tables:

@@ -21,12 +21,13 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import Flow, dag_of
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil.project import Project
-from frazil_airflow.alerts.callbacks import last_failure, note_of
-from frazil_airflow.alerts.notification_log import (
+from frazil_airflow.alerts.callbacks import (
     Variables,
     delete_late_page,
     delete_variables,
+    last_failure,
     late_variable,
+    note_of,
     page_of,
     pages,
     send_due,
@@ -204,7 +205,7 @@ def _read(project: Project, pipeline: Flow, runs: Runs) -> Condition:
     from frazil.batch.audit import TABLE_NOT_MADE
     from frazil.monitor.captures import read_capture
     from frazil.monitor.reading import read, with_open_letters
-    from frazil_airflow.outputs.metrics import are_sent
+    from frazil_airflow.outputs.run_summary import are_sent
 
     if not isinstance(pipeline, Pipeline):
         return read_capture(project, pipeline, runs=runs)
@@ -226,8 +227,8 @@ def _as_answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Conditio
 
 def _handle_look(project: Project, pipeline: Flow, look_future: Future[Condition], store: Variables) -> list[str]:
     from frazil.monitor.freshness import promise_of
-    from frazil.monitor.samples import condition_samples
-    from frazil_airflow.outputs.metrics import emit
+    from frazil.monitor.metrics import condition_samples
+    from frazil_airflow.outputs.run_summary import emit
 
     error = look_future.exception()
     if error is not None:

@@ -1,10 +1,14 @@
-"""The result of a run in Airflow: the extra of the asset event, and the run's note, written through Airflow's REST API."""
+"""The result of a run in Airflow: the extra of the asset event, the run's note, written through Airflow's REST API,
+and its metrics.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Connection
@@ -12,10 +16,11 @@ from airflow.sdk import Connection
 from frazil.batch.facts import UnknownFields
 from frazil.batch.plan import RunPlan
 from frazil.errors import FrazilError
+from frazil.monitor.metrics import Sample
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import Flow
-from frazil.run.batches.result import RunResult
-from frazil_airflow.compat import AirflowNotFoundException
+from frazil.run.batches.plan import RunResult
+from frazil_airflow.compat import AirflowNotFoundException, Stats, conf
 from frazil_airflow.outputs.assets import destination_assets
 
 if TYPE_CHECKING:
@@ -162,3 +167,48 @@ def runs_of(flows: Sequence[Flow]) -> Mapping[str, Runs]:
     except FrazilError as error:
         _log.warning("Airflow does not say how runs went, the tables do: %s", error)
     return {}
+
+
+# Where none is switched on this costs nothing. Plain StatsD drops tags, so there their values end the name, as in Airflow's
+# own names: `airflow.frazil.lag.records.orders`.
+
+_UNFIT = re.compile(r"[^a-zA-Z0-9_.-]")
+"""What Airflow lets no name of a metric hold."""
+
+
+def emit(samples: Iterable[Sample]) -> None:
+    """Send values. Counters add up: those of a run are sent once per run."""
+    tagged = carries_tags()
+    for sample in samples:
+        tags = {name: _UNFIT.sub("_", value) for name, value in sample.tags.items()}
+        name = sample.metric.name if tagged else full_name(sample.metric.name, tags.values())
+        match sample.metric.kind:
+            case "counter":
+                Stats.incr(name, int(sample.value), tags=tags)
+            case "gauge":
+                Stats.gauge(name, sample.value, tags=tags)
+            case "timing":
+                Stats.timing(name, timedelta(seconds=sample.value), tags=tags)
+
+
+def are_sent() -> bool:
+    """Return whether Airflow sends metrics anywhere: without, figures used only by metrics need not be read."""
+    switches = ("statsd_on", "statsd_datadog_enabled", "otel_on")
+    return any(conf.getboolean("metrics", switch, fallback=False) for switch in switches)
+
+
+def carries_tags() -> bool:
+    """Return whether tags reach the receiver: anywhere but in plain StatsD.
+
+    In the order in which Airflow chooses where to send to (`get_stats_factory`): Datadog, StatsD, OpenTelemetry.
+    """
+    if conf.getboolean("metrics", "statsd_datadog_enabled", fallback=False):
+        return bool(conf.getboolean("metrics", "statsd_datadog_metrics_tags", fallback=True))
+    if conf.getboolean("metrics", "statsd_on", fallback=False):
+        return bool(conf.getboolean("metrics", "statsd_influxdb_enabled", fallback=False))
+    return True
+
+
+def full_name(name: str, values: Iterable[str]) -> str:
+    """Return a name that ends with the values of its tags. A dot parts names, so it is written `__` inside a value."""
+    return ".".join([name, *(value.replace(".", "__") for value in values)])

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 
 from frazil.errors import FrazilError
 from frazil.monitor.batches import BatchPage
-from frazil.monitor.state import STATES
+from frazil.monitor.condition import STATES
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import Flow, dag_of
 from frazil_airflow.page.access import pipeline_of

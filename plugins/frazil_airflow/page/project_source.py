@@ -24,7 +24,7 @@ from frazil_airflow.project.secrets import connection_environment
 
 if TYPE_CHECKING:
     from frazil.batch.dead_letters import LetterChoice, Place
-    from frazil.iceberg.ledger.dead_letter_scan import State as LetterState
+    from frazil.iceberg.ledger.dead_letters import State as LetterState
     from frazil.monitor.batches import BatchPage
     from frazil.pipeline.models.pipeline_file import Pipeline
     from frazil.pipeline.settings.capture import Capture

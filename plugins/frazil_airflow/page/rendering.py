@@ -1,10 +1,15 @@
-"""Renders templates as pages, and serves style sheets and scripts. All values in a page are escaped, since names, messages
-and records come from outside.
+"""Renders templates as pages, and serves style sheets and scripts; how numbers, times and texts of records are
+written, and small drawings as coordinates.
 """
+
+# ruff: noqa: PLR2004 - where a unit begins, and where a decimal says nothing any more
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,11 +18,133 @@ from urllib.parse import quote
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment
+from markupsafe import Markup, escape
 
-from frazil.monitor.state import STATES
+from frazil.monitor.condition import STATES, spoken
 from frazil.report.dead_letters_page import template_environment
-from frazil_airflow.page import words
 from frazil_airflow.page.access import run_of
+
+NONE = "–"  # noqa: RUF001 - a dash of the width of a figure
+"""Stands where nothing is known."""
+
+_STEPS = ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k"))
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def number(value: float | None) -> str:
+    """A whole number with its thousands apart."""
+    return NONE if value is None else f"{value:,.0f}"
+
+
+def short(value: float | None) -> str:
+    """A number in at most five characters or so: `9,999`, `12.3k`, `4.56M`."""
+    if value is None:
+        return NONE
+    for size, letter in _STEPS:
+        if abs(value) >= size:
+            unit = 1_000 if letter == "k" else size
+            shown = value / unit
+            return f"{shown:.0f}{letter}" if shown >= 100 else f"{shown:.1f}{letter}"
+    return f"{value:,.0f}"
+
+
+def seconds(value: float | None) -> str:
+    """A duration in its largest units; tenths below ten seconds, where they matter."""
+    if value is None:
+        return NONE
+    if 0 < value < 0.1:
+        return "<0.1 s"
+    return f"{value:.1f} s" if 0 < value < 10 else spoken(value)
+
+
+def brief(value: float | None) -> str:
+    """A duration in its largest unit, for columns: `42 s`, `2.1 min`, `5 h`."""
+    if value is None:
+        return NONE
+    if value < 60:
+        return seconds(value)
+    unit, length = next((unit, length) for unit, length in _UNITS if value >= length)
+    shown = value / length
+    return f"{shown:.1f} {unit}" if shown < 9.95 else f"{shown:.0f} {unit}"
+
+
+def size(value: float | None) -> str:
+    """Bytes in binary units."""
+    if value is None:
+        return NONE
+    unit = 0
+    while value >= 1024 and unit < len(_SIZES) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.0f} {_SIZES[unit]}" if unit == 0 or value >= 100 else f"{value:.1f} {_SIZES[unit]}"
+
+
+def instant(moment: datetime | None) -> str:
+    """An instant to the second. Always UTC: so are the tables, the logs and the commands."""
+    return NONE if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def ago(moment: datetime | None, now: datetime) -> str:
+    """How long ago something was, in its largest unit: the whole instant is in the title."""
+    return "never" if moment is None else f"{brief((now - moment).total_seconds())} ago"
+
+
+def plain(text: str) -> str:
+    """A text from a record without characters that are invisible or change the direction of reading."""
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def code(text: str) -> Markup:
+    """Frazil's own text as HTML, with text between backticks as code."""
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
+        for number, part in enumerate(text.split("`"))
+    )
+
+
+PHASES = ("plan", "stage", "audit", "decide", "forward")
+"""In the order in which a batch goes through them; those that a later Frazil names come behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One phase of a batch: its number for the colour, name, seconds, and its place in a drawing 100 wide."""
+
+    number: int
+    name: str
+    seconds: float
+    x: float
+    width: float
+
+
+def bars(values: Sequence[float], width: float = 96, height: float = 20, gap: float = 0.8) -> str:
+    """A bar per value as the path of an SVG, the highest as high as the drawing. A value above zero is never invisible."""
+    most = max(values, default=0)
+    step = width / max(1, len(values))
+    paths = []
+    for number, value in enumerate(values):
+        if value > 0:
+            high = max(1.5, height * value / most)
+            paths.append(f"M{number * step:.1f} {height}v-{high:.1f}h{step - gap:.1f}v{high:.1f}z")
+    return "".join(paths)
+
+
+def phases(seconds: Mapping[str, float]) -> tuple[Phase, ...]:
+    """The phases of a batch in their order, each as wide as its share of the whole."""
+    phase_names = [name for name in PHASES if name in seconds]
+    names = [*phase_names, *sorted(set(seconds) - set(phase_names))]
+    whole = sum(max(0.0, seconds[name]) for name in names)
+    shares: list[Phase] = []
+    x = 0.0
+    for number, name in enumerate(names):
+        width = 100 * max(0.0, seconds[name]) / whole if whole else 0.0
+        shares.append(Phase(number, name, seconds[name], round(x, 2), round(width, 2)))
+        x += width
+    return tuple(shares)
+
 
 FOLDER = Path(__file__).with_name("static")
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
@@ -68,19 +195,19 @@ def _home(root: str) -> str:
 def _environment() -> Environment:
     environment = template_environment("frazil_airflow.page")
     environment.filters |= {
-        "number": words.number,
-        "short": words.short,
-        "seconds": words.seconds,
-        "brief": words.brief,
-        "size": words.size,
-        "instant": words.instant,
-        "plain": words.plain,
-        "bars": words.bars,
-        "phases": words.phases,
-        "code": words.code,
+        "number": number,
+        "short": short,
+        "seconds": seconds,
+        "brief": brief,
+        "size": size,
+        "instant": instant,
+        "plain": plain,
+        "bars": bars,
+        "phases": phases,
+        "code": code,
         "segment": lambda text: quote(str(text), safe=""),
     }
-    environment.globals |= {"ago": words.ago, "run_of": run_of, "static": _static, "STATES": STATES}
+    environment.globals |= {"ago": ago, "run_of": run_of, "static": _static, "STATES": STATES}
     return environment
 
 

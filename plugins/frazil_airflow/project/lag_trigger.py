@@ -14,12 +14,12 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from frazil.batch.waiting import Call, Threshold, Waiting
+from frazil.batch.session import Call, Threshold, Waiting
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
     from frazil.monitor.project_files import ProjectFiles
-    from frazil.report.waiting import Watch
+    from frazil.report.lag import Watch
 
 LONGEST_PAUSE = 300.0
 """Seconds between two looks while Kafka or the catalog fails, at most."""
@@ -100,7 +100,7 @@ class LagTrigger(BaseEventTrigger):
 
     def _enough(self, files: ProjectFiles) -> Waiting | None:
         # Here, in a thread: loading the clients of Kafka and Iceberg takes seconds, and would hold up all other triggers.
-        from frazil.report.waiting import Watch
+        from frazil.report.lag import Watch
 
         project = files.project()
         if self._watch is None or self._watch.project is not project:

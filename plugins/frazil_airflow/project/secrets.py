@@ -1,4 +1,5 @@
-"""The project as Airflow's tasks and pages see it: with the fields of Airflow connections that its settings refer to.
+"""The project as Airflow's tasks and pages see it: with the fields of Airflow connections that its settings refer to,
+and with its errors as task outcomes.
 
 Asked for whenever the settings are loaded, so a rotated password counts from then on. Parsing a DAG asks for none: it needs no
 secret, and a secrets backend is too slow for it.
@@ -7,13 +8,17 @@ secret, and a secrets backend is too slow for it.
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from airflow.sdk import Connection
 
+from frazil.errors import Terminal
 from frazil.pipeline.files.load import read_yaml
 from frazil.pipeline.files.references import connection_fields, connection_variable
 from frazil.project import Places, Project
-from frazil_airflow.compat import AirflowNotFoundException
+from frazil_airflow.compat import AirflowFailException, AirflowNotFoundException
 
 
 def load_project() -> Project:
@@ -61,3 +66,31 @@ def _field(connection: str, field: str) -> str | None:
         getattr(airflow_connection, field) if field in standard_fields else airflow_connection.extra_dejson.get(field)
     )
     return None if value is None else str(value)
+
+
+_EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
+"""How the Spark provider's hook tells the exit code of spark-submit; it offers no attribute."""
+
+
+@contextmanager
+def terminal_is_final() -> Iterator[None]:
+    """Turn a `Terminal` into a task failure without retry; other errors pass unchanged.
+
+    Raises:
+        AirflowFailException: In place of a Terminal.
+    """
+    try:
+        yield
+    except Terminal as error:
+        raise AirflowFailException(str(error)) from error
+
+
+def exit_code(message: str) -> int | None:
+    """Return the exit code of spark-submit in a message of the Spark provider; None when it names none."""
+    match = _EXIT_CODE.search(message)
+    return int(match[1]) if match else None
+
+
+def job_lines(message: str, prefix: str) -> list[str]:
+    """Return the lines that the job itself wrote for people, of the output quoted in a message."""
+    return [line.removeprefix(prefix).strip() for line in message.splitlines() if line.startswith(prefix)]

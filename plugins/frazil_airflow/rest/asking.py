@@ -21,9 +21,8 @@ from frazil.connect.importing import pipeline_name
 from frazil.monitor.condition import Runs
 from frazil.project import Project
 from frazil_airflow.page.access import AirflowAccess
-from frazil_airflow.page.asking import AccessDep, SourceDep
+from frazil_airflow.page.asking import AccessDep, SourceDep, runs_of
 from frazil_airflow.page.project_source import ProjectSource
-from frazil_airflow.page.runs import runs_of
 from frazil_airflow.project.pipelines import INGEST
 from frazil_airflow.rest.configuration import StoredConnector, checked_name, stored_connector
 

@@ -10,8 +10,8 @@ import yaml
 from fastapi import HTTPException
 
 from frazil.pipeline.files.change import ChangeRefused, Commit, change_file, checked_pipeline
-from frazil.pipeline.files.difference import Impact, PipelineChange, difference
 from frazil.pipeline.files.files import parse_yaml
+from frazil.pipeline.files.folder import Impact, PipelineChange, difference
 from frazil.pipeline.files.load import ConfigError
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.settings import unfit_catalogs, unknown_names

@@ -16,12 +16,17 @@ import yaml
 from fastapi import HTTPException
 
 from frazil.connect.config import Connector
-from frazil.connect.findings import Finding
-from frazil.connect.importing import ImportContext, ImportedConnector, import_connector, pipeline_name, with_values
-from frazil.connect.names import CANONICAL
-from frazil.connect.secrets import is_secret
+from frazil.connect.findings import CANONICAL, Finding, is_secret
+from frazil.connect.importing import (
+    ImportContext,
+    ImportedConnector,
+    blanks,
+    import_connector,
+    pipeline_name,
+    pipeline_text,
+    with_values,
+)
 from frazil.connect.tables import Columns
-from frazil.connect.written import blanks, pipeline_text
 from frazil.iceberg.schema.sink_tables import columns_of
 from frazil.pipeline.files.change import ChangeRefused, read_content
 from frazil.pipeline.files.files import UnreadableFileError, parse_yaml

@@ -9,8 +9,7 @@ from typing import Any
 from fastapi import APIRouter, HTTPException
 
 from frazil import __version__
-from frazil.connect.names import APACHE, TABULAR
-from frazil.connect.secrets import is_secret
+from frazil.connect.findings import APACHE, TABULAR, is_secret
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil_airflow.rest.asking import BodyDep, ConnectRequest, RequestDep
 from frazil_airflow.rest.changes import check

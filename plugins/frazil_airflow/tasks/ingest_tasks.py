@@ -19,12 +19,10 @@ from frazil.batch.session import SessionEnd, session_end, session_order
 from frazil.batch.target import RunRequest
 from frazil.error_codes import FILES_OUTDATED
 from frazil.errors import FrazilError
-from frazil.pipeline.models.engines import AUTO_ENGINE
-from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, Pipeline
 from frazil.project import Project
 from frazil_airflow.compat import AirflowSkipException
 from frazil_airflow.outputs.assets import THROUGH, emit_completeness
-from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.project.run_request import (
     BACKFILL,
     FROM,
@@ -37,7 +35,7 @@ from frazil_airflow.project.run_request import (
     limit_records,
     request_of,
 )
-from frazil_airflow.project.secrets import load_project
+from frazil_airflow.project.secrets import load_project, terminal_is_final
 
 if TYPE_CHECKING:
     from frazil.run.batches.plan import PlannedRun
@@ -124,8 +122,8 @@ def ingest_inline(pipeline: str, plan_json: str) -> str | None:
         Retryable, OutcomeUnknown: Another try reads the tables and carries on.
     """
     from frazil.run.batches.dry_run import dry_run
-    from frazil.run.batches.ingest import ingest
-    from frazil.run.staging.inline import stage_inline
+    from frazil.run.batches.session import ingest
+    from frazil.run.staging.stage import stage_inline
 
     with terminal_is_final():
         project = load_project()
@@ -215,10 +213,9 @@ def record(pipeline: str, plan_json: str, outcome: str, *, dag_run: Any, outlet_
         AirflowSkipException: There is nothing to announce: a dry run, or another run landed these records meanwhile.
         AirflowFailException: A person must act; the message says what to do.
     """
-    from frazil.monitor.samples import run_samples
-    from frazil.run.batches.result import run_result
-    from frazil_airflow.outputs.metrics import emit
-    from frazil_airflow.outputs.run_summary import event_extras, facts_of, sentence, write_note
+    from frazil.monitor.metrics import run_samples
+    from frazil.run.batches.plan import run_result
+    from frazil_airflow.outputs.run_summary import emit, event_extras, facts_of, sentence, write_note
 
     with terminal_is_final():
         project = load_project()
@@ -309,7 +306,7 @@ class CatchUpOperator(TriggerDagRunOperator):
         raise AirflowSkipException(reason)
 
     def _waiting(self) -> int:
-        from frazil.report.waiting import Watch
+        from frazil.report.lag import Watch
         from frazil_airflow.project.secrets import load_project
 
         project = load_project()

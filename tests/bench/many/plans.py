@@ -13,13 +13,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from frazil.batch.session import Threshold
 from frazil.batch.target import RunRequest
-from frazil.batch.waiting import Threshold
 from frazil.kafka.client import client as kafka_client
 from frazil.kafka.client.client import Admin
 from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
-from frazil.report.waiting import Watch
+from frazil.report.lag import Watch
 from frazil.run.batches.plan import plan_run
 from frazil.runtime.home import Home, bootstrap_servers
 from tests.bench.many.files import names, topics_of, write

@@ -13,8 +13,7 @@ from sqlalchemy import Engine, create_engine, text
 from frazil.devstack import stack
 from frazil.runtime.home import Home
 from frazil.runtime.port import is_free
-from frazil.runtime.process import Processes
-from frazil.runtime.waiting import until
+from frazil.runtime.process import Processes, until
 from tests.bench.many.files import names, topics_of, write
 from tests.bench.many.plans import make_topics
 from tests.postgres_server import postgres_server

@@ -21,11 +21,9 @@ from frazil.errors import Retryable, Stopped
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
-from frazil.run.batches.ingest import ingest
-from frazil.run.batches.plan import plan_run
-from frazil.run.batches.result import run_result
-from frazil.run.staging.inline import stage_inline
-from frazil.run.staging.stage import StageOrder
+from frazil.run.batches.plan import plan_run, run_result
+from frazil.run.batches.session import ingest
+from frazil.run.staging.stage import StageOrder, stage_inline
 from frazil.runtime.home import Home, bootstrap_servers
 from tests.bench.plan_step import grow_old
 from tests.bench.shape.cost import Cost, costing

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from pyiceberg.table import Table
 
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from tests.bench.side_by_side.bench import Bench
 from tests.bench.side_by_side.contents import Contents, Seen, contents, seen, visible_at
 from tests.bench.side_by_side.meter import Reading

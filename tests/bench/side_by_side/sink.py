@@ -25,8 +25,7 @@ from frazil.kafka.client.cluster import Cluster
 from frazil.runtime.home import LOOPBACK, Home, bootstrap_servers, inherited_environment
 from frazil.runtime.jars import fetch, jar_paths
 from frazil.runtime.java import ensure_java
-from frazil.runtime.process import Processes, Spec
-from frazil.runtime.waiting import until
+from frazil.runtime.process import Processes, Spec, until
 from tests.bench.side_by_side.tables_made import FILES
 
 NAME: Final = "kafka-connect"

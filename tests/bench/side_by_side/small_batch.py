@@ -17,9 +17,9 @@ from typing import Any, Final
 from frazil.batch.target import RunRequest
 from frazil.project import Project
 from frazil.report.history import history
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.staging.inline import stage_inline
+from frazil.run.batches.session import ingest
+from frazil.run.staging.stage import stage_inline
 from tests.bench.side_by_side import frazil_side, meter
 from tests.bench.side_by_side.bench import Bench, bench, server_ended
 from tests.bench.side_by_side.contents import contents, rows_of, seen, unequal, visible_at

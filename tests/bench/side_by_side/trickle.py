@@ -24,7 +24,7 @@ from typing import Any, Final
 from pyiceberg.table import Table
 
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import OutgoingRecord
 from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from tests.bench.side_by_side import frazil_side, meter, sink_side

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from frazil.batch.dead_letters import LetterChoice, Place
-from frazil.iceberg.ledger.dead_letter_scan import State
+from frazil.iceberg.ledger.dead_letters import State
 from frazil.monitor.batches import BatchPage, Series
 from frazil.monitor.condition import Condition, Freshness, Retention
 from frazil.pipeline.models.pipeline_file import Pipeline

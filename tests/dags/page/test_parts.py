@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from airflow.utils.types import DagRunType
 
-from frazil_airflow.page import words
+from frazil_airflow.page import rendering
 from frazil_airflow.page.access import pipeline_of, run_of
 from frazil_airflow.page.letters_routes import MOST, payload_text
 
@@ -63,7 +63,7 @@ def test_a_dump_has_offset_bytes_and_characters():
 
 def test_characters_that_turn_the_direction_of_reading_are_spelled_out():
     """Else a record could pretend to be another one."""
-    assert words.plain("a\u202eb\x1b\n") == "a\\u202eb\\x1b\n"
+    assert rendering.plain("a\u202eb\x1b\n") == "a\\u202eb\\x1b\n"
 
 
 @pytest.mark.parametrize(
@@ -80,35 +80,35 @@ def test_characters_that_turn_the_direction_of_reading_are_spelled_out():
 )
 def test_a_number_is_short_in_a_column(value: float | None, text: str):
     """So that columns stay as wide as they are."""
-    assert words.short(value) == text
+    assert rendering.short(value) == text
 
 
 def test_times_are_shown_in_their_largest_unit():
     """A minute is not told in seconds, and what was never is not told as long ago."""
     now = datetime(2026, 5, 1, tzinfo=UTC)
-    assert words.ago(None, now) == "never"
-    assert words.ago(now - timedelta(minutes=3, seconds=6), now) == "3.1 min ago"
-    assert [words.brief(of) for of in (None, 0.05, 42, 7_200, 864_000)] == ["–", "<0.1 s", "42 s", "2.0 h", "10 d"]
-    assert [words.size(of) for of in (None, 12, 2_048, 5 * 2**40)] == ["–", "12 B", "2.0 KiB", "5.0 TiB"]
+    assert rendering.ago(None, now) == "never"
+    assert rendering.ago(now - timedelta(minutes=3, seconds=6), now) == "3.1 min ago"
+    assert [rendering.brief(of) for of in (None, 0.05, 42, 7_200, 864_000)] == ["–", "<0.1 s", "42 s", "2.0 h", "10 d"]
+    assert [rendering.size(of) for of in (None, 12, 2_048, 5 * 2**40)] == ["–", "12 B", "2.0 KiB", "5.0 TiB"]
 
 
 def test_phases_fill_the_line_in_the_order_of_a_batch():
     """Also with one that this page does not know, and with none that took time."""
-    found = words.phases({"forward": 2.0, "stage": 6.0, "other": 2.0})
+    found = rendering.phases({"forward": 2.0, "stage": 6.0, "other": 2.0})
     assert [(of.name, of.x, of.width) for of in found] == [
         ("stage", 0.0, 60.0),
         ("forward", 60.0, 20.0),
         ("other", 80.0, 20.0),
     ]
-    assert [of.width for of in words.phases({"stage": 0.0})] == [0.0]
-    assert words.phases({}) == ()
+    assert [of.width for of in rendering.phases({"stage": 0.0})] == [0.0]
+    assert rendering.phases({}) == ()
 
 
 def test_one_dead_letter_beside_million_is_visible():
     """A bar above nothing is at least a line."""
-    assert words.bars([0, 0]) == ""
-    assert words.bars([]) == ""
-    assert "v-1.5" in words.bars([1, 1_000_000])
+    assert rendering.bars([0, 0]) == ""
+    assert rendering.bars([]) == ""
+    assert "v-1.5" in rendering.bars([1, 1_000_000])
 
 
 def test_dag_id_names_its_pipeline():
@@ -187,7 +187,7 @@ def test_old_figures_are_shown_with_their_age():
 def test_run_counts_are_shared_for_some_seconds(monkeypatch: pytest.MonkeyPatch):
     """For some seconds what one asked is told to all, DAG by DAG, also that Airflow knows none; then it is asked anew."""
     from frazil.monitor.condition import Runs
-    from frazil_airflow.page import runs
+    from frazil_airflow.page import asking as runs
 
     asked: list[list[str]] = []
 
@@ -213,7 +213,7 @@ def test_runs_are_counted_from_the_metadata_of_airflow():
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
 
-    from frazil_airflow.page.runs import runs_of
+    from frazil_airflow.page.asking import runs_of
 
     begun = datetime(2026, 5, 1, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ import pytest
 import requests
 from kafka_connect import KafkaConnect
 
-from frazil.connect.names import APACHE
+from frazil.connect.findings import APACHE
 from tests.connector_configs import OWN, PIZZAS
 from tests.dags.rest.conftest import Login, token
 

@@ -14,7 +14,7 @@ from frazil.cli.app import invoke
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.runtime.home import PORT_VARIABLES, Home
-from frazil_airflow.alerts.notification_log import Variables
+from frazil_airflow.alerts.callbacks import Variables
 from tests.conftest import FreePorts
 from tests.dags.desk import VariableStore
 from tests.integration.alerts.desk import Desk

@@ -20,8 +20,7 @@ from pyiceberg.table import Table
 from frazil.batch.target import RunRequest
 from frazil.cli.app import invoke
 from frazil.errors import FrazilError
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.monitor.condition import Runs
 from frazil.monitor.reading import read
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -32,7 +31,7 @@ from frazil.runtime.jars import jar_paths
 from frazil.runtime.java import ensure_java
 from frazil_airflow.alerts import callbacks
 from frazil_airflow.dags import monitor
-from frazil_airflow.project.failures import terminal_is_final
+from frazil_airflow.project.secrets import terminal_is_final
 from frazil_airflow.tasks import ingest_tasks
 from tests.dags.desk import VariableStore
 from tests.produce import produce

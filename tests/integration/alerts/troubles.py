@@ -17,9 +17,9 @@ from frazil.batch.target import RunRequest
 from frazil.cli.app import invoke
 from frazil.kafka.admin.topics import create_topic
 from frazil.monitor.condition import Runs
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.staging import inline
+from frazil.run.batches.session import ingest
+from frazil.run.staging import stage as inline
 from frazil.run.staging.stage import StageOrder
 from frazil_airflow.alerts import callbacks
 from frazil_airflow.dags import dead_letter_replay

@@ -24,10 +24,9 @@ from frazil.iceberg.commit import expiry
 from frazil.iceberg.commit.summary_state import POSITION_KEY
 from frazil.pipeline.settings.catalogs import CatalogSettings
 from frazil.project import catalog_of
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.staging.inline import stage_inline
-from frazil.run.staging.stage import StageOrder
+from frazil.run.batches.session import ingest
+from frazil.run.staging.stage import StageOrder, stage_inline
 from tests.evolving import put, rewritten, rows, types
 from tests.integration.catalogs.conftest import Store
 from tests.operations import (

@@ -24,7 +24,7 @@ from frazil.kafka.admin.consumer_group import mirror_offsets
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from tests.integration.cli.conftest import Place
 from tests.sink_events import sink_events
 from tests.transactions import transactions

@@ -15,8 +15,8 @@ from frazil.run.batches.plan import plan_run
 from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch
 from frazil.spark.submit.configuration import LOCAL_VARIABLE
+from frazil.spark.submit.job_process import REPORT_PREFIX
 from frazil.spark.submit.submission import Submission, submission
-from frazil.spark.submit.watch import REPORT_PREFIX
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""

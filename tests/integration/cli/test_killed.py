@@ -14,7 +14,7 @@ from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
@@ -63,8 +63,8 @@ _DRIVER = """
 import contextlib, os, sys, threading
 from pathlib import Path
 from frazil import shutdown
-from frazil.runtime.files import write_atomically
-from frazil.runtime.waiting import until
+from frazil.runtime.home import write_atomically
+from frazil.runtime.process import until
 from frazil.spark.jobs.driver import end_with_parent
 folder, decides = Path(sys.argv[1]), sys.argv[2] == "decided"
 parent = os.getppid()

@@ -25,14 +25,11 @@ import pytest
 
 from frazil.errors import Retryable, Stopped, Terminal
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.project import Project
 from frazil.runtime import spark_server
 from frazil.runtime.home import Home
-from frazil.runtime.proc import session_members
-from frazil.runtime.process import Processes, Spec
-from frazil.runtime.waiting import until
+from frazil.runtime.process import Processes, Spec, session_members, until
 from frazil.spark.submit.server import managed_engine, managed_server
 from frazil.verify.check import verify
 from tests.conftest import FreePorts

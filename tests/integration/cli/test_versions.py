@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from tests.conftest import FreePorts, TopicFactory
 from tests.produce import produce
 from tests.wheel import Installed, build_wheel

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.waiting import Threshold
+from frazil.batch.session import Threshold
 from frazil.generators import payments
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
-from frazil.report import waiting
-from frazil.report.waiting import POSITION_SECONDS, Watch
+from frazil.report import lag
+from frazil.report.lag import POSITION_SECONDS, Watch
 from tests.produce import produce
 
 Place = Any
@@ -24,8 +24,8 @@ def test_lag_checks_do_not_read_tables_each_time(
 ) -> None:
     """The position is read at first, when enough seems to wait, and when it is old; what a run landed waits no more."""
     reads: list[str] = []
-    held = waiting.held_position
-    monkeypatch.setattr(waiting, "held_position", lambda *of: (reads.append(of[1].name), held(*of))[1])
+    held = lag.held_position
+    monkeypatch.setattr(lag, "held_position", lambda *of: (reads.append(of[1].name), held(*of))[1])
     project, seconds, enough = Project.load(place.environment), [0.0], Threshold(records=10)
     watch = Watch(project, project.pipeline("orders"), clock=lambda: seconds[0])
     create_topic(cluster, place.topic, 2)

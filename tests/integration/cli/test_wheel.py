@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
-from frazil.runtime import ivy
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
+from frazil.runtime import java
 from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch
 from frazil.runtime.java import Java
@@ -46,7 +45,7 @@ OPTIONAL = (
 
 LOADED = f"""
 import sys
-import frazil.cli.app, frazil.project, frazil.records.decoder.decode, frazil.run.batches.ingest
+import frazil.cli.app, frazil.project, frazil.records.decoder.decode, frazil.run.batches.session
 print(*(name for name in {OPTIONAL} if name in sys.modules))
 """
 PROBE = """
@@ -164,7 +163,7 @@ def test_missing_job_needs_a_person() -> None:
 
 def test_spark_engine_without_pyspark_needs_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment without the extra `spark` can land by the engine `inline` only; it was an unexpected error."""
-    monkeypatch.setattr(ivy, "find_spec", lambda _: None)
+    monkeypatch.setattr(java, "find_spec", lambda _: None)
 
     with pytest.raises(Terminal, match="PySpark is not installed"):
         archive_options(Home.resolve(), Java(Path("/java"), 17))

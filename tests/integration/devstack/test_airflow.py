@@ -20,8 +20,7 @@ from frazil.runtime import airflow_login, port
 from frazil.runtime.airflow_api import AirflowApi
 from frazil.runtime.airflow_login import ensure_secrets
 from frazil.runtime.home import Home
-from frazil.runtime.process import Processes
-from frazil.runtime.waiting import until
+from frazil.runtime.process import Processes, until
 from tests.postgres_server import PASSWORD, PostgresServer
 from tests.servers import with_ports
 

@@ -19,8 +19,7 @@ from frazil.devstack import broker, stack
 from frazil.errors import Retryable, Terminal
 from frazil.runtime import port
 from frazil.runtime.home import Home, bootstrap_servers
-from frazil.runtime.process import Processes
-from frazil.runtime.waiting import until
+from frazil.runtime.process import Processes, until
 from tests.servers import with_ports
 
 Survivors = Callable[[], list[str]]

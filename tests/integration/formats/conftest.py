@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import OutgoingRecord
 from frazil.project import SETTINGS_VARIABLE, Project
 from tests.produce import produce
 from tests.registry_server import RegistryServer

@@ -16,7 +16,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.common.serde import SchemaId
 from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
 
-from frazil.kafka.client.record import Header, OutgoingRecord
+from frazil.kafka.client.cluster import Header, OutgoingRecord
 from tests.letters import run_dead_letter_replay
 from tests.operations import assert_clean
 from tests.registry_server import RegistryServer

@@ -9,7 +9,7 @@ import pytest
 
 from frazil.kafka.admin.observe import observe, offsets_at
 from frazil.kafka.client.cluster import Cluster
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from tests.compaction import CLEANED_SECONDS, COMPACTED, LONG_AGO_MS, eager_cleaner, read, send_apart, wait_for
 
 Topic = Callable[..., str]

@@ -14,8 +14,7 @@ from frazil.errors import Retryable, Terminal
 from frazil.kafka.admin.consumer_group import mirror_offsets
 from frazil.kafka.admin.observe import matching_topics, observe, offsets_at
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from tests.produce import produce
 from tests.servers import delete_topic
 

@@ -15,10 +15,10 @@ from frazil.errors import OutcomeUnknown, Retryable
 from frazil.kafka.admin.consumer_group import mirror_offsets
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.client import STALL_SECONDS
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import OutgoingRecord
 from frazil.kafka.read.read import ReadLimits, read_range
 from frazil.kafka.write.produce import produce
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 
 WRITERS = 8
 """So many that some of them are in the middle of it."""

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer
 from frazil.errors import Retryable, Terminal
 from frazil.kafka.admin.consumer_group import group_offsets, mirror_offsets
 from frazil.kafka.client.cluster import Cluster
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from tests.servers import delete_topic
 
 Topic = Callable[..., str]

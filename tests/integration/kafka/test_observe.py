@@ -14,8 +14,7 @@ from frazil.batch.facts import PartitionFacts
 from frazil.errors import Terminal
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from tests.produce import produce
 from tests.servers import delete_topic
 

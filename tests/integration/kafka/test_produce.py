@@ -11,9 +11,8 @@ import pytest
 from frazil.errors import Terminal
 from frazil.generators import pizzas
 from frazil.kafka.admin.observe import observe
-from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.client.errors import RecordTooLarge
-from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.read.read import read_range
 from frazil.kafka.write.produce import produce
 

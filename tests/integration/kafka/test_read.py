@@ -14,9 +14,8 @@ from frazil.batch.facts import Range
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.client.client import STALL_SECONDS, ErrorLog, consumer
-from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.client.errors import translate
-from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.read.read import ReadLimits, _Reading, read_range, read_ranges
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
 from tests.produce import produce

@@ -13,8 +13,7 @@ from frazil.batch.facts import PartitionFacts
 from frazil.errors import Retryable, Terminal
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.client import client
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.read import read as read_module
 from frazil.kafka.read.read import read_range
 from frazil.kafka.write.produce import produce

@@ -11,8 +11,7 @@ import pytest
 from frazil.errors import Retryable, Terminal
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.read.read import read_range
 from frazil.kafka.write.produce import produce
 

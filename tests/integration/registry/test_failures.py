@@ -26,7 +26,7 @@ from frazil.registry.client import (
     shared_schemas,
 )
 from frazil.registry.registry import Registry
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 
 FreePorts = Callable[[int], list[int]]
 

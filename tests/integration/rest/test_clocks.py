@@ -9,7 +9,7 @@ import pytest
 
 from frazil.errors import Retryable
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.catalog.table import TABLE_PROPERTIES
 from frazil.iceberg.commit.commit import commit
 from frazil.iceberg.schema.schema import declared_schema, declared_spec
 from tests.rest_catalog import RestServer

@@ -12,7 +12,7 @@ from pyiceberg.types import StringType
 
 from frazil.errors import FrazilError, Terminal
 from frazil.run.batches.apply import AppliedFile, apply_file
-from frazil.run.commit.recover import recover
+from frazil.run.commit.commit_batch import recover
 from tests.evolving import put, rewritten, rows, types
 from tests.fault_proxy import after
 from tests.integration.rest.conftest import path_of

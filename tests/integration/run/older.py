@@ -17,7 +17,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import OutgoingRecord
 from tests.operations import order
 
 HOME, CLUSTER, TOPIC_ID = "/first-frazil/home", "p2CmJOFTTDCD6pcAoOlW_A", "PXK5uriuTLa9qflr9-rDow"

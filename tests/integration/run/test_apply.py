@@ -17,7 +17,7 @@ from frazil.iceberg.ledger.ledger import UNPARTITIONED
 from frazil.report.history import history
 from frazil.run.batches.apply import AppliedFile, apply_file, preview_changes
 from frazil.run.batches.plan import plan_run
-from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import stage_inline
 from tests.evolving import changes, put, rewritten
 from tests.integration.run.conftest import At
 from tests.operations import Killed, assert_clean, catalog, lake, ledger, location, request, scope

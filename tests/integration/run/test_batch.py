@@ -12,10 +12,9 @@ from frazil.batch.facts import Staged
 from frazil.batch.target import RunRequest
 from frazil.errors import Terminal
 from frazil.kafka.admin.topics import create_topic
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.staging.inline import stage_inline
-from frazil.run.staging.stage import StageOrder
+from frazil.run.batches.session import ingest
+from frazil.run.staging.stage import StageOrder, stage_inline
 from tests.servers import delete_topic
 
 MakeShop = Callable[..., Any]

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.monitor.condition import Condition
 from frazil.monitor.reading import read
 from frazil.project import SETTINGS_VARIABLE, Project

@@ -12,7 +12,7 @@ from pyiceberg.table.update import SetSnapshotRefUpdate
 from frazil.batch.dead_letters import LetterChoice, Place
 from frazil.failpoints import Failpoint
 from frazil.iceberg.commit.removal import file_rows
-from frazil.iceberg.ledger import dead_letter_scan
+from frazil.iceberg.ledger import dead_letters
 from frazil.monitor import reading
 from frazil.monitor.reading import with_open_letters
 from frazil.report.dead_letters import list_letters
@@ -74,7 +74,7 @@ def test_rollback_past_replay_opens_dead_letters_again(good_now: Any) -> None:
 def test_only_open_dead_letters_are_counted(good_now: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Manifests tell how many are open; files are read only where a rollback opened letters again."""
     read: list[str] = []
-    monkeypatch.setattr(dead_letter_scan, "file_rows", lambda *of: read.append(of[1].file.file_path) or file_rows(*of))
+    monkeypatch.setattr(dead_letters, "file_rows", lambda *of: read.append(of[1].file.file_path) or file_rows(*of))
 
     def counted() -> int | None:
         found = reading.read(good_now.project, good_now.pipeline)

@@ -14,10 +14,9 @@ from frazil.errors import Terminal
 from frazil.kafka.admin.consumer_group import group_offsets
 from frazil.kafka.admin.topics import create_topic
 from frazil.run.batches.dry_run import DryRun, dry_run, plan_dry_run
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.staging.inline import stage_inline
-from frazil.run.staging.stage import StageOrder
+from frazil.run.batches.session import ingest
+from frazil.run.staging.stage import StageOrder, stage_inline
 from tests.servers import delete_topic
 
 pytestmark = pytest.mark.embedded

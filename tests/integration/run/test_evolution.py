@@ -13,9 +13,8 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType
 from frazil.batch.facts import Staged
 from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Terminal
-from frazil.records.model.evolution_policy import Evolution
-from frazil.run.staging.inline import stage_inline
-from frazil.run.staging.stage import StageOrder
+from frazil.records.model.spec import Evolution
+from frazil.run.staging.stage import StageOrder, stage_inline
 from tests.evolving import changes, evolving, files, put, rewritten, rows, task_by_task, types
 from tests.integration.run.conftest import At
 from tests.operations import (

@@ -10,10 +10,9 @@ import pytest
 
 from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.errors import Terminal
-from frazil.records.model.evolution_policy import Evolution
-from frazil.records.model.spec import RecordSpec
+from frazil.records.model.spec import Evolution, RecordSpec
 from frazil.run.commit import audit
-from frazil.run.commit.recover import recover
+from frazil.run.commit.commit_batch import recover
 from frazil.run.state.evolution import DemandFinder, columns_for, columns_of, evolve_for_records
 from tests.evolving import PIPELINE, changes, evolving, put, rewritten, rows, task_by_task, types
 from tests.integration.run.conftest import At

@@ -13,9 +13,9 @@ import pytest
 from frazil.batch.target import RunRequest
 from frazil.kafka.admin.topics import create_topic
 from frazil.project import Project
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.staging.inline import stage_inline
+from frazil.run.batches.session import ingest
+from frazil.run.staging.stage import stage_inline
 from tests.evolving import evolving, put, types
 from tests.integration.conftest import environment
 from tests.integration.run.conftest import At

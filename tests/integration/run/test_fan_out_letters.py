@@ -10,7 +10,7 @@ from pyiceberg.types import StringType
 
 from frazil.batch.dead_letters import LetterChoice, Place
 from frazil.failpoints import Failpoint
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import OutgoingRecord
 from tests.fan_out import ROUTE, TABLES, expected, fanned_out, file_of, fill, outcomes
 from tests.integration.run.conftest import At
 from tests.letters import run_dead_letter_replay

@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.types import StringType
 
 from frazil.batch.dead_letters import LetterChoice
-from frazil.kafka.client.record import Header, OutgoingRecord
+from frazil.kafka.client.cluster import Header, OutgoingRecord
 from frazil.verify.check import verify
 from tests.integration.run.conftest import At
 from tests.letters import run_dead_letter_replay

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from frazil.errors import Terminal
 from frazil.failpoints import Failpoint
-from frazil.run.commit.recover import recover
+from frazil.run.commit.commit_batch import recover
 from tests.letter_topic import sending
 from tests.letters import run_dead_letter_replay
 from tests.operations import (

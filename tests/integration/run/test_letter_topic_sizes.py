@@ -82,7 +82,7 @@ def test_too_large_dead_letter_says_where_its_record_is(
     ready_topic(orders.cluster, topic, 1)
     limit(orders, topic, 20_000)
     if not limit_is_seen:
-        monkeypatch.setattr("frazil.run.commit.dead_letter_topic.record_limit", lambda *_: None)
+        monkeypatch.setattr("frazil.run.commit.commit_followers.record_limit", lambda *_: None)
     large = noise(2, 90_000)
     send(orders, {0: [order(0), bad(1), large]})
 

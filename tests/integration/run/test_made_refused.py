@@ -13,8 +13,7 @@ from frazil.batch.facts import Staged
 from frazil.errors import Terminal
 from frazil.failpoints import Failpoint
 from frazil.run.repair.dead_letter_replay import replay_dead_letters
-from frazil.run.staging.inline import stage_inline
-from frazil.run.staging.stage import StageOrder
+from frazil.run.staging.stage import StageOrder, stage_inline
 from tests import made as shops
 from tests.integration.run.conftest import At
 from tests.made import LETTERS, auto_created, fill, ids, letters

@@ -11,11 +11,11 @@ import pytest
 from frazil.batch.plan import RunPlan
 from frazil.batch.target import RunRequest
 from frazil.errors import Terminal
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.commit import recover as looks
+from frazil.run.batches.session import ingest
+from frazil.run.commit import commit_batch as looks
 from frazil.run.repair import repair as repairs
-from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import stage_inline
 from frazil.verify import check
 from tests import made as shops
 from tests.made import auto_created, fill, ids, letters

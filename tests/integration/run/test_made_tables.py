@@ -20,8 +20,7 @@ from frazil.iceberg.catalog.table import read_text
 from frazil.iceberg.commit.summary_state import MANIFEST_KEY, POSITION_KEY, summary_value_or_refuse
 from frazil.run.batches.dry_run import dry_run, plan_dry_run
 from frazil.run.repair.dead_letter_replay import replay_dead_letters
-from frazil.run.staging.inline import stage_inline
-from frazil.run.staging.stage import StageOrder
+from frazil.run.staging.stage import StageOrder, stage_inline
 from frazil.run.state.context import EngineNeeded
 from tests import made as shops
 from tests.integration.run.conftest import At

@@ -9,9 +9,9 @@ import pytest
 
 from frazil.errors import Terminal
 from frazil.iceberg.commit.summary_state import BRANCH_KEY, IDENTIFIER_KEY
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.staging.inline import stage_inline
+from frazil.run.batches.session import ingest
+from frazil.run.staging.stage import stage_inline
 from frazil.run.state.context import EngineNeeded
 from tests.fan_out import TABLES, fanned_out, file_of, fill
 from tests.operations import LEDGER, drop, lake, repair, request, scope

@@ -17,7 +17,7 @@ from frazil.batch.target import parse_offsets
 from frazil.errors import Terminal
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import create_topic
-from frazil.runtime.waiting import until
+from frazil.runtime.process import until
 from frazil.verify.check import verify
 from tests.operations import LEDGER, assert_clean, lake, ledger, offsets, order, reset, send
 

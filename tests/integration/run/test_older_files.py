@@ -11,10 +11,10 @@ import pytest
 
 from frazil.batch.target import RunRequest
 from frazil.errors import Retryable
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.commit.recover import FILES_ARRIVE
-from frazil.run.staging.inline import stage_inline
+from frazil.run.batches.session import ingest
+from frazil.run.commit.commit_batch import FILES_ARRIVE
+from frazil.run.staging.stage import stage_inline
 from tests.fan_out import TABLES, expected, fanned_out, file_of, fill, outcomes
 from tests.integration.run.conftest import At
 from tests.operations import assert_clean, ledger

@@ -11,8 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from frazil.batch.facts import Staged
 from frazil.errors import Retryable, Terminal
-from frazil.run.staging.inline import stage_inline
-from frazil.run.staging.stage import StageOrder
+from frazil.run.staging.stage import StageOrder, stage_inline
 from tests.operations import (
     ALL_ROWS,
     LETTERS,

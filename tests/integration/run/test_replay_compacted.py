@@ -10,8 +10,8 @@ import pytest
 from frazil.batch.facts import Staged
 from frazil.batch.target import EARLIEST, RunRequest
 from frazil.errors import Terminal
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
+from frazil.run.batches.session import ingest
 from frazil.run.staging.stage import StageOrder
 from tests.compaction import COMPACTED, configure, eager_cleaner, send_apart, wait_for
 from tests.operations import assert_clean, bad, letters, offsets, order, places, position, replay, reset

@@ -16,8 +16,7 @@ from frazil.kafka.admin.observe import observe
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.run.batches import session as sessions
-from frazil.run.batches.plan import plan_run
-from frazil.run.batches.result import run_result
+from frazil.run.batches.plan import plan_run, run_result
 from frazil.run.batches.session import Session, inline_lander, run_session
 from tests.integration.conftest import environment
 from tests.integration.run.staying import FILE, Clock, MakeShop, landing, session, staying

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.staging.inline import stage_inline
+from frazil.run.batches.session import ingest
+from frazil.run.staging.stage import stage_inline
 from tests.operations import LEDGER, ORDERS, assert_clean, order, request, send
 
 MakeShop = Callable[..., Any]

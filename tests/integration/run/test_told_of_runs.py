@@ -8,10 +8,9 @@ from typing import Any
 from frazil.batch.target import RunRequest
 from frazil.report.lineage import Lineage, run_lineage
 from frazil.run.batches.dry_run import plan_dry_run
-from frazil.run.batches.ingest import ingest
-from frazil.run.batches.plan import plan_run
-from frazil.run.batches.result import run_result
-from frazil.run.staging.inline import stage_inline
+from frazil.run.batches.plan import plan_run, run_result
+from frazil.run.batches.session import ingest
+from frazil.run.staging.stage import stage_inline
 
 MakeShop = Callable[..., Any]
 

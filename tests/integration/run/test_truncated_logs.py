@@ -10,12 +10,12 @@ from confluent_kafka import Consumer, TopicPartition
 
 from frazil.batch.target import RunRequest, Target
 from frazil.errors import Terminal
-from frazil.kafka.admin.truncations import truncations
+from frazil.kafka.admin.observe import truncations
 from frazil.kafka.client.client import consumer
 from frazil.kafka.client.cluster import Cluster
-from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
-from frazil.run.staging.inline import stage_inline
+from frazil.run.batches.session import ingest
+from frazil.run.staging.stage import stage_inline
 from frazil.verify.check import verify
 from tests.conftest import FreePorts
 from tests.log_truncation import Patient, running_patient
@@ -169,7 +169,7 @@ def asking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> C
             return client
 
         if request.param:
-            monkeypatch.setattr("frazil.kafka.admin.truncations.consumer", knowing)
+            monkeypatch.setattr("frazil.kafka.admin.observe.consumer", knowing)
 
     return begin
 

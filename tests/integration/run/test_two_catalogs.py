@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from frazil.report.files import files
-from frazil.report.history import history
+from frazil.report.history import files, history
 from tests.integration.run.conftest import COPY
 from tests.operations import Killed, assert_clean, bad, catalog, order, repair, replay, reset, roll_back, send
 from tests.rest_catalog import RestServer

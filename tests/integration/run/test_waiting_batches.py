@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from frazil.batch.changes import Coordinates, Removal, RemovedRange
 from frazil.batch.manifest import Manifest
-from frazil.batch.removal import Coordinates, Removal, RemovedRange
 from frazil.batch.target import RunRequest
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.catalog import Lake

@@ -14,8 +14,7 @@ from frazil.devstack import broker as local_broker
 from frazil.devstack.secured import ANONYMOUS, AUDIENCE, Secured, secured
 from frazil.kafka.admin.grants import Grant, grant, grants, set_passwords
 from frazil.kafka.admin.topics import create_topic
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.write.produce import produce
 from frazil.pipeline.syntax import java_properties
 from frazil.project import Project

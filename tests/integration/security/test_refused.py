@@ -20,8 +20,7 @@ from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.kafka.admin.consumer_group import group_offsets
 from frazil.kafka.admin.grants import Grant
 from frazil.kafka.admin.observe import observe
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.write.produce import produce
 from tests.integration.security.conftest import GRANTED, USER
 

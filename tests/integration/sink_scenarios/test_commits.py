@@ -10,8 +10,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from frazil.batch.facts import Staged
 from frazil.errors import Retryable
 from frazil.failpoints import Failpoint
-from frazil.run.staging.inline import stage_inline
-from frazil.run.staging.stage import StageOrder
+from frazil.run.staging.stage import StageOrder, stage_inline
 from tests.integration.sink_scenarios.conftest import MakePlace, Place
 from tests.integration.sink_scenarios.ending import assert_ends
 from tests.integration.sink_scenarios.scenario import Scenario, TableContents, sink_records

@@ -16,8 +16,7 @@ from pyarrow.fs import FileSelector, S3FileSystem
 from frazil.devstack import object_store
 from frazil.runtime import port
 from frazil.runtime.home import LOOPBACK, Home
-from frazil.runtime.process import Processes, Spec
-from frazil.runtime.waiting import until
+from frazil.runtime.process import Processes, Spec, until
 from tests.conftest import FreePorts
 from tests.s3_server import BUCKET, REGION, built_program
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frazil.cli.demo.report import _print_reconciliation
+from frazil.cli.demo.run import _print_reconciliation
 
 Make = Callable[..., Any]
 

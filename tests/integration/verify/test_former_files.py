@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frazil.pipeline.files.outcome_rules import is_rules_file, rules_file
+from frazil.pipeline.files.folder import is_rules_file, rules_file
 from tests.logs import hear
 
 Make = Callable[..., Any]

@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from frazil.alerts.failure import Failure, failure
-from frazil.batch.audit import Tolerance, audit
+from frazil.batch.audit import BATCHES_REFUSED, Tolerance, audit
 from frazil.batch.facts import Counts, Range, Staged, StagedFile
-from frazil.batch.refusal import BATCHES_REFUSED
 from frazil.error_codes import INTERNAL
 from frazil.errors import Terminal
 

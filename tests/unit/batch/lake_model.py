@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from frazil.batch.changes import RemovedRange, landed_after, moved_back
 from frazil.batch.facts import ClusterFacts, PartitionFacts, Range, TopicFacts, TopicPartition
 from frazil.batch.manifest import Kind
 from frazil.batch.position import Position
-from frazil.batch.removal import RemovedRange, landed_after, moved_back
 from frazil.batch.reset import Abandoned, rewound
 from tests.unit.batch.kafka_facts import CLUSTER
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frazil.batch.changes import RemovedRange
 from frazil.batch.dead_letters import LetterChoice, Place, ranges_of, spans, undone
-from frazil.batch.removal import RemovedRange
 
 PLACES = st.sets(st.builds(Place, st.sampled_from("ab"), st.integers(0, 2), st.integers(0, 40)))
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from frazil.batch.changes import Coordinates, Removal, RemovedRange
 from frazil.batch.facts import Counts, Range, StagedFile
 from frazil.batch.manifest import MANIFEST_VERSION, Fit, Manifest, TablePart
 from frazil.batch.position import BatchMark, Position, TopicPosition
-from frazil.batch.removal import Coordinates, Removal, RemovedRange
 from frazil.errors import Terminal
 from tests.unit.batch.written_forms import manifests
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.changes import Merge
+from frazil.batch.changes import Coordinates, Merge, Removal, RemovedRange
 from frazil.batch.facts import Counts, Range, StagedFile, TableCounts, UnknownFields
 from frazil.batch.manifest import Fit, Manifest, Operation, TablePart
 from frazil.batch.plan import PlannedTopic, RunPlan
 from frazil.batch.position import BatchMark, Position, TopicPosition
-from frazil.batch.removal import Coordinates, Removal, RemovedRange
 from frazil.batch.schema_change import SchemaChange
 from frazil.batch.session import SessionEnd
 from frazil.errors import Terminal

@@ -6,10 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
+from frazil.batch.audit import check_position, check_vanished
 from frazil.batch.facts import Range, TopicPartition
 from frazil.batch.plan import RunPlan, advance, cut, give_up, plan_topics, remaining, skipped, start_position
 from frazil.batch.position import Position
-from frazil.batch.refusal import check_position, check_vanished
 from tests.unit.batch.lake_model import Broker
 
 counts = st.lists(st.integers(1, 9), min_size=3, max_size=3)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frazil.batch.changes import RemovedRange, replaced
 from frazil.batch.facts import ClusterFacts, Range
 from frazil.batch.plan import PlannedTopic, RunPlan, replay_topics
 from frazil.batch.position import Position, TopicPosition
-from frazil.batch.removal import RemovedRange, replaced
 from frazil.errors import Terminal
 from tests.unit.batch.kafka_facts import CLUSTER, cluster_facts, facts_of, position_at, positions_in
 

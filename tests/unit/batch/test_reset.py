@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frazil.batch.audit import beyond_logs, check_position, check_vanished
+from frazil.batch.changes import RemovedRange, landed_after, moved_back
 from frazil.batch.facts import ClusterFacts, TopicFacts, TopicPartition
 from frazil.batch.plan import plan_topics
 from frazil.batch.position import LostTail, Position, TopicPosition
-from frazil.batch.refusal import beyond_logs, check_position, check_vanished
-from frazil.batch.removal import RemovedRange, landed_after, moved_back
 from frazil.batch.reset import Move, is_recreated, moves, reset_position
 from frazil.batch.target import EARLIEST, LATEST, resolve
 from frazil.errors import Terminal

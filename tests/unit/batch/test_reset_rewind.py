@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from frazil.batch.audit import check_position
+from frazil.batch.changes import RemovedRange, moved_back
 from frazil.batch.facts import ClusterFacts, Range
 from frazil.batch.position import LostTail, Position, TopicPosition
-from frazil.batch.refusal import check_position
-from frazil.batch.removal import RemovedRange, moved_back
 from frazil.batch.reset import Abandoned, rewound, within_log
 from tests.unit.batch.kafka_facts import CLUSTER, facts_of, position_at
 

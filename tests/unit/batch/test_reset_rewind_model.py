@@ -8,10 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from frazil.batch.audit import check_position
+from frazil.batch.changes import moved_back, replaced
 from frazil.batch.facts import TopicPartition
 from frazil.batch.plan import RunPlan, advance, cut, plan_topics, remaining, replay_topics, skipped, start_position
-from frazil.batch.refusal import check_position
-from frazil.batch.removal import moved_back, replaced
 from frazil.batch.reset import reset_position
 from frazil.errors import Terminal
 from tests.unit.batch.lake_model import Batch, Broker, Tables, offsets_of, passed

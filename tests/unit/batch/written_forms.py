@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from frazil.batch.changes import Merge
+from frazil.batch.changes import Coordinates, Merge, Removal, RemovedRange
 from frazil.batch.facts import UNKNOWN_EPOCH, Counts, Range, StagedFile, UnknownFields, known_epochs
 from frazil.batch.manifest import Fit, Manifest, Operation, TablePart
 from frazil.batch.position import BatchMark, LostTail, Position, TopicPosition
-from frazil.batch.removal import Coordinates, Removal, RemovedRange
 
 numbers = st.integers(0, 2**63 - 1)
 texts = st.text(max_size=12)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from frazil.connect.config import Connector
+from frazil.connect.findings import APACHE
 from frazil.connect.importing import ImportContext, ImportedConnector, import_connector
-from frazil.connect.names import APACHE
 
 BASE = {
     "name": "orders-sink",

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.connect.config import Connector, read_connectors
-from frazil.connect.importing import ImportContext, ImportedConnector, import_all
-from frazil.connect.names import APACHE, CANONICAL, LEGACY, TABULAR
-from frazil.connect.written import pipeline_text, settings_text
+from frazil.connect.findings import APACHE, CANONICAL, LEGACY, TABULAR
+from frazil.connect.importing import ImportContext, ImportedConnector, import_all, pipeline_text, settings_text
 from frazil.pipeline.syntax.java_properties import UnreadableProperties, read
 
 _SECRET = "hunter2-hunter2"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from frazil.connect.findings import TABULAR
 from frazil.connect.importing import ImportContext
-from frazil.connect.names import TABULAR
 from tests.unit.connect.connectors import COLUMNS, at, imported, outcome
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from frazil.connect.importing import ImportContext, ImportedConnector
-from frazil.connect.written import pipeline_text, settings_text
+from frazil.connect.importing import ImportContext, ImportedConnector, pipeline_text, settings_text
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.settings import Settings, unknown_names
 from tests.unit.connect.connectors import COLUMNS, SMT, imported

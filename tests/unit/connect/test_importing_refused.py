@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.connect.names import APACHE
+from frazil.connect.findings import APACHE
 from tests.unit.connect.connectors import SMT, imported, outcome
 
 REFUSED = {

@@ -9,8 +9,7 @@ import pytest
 from sqlalchemy import make_url
 
 from frazil.devstack import stack
-from frazil.devstack.airflow_database import airflow_database
-from frazil.devstack.airflow_settings import environment
+from frazil.devstack.airflow import airflow_database, environment
 from frazil.errors import Terminal
 from frazil.runtime.airflow_login import ensure_secrets
 from frazil.runtime.home import DATABASE_VARIABLE, Home, inherited_environment

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.devstack.airflow_database import airflow_database
-from frazil.devstack.airflow_settings import environment
+from frazil.devstack.airflow import airflow_database, environment
 from frazil.errors import Terminal
 from frazil.runtime.airflow_login import credentials, ensure_secrets
 from frazil.runtime.home import Home

@@ -12,8 +12,7 @@ from frazil.devstack import stack
 from frazil.devstack.broker import new_cluster_id, server_properties
 from frazil.errors import Terminal
 from frazil.runtime.home import Home, bootstrap_servers
-from frazil.runtime.process import Processes, Spec
-from frazil.runtime.waiting import until
+from frazil.runtime.process import Processes, Spec, until
 from tests.servers import with_ports
 
 

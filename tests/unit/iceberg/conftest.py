@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.catalog.table import TABLE_PROPERTIES
 from frazil.iceberg.commit.commit import commit
 from frazil.iceberg.schema.schema import declared_schema, declared_spec
 from tests.unit.iceberg.coordinates import SPECS, change, create, numbered

@@ -25,10 +25,10 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import Record
 
+from frazil.batch.changes import Coordinates, Removal, RemovedRange
 from frazil.batch.position import BatchMark
-from frazil.batch.removal import Coordinates, Removal, RemovedRange
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.catalog.table import TABLE_PROPERTIES
 from frazil.iceberg.commit.commit import Change
 from frazil.iceberg.schema.schema import declared_schema, declared_spec
 from tests.unit.iceberg.orders import TABLE, batch, destination, elsewhere

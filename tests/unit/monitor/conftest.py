@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from frazil.iceberg.catalog.table import Table, staging_table
-from frazil.iceberg.catalog.table_properties import LEDGER_PROPERTIES, TABLE_PROPERTIES
+from frazil.iceberg.catalog.table import LEDGER_PROPERTIES, TABLE_PROPERTIES, Table, staging_table
 from frazil.iceberg.commit.commit import Change, commit, fit_of
 from frazil.iceberg.files.data_files import write_rows
 from frazil.iceberg.ledger.ledger import LEDGER_SCHEMA, UNPARTITIONED, ledger_rows

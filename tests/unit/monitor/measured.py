@@ -9,7 +9,7 @@ from frazil.capture.run import CaptureResult
 from frazil.maintain.result import Figures, MaintenanceResult, StepOutcome, TableOutcome
 from frazil.monitor.condition import Condition, Freshness, Retention, Runs, TopicLag
 from frazil.pipeline.settings.capture import FileCapture
-from frazil.run.batches.result import RunResult
+from frazil.run.batches.plan import RunResult
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

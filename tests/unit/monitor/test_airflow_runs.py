@@ -12,8 +12,7 @@ import pytest
 from frazil.monitor import airflow_runs
 from frazil.monitor.airflow_runs import fetch_runs, runs_of, summarize_runs
 from frazil.monitor.condition import Runs
-from frazil.runtime.airflow_api import AirflowApi
-from frazil.runtime.airflow_rows import DagRun
+from frazil.runtime.airflow_api import AirflowApi, DagRun
 from frazil.runtime.home import Home
 
 BEGIN = datetime(2026, 5, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyiceberg.types import LongType
 
-from frazil.iceberg.ledger import ledger_files
+from frazil.iceberg.ledger import ledger as ledger_files
 from frazil.iceberg.ledger.ledger import read_letter_rows
 from frazil.monitor import batches
 from frazil.monitor.batches import Ledger, Ledgers

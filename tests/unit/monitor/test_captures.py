@@ -9,8 +9,7 @@ import pytest
 
 from frazil.alerts.rules import Case, judge
 from frazil.monitor.captures import with_runs
-from frazil.monitor.condition import Condition, Runs
-from frazil.monitor.state import state_of
+from frazil.monitor.condition import Condition, Runs, state_of
 from frazil.pipeline.models.alerts import Alerts
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -8,10 +8,16 @@ from dataclasses import replace
 import pytest
 
 from frazil.monitor import metrics
-from frazil.monitor.condition import Condition, Freshness
-from frazil.monitor.metrics import CATALOGUE, Metric, Sample
-from frazil.monitor.samples import capture_samples, condition_samples, maintenance_samples, run_samples
-from frazil.monitor.state import STATES, state_of
+from frazil.monitor.condition import STATES, Condition, Freshness, state_of
+from frazil.monitor.metrics import (
+    CATALOGUE,
+    Metric,
+    Sample,
+    capture_samples,
+    condition_samples,
+    maintenance_samples,
+    run_samples,
+)
 from tests.unit.monitor.measured import (
     CAPTURE,
     CAPTURED,

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from frazil.project import Project
-from frazil.report.letter_reports import KeptReport, list_reports
-from frazil.report.new_letters import report_new_letters
+from frazil.report.letter_reports import KeptReport, list_reports, report_new_letters
 
 NAME = "shop.orders__dead_letters"
 LEDGER = "shop.orders__ledger"

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFile
 
 from frazil.batch.dead_letters import LetterChoice, Place
-from frazil.iceberg.ledger.dead_letter_scan import LetterQuestion, State, letter_files
+from frazil.iceberg.ledger.dead_letters import LetterQuestion, State, letter_files
 from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
 from frazil.project import Project
 from frazil.report.dead_letters import LISTED, find_letters, letter_of, list_letters

@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from frazil.batch.changes import ChangeCounts
-from frazil.report.files import _between
-from frazil.report.history import Removed, batch_of
-from frazil.run.batches.result import changes_of
+from frazil.report.history import Removed, _between, batch_of
+from frazil.run.batches.plan import changes_of
 
 MOMENT = datetime(2026, 11, 21, 4, 5, 6, tzinfo=UTC)
 POSITION = {"v": 1, "n": 7, "epoch": 0, "cluster": "c", "topics": {"t": {"id": None, "from": [1], "next": [5]}}}

@@ -12,7 +12,6 @@ import pytest
 
 from frazil.errors import Terminal
 from frazil.runtime.home import Home
-from frazil.runtime.ivy import Request, ivy_module
 from frazil.runtime.jars import (
     SETS,
     Artifact,
@@ -25,6 +24,7 @@ from frazil.runtime.jars import (
     read_lock,
     render_lock,
 )
+from frazil.runtime.java import Request, ivy_module
 
 
 @pytest.fixture

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Retryable
-from frazil.runtime.proc import Stat, parse_stat, session_members, stat_of
-from frazil.runtime.process import Processes, Spec
-from frazil.runtime.waiting import until
+from frazil.runtime.process import Processes, Spec, Stat, parse_stat, session_members, stat_of, until
 
 SLEEP = ("sleep", "600")
 SOON = 5.0

@@ -15,14 +15,13 @@ import typer
 
 from frazil.cli.operate.stack import server_start
 from frazil.cli.output import console
-from frazil.cli.output.progress import Progress
+from frazil.cli.output.console import Progress
 from frazil.devstack import stack
-from frazil.devstack.parts import names
+from frazil.devstack.stack import names
 from frazil.errors import EXIT_FAILED, FrazilError
 from frazil.extras import require
 from frazil.runtime import spark_server
-from frazil.runtime.files import write_atomically
-from frazil.runtime.home import Home
+from frazil.runtime.home import Home, write_atomically
 
 if TYPE_CHECKING:
     from frazil.runtime.home import Home
@@ -84,9 +83,8 @@ def demo(
     something failed or the counts differ. Only what the demo started is stopped; topics and tables stay.
     """
     require("airflow", "the demo")
-    from frazil.cli.demo.report import print_page, print_report
-    from frazil.cli.demo.run import land_pizzas
-    from frazil.cli.output.progress import Progress
+    from frazil.cli.demo.run import land_pizzas, print_page, print_report
+    from frazil.cli.output.console import Progress
     from frazil.project import Project
 
     project = Project.load()
@@ -113,7 +111,7 @@ def _is_attended() -> bool:
 
 
 def _keep_stack_up(home: Home) -> None:
-    from frazil.cli.demo.report import page_address
+    from frazil.cli.demo.run import page_address
     from frazil.runtime.airflow_login import credentials
 
     login = credentials(home)

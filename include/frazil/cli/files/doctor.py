@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frazil.cli.output import console
-from frazil.cli.output.options import Json
+from frazil.cli.output.console import Json
 from frazil.errors import EXIT_FAILED
 
 if TYPE_CHECKING:

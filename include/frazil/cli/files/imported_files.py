@@ -22,11 +22,19 @@ from frazil.connect.control import (
     takeover_obstacles,
 )
 from frazil.connect.findings import Finding
-from frazil.connect.importing import ImportContext, ImportedConnector, Settings, import_all, with_values
-from frazil.connect.written import blanks, pipeline_text, settings_text
+from frazil.connect.importing import (
+    ImportContext,
+    ImportedConnector,
+    Settings,
+    blanks,
+    import_all,
+    pipeline_text,
+    settings_text,
+    with_values,
+)
 from frazil.error_codes import BAD_FILE, BAD_SETTING
 from frazil.extras import require
-from frazil.pipeline.files.problems import problems
+from frazil.pipeline.files.load import problems
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.catalogs import CatalogSettings
 from frazil.pipeline.settings.settings import ClusterSettings

@@ -12,7 +12,7 @@ import typer
 
 from frazil.cli.output import console
 from frazil.error_codes import BAD_FILE
-from frazil.runtime.files import write_new
+from frazil.runtime.home import write_new
 
 _SETTINGS = """\
 # yaml-language-server: $schema=schemas/settings.schema.json

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frazil.cli.output import console
-from frazil.cli.output.options import PLACES, Json, place
+from frazil.cli.output.console import PLACES, Json, place
 from frazil.error_codes import BAD_FILE
 from frazil.errors import Terminal
-from frazil.runtime.files import write_new
+from frazil.runtime.home import write_new
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,4 +1,6 @@
-"""`frazil validate`: are the settings and the pipeline files usable, and if not, where exactly."""
+"""`frazil validate`: are the settings and the pipeline files usable, and if not, where exactly. `frazil plugins`: what
+these files may name.
+"""
 
 import os
 from pathlib import Path
@@ -7,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frazil.cli.output import console
-from frazil.cli.output.options import Json
+from frazil.cli.output.console import Json
 from frazil.error_codes import NAME_UNKNOWN
 from frazil.errors import EXIT_FAILED, Terminal
 
@@ -81,7 +83,7 @@ def _file(argument: Path) -> Path:
 
 
 def _diff(revision: str, *, offline: bool, as_markdown: bool, as_json: bool) -> None:
-    from frazil.cli.files.difference import compare, markdown, show
+    from frazil.cli.files.verdict import compare, markdown, show
     from frazil.project import Places, Project
 
     comparison = compare(Places.resolve(os.environ), Project.load(), revision, offline=offline)
@@ -119,3 +121,26 @@ def _short(file: str) -> str:
     """Relative to here where that is shorter."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+
+
+def plugins(*, as_json: Json = False) -> None:
+    """Show formats, transforms and alert channels, each with the package and version it comes from.
+
+    Own parts join by entry points of an installed package, see docs/formats.md and docs/transforms.md. They are loaded:
+    if one can't be, the command says why, and ends with 1. Executors need the same packages.
+    """
+    from rich.text import Text
+
+    from frazil.report import plugins as report
+
+    parts = report.plugins()
+    if as_json:
+        console.print_json(parts)
+    else:
+        table = console.new_table("kind", "name", "from", "version", "place or problem")
+        for part in parts:
+            last = Text(part.problem, style="red") if part.problem else Text(part.place or "")
+            table.add_row(part.kind, Text(part.name), part.package, part.version or "-", last)
+        console.show_table(table)
+    if any(part.problem for part in parts if part.place):
+        raise typer.Exit(EXIT_FAILED)

@@ -1,21 +1,49 @@
-"""Whether settings and pipeline files can be used, as plain data."""
+"""Whether settings and pipeline files can be used, and what a pull request would change in them against a revision of
+the git repository.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Literal
 
-from frazil.pipeline.files.folder import files_of_same_name, load_capture, load_captures, load_pipelines
-from frazil.pipeline.files.load import ConfigError, load_pipeline, load_settings
+from frazil.capture.change_impact import capture_impact
+from frazil.cli.output import console
+from frazil.error_codes import BAD_ARGUMENT, PROGRAM_MISSING
+from frazil.pipeline.files.folder import (
+    CAPTURES,
+    CaptureChange,
+    Impact,
+    PipelineChange,
+    Weight,
+    capture_difference,
+    difference,
+    files_of_same_name,
+    key_changes,
+    load_capture,
+    load_captures,
+    load_pipelines,
+)
+from frazil.pipeline.files.load import SCHEMAS, ConfigError, load_pipeline, load_settings
 from frazil.pipeline.files.references import References
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import FileCapture, unknown_in_capture
 from frazil.pipeline.settings.settings import Settings, unfit_catalogs, unknown_names
 from frazil.pipeline.syntax.patterns import refused_because
-from frazil.project import Places
+from frazil.project import Places, Project
+from frazil.run.batches.change_impact import change_impact
 from frazil.run.staging.record_problems import record_problems, remarks
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +124,208 @@ def _folder(folder: Path, broken: Iterable[ConfigError], judged: Callable[[Path]
     files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
     verdicts = [judged(file) for file in files]
     return [replace(v, problems=v.problems or shared.get(v.file, ())) for v in verdicts]
+
+
+@contextmanager
+def files_of(places: Places, revision: str) -> Iterator[tuple[Path, Path]]:
+    """Copy pipelines, captures, schemas and settings of a revision into a temporary folder.
+
+    Yields:
+        The folder of pipeline files, and the settings file, which may not be there.
+
+    Raises:
+        Terminal: There is no such revision, or the files are in no git repository.
+    """
+    folder = places.pipelines_folder.resolve()
+    top = Path(os.fsdecode(_git(folder, "rev-parse", "--show-toplevel")).strip())
+    _git(
+        folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", revision_name=revision
+    )
+    with TemporaryDirectory(prefix="frazil-") as temporary:
+        root = Path(temporary)
+        pipelines, settings_copy = root / "files" / "pipelines", root / "settings.yaml"
+        pipelines.mkdir(parents=True)
+        for name in (folder, folder.parent / SCHEMAS, folder.parent / CAPTURES):
+            _copy(top, revision, name, pipelines.parent / ("pipelines" if name == folder else name.name))
+        settings = places.settings_file.resolve()
+        if settings.is_relative_to(top):
+            relative = settings.relative_to(top).as_posix()
+            if _git(top, "ls-tree", "--name-only", revision, "--", relative):
+                settings_copy.write_bytes(_git(top, "show", f"{revision}:{relative}"))
+        yield pipelines, settings_copy
+
+
+def _copy(top: Path, revision: str, folder: Path, target: Path) -> None:
+    """Copy a folder as it is. A folder outside the repository is in no revision."""
+    if not folder.is_relative_to(top):
+        return
+    relative = folder.relative_to(top).as_posix()
+    file_names = _git(top, "ls-tree", "-r", "-z", "--name-only", revision, "--", f"{relative}/")
+    for name in filter(None, os.fsdecode(file_names).split("\0")):
+        copy = target / Path(name).relative_to(relative)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(_git(top, "show", f"{revision}:{name}"))
+
+
+def _git(folder: Path, *arguments: str, revision_name: str | None = None) -> bytes:
+    program = shutil.which("git")
+    if program is None:
+        raise PROGRAM_MISSING.terminal(
+            "git is not installed", next_step="install it: --diff reads the files of a revision with it"
+        )
+    done = subprocess.run([program, "-C", str(folder), *arguments], capture_output=True, check=False)
+    if done.returncode:
+        what = (
+            f"{folder}: no revision is named {revision_name!r}"
+            if revision_name
+            else f"git in {folder}: {done.stderr.decode(errors='replace').strip()}"
+        )
+        raise BAD_ARGUMENT.terminal(
+            what, next_step="name a branch, a tag or a commit of the repository that holds the pipeline files"
+        )
+    return done.stdout
+
+
+_STYLES: Mapping[Weight, str] = {"info": "", "warning": "yellow", "refused": "bold red"}
+_MARKS: Mapping[Weight, str] = {"info": "", "warning": "**warning:** ", "refused": "**refused:** "}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """One changed pipeline or capture, and the effects of the change."""
+
+    change: PipelineChange | CaptureChange
+    effects: tuple[Impact, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The changes of the present files against a revision.
+
+    Of settings it has the keys alone; remarks are about files of the revision that can't be read.
+    """
+
+    revision: str
+    pipelines: tuple[ChangedFile, ...]
+    captures: tuple[ChangedFile, ...]
+    settings: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def files(self) -> tuple[ChangedFile, ...]:
+        """Pipelines and captures."""
+        return (*self.pipelines, *self.captures)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the next run of a pipeline or a capture would refuse."""
+        return any(effect.weight == "refused" for file in self.files for effect in file.effects)
+
+    def to_json(self) -> dict[str, object]:
+        """The same as JSON values."""
+        bodies = [
+            [{"name": file.change.name, "kind": file.change.kind, "effects": file.effects} for file in files]
+            for files in (self.pipelines, self.captures)
+        ]
+        return {
+            "revision": self.revision,
+            "refused": self.is_refused,
+            "pipelines": bodies[0],
+            "captures": bodies[1],
+            "settings": self.settings,
+            "remarks": self.remarks,
+        }
+
+
+def compare(places: Places, project: Project, revision: str, *, offline: bool) -> Difference:
+    """Compare the present files, which must be valid, with those of a revision.
+
+    Raises:
+        Terminal: There is no such revision.
+    """
+    references = places.references.allowing(project.settings.references.allow)
+    with files_of(places, revision) as (pipelines_folder, settings_file):
+        before = load_pipelines(pipelines_folder, references)
+        captures = load_captures(pipelines_folder.parent / CAPTURES, references)
+        remarks = [
+            f"{error.file.name} of {revision} can't be used, its {kind} counts as new"
+            for kind, files in (("pipeline", before), ("capture", captures))
+            for error in files.broken
+        ]
+        settings: tuple[str, ...] = ()
+        if settings_file.exists():
+            try:
+                old = load_settings(settings_file, places.references)
+                settings = tuple(key.path for key in key_changes(old, project.settings))
+            except ConfigError:
+                remarks.append(f"the settings of {revision} can't be used")
+
+    def changed(change: PipelineChange | CaptureChange, effects: Iterable[Impact]) -> ChangedFile:
+        return ChangedFile(change, tuple(replace(effect, text=references.hidden(effect.text)) for effect in effects))
+
+    changed_pipelines = tuple(
+        changed(change, change_impact(change, project, offline=offline))
+        for change in difference(before.usable, project.pipelines.usable)
+    )
+    changed_captures = tuple(
+        changed(capture_change, capture_impact(capture_change))
+        for capture_change in capture_difference(captures.usable, project.captures.usable)
+    )
+    return Difference(revision, changed_pipelines, changed_captures, settings, tuple(remarks))
+
+
+def show(comparison: Difference) -> None:
+    """Print it for people."""
+    from rich.text import Text
+
+    out = console.out()
+    out.print(Text(f"against {comparison.revision}:", style="bold"))
+    for file in comparison.files:
+        out.print(Text.assemble((f"{file.change.kind:8}", "cyan"), _title(file.change)), soft_wrap=True)
+        for effect in file.effects:
+            out.print(_line(effect), soft_wrap=True)
+    for line in (*_settings_lines(comparison), *comparison.remarks):
+        console.say(line)
+    if not comparison.files and not comparison.settings:
+        console.say("nothing changes")
+
+
+def markdown(comparison: Difference) -> str:
+    """The same for a comment on a pull request."""
+    lines = [f"### Pipelines against `{comparison.revision}`", ""]
+    for file in comparison.files:
+        lines += [f"**{_title(file.change)}** ({file.change.kind})", ""]
+        lines += [f"- {_MARKS[effect.weight]}{_plain(effect.text)}" for effect in file.effects]
+        lines.append("")
+    lines += [f"- {_plain(line)}" for line in (*_settings_lines(comparison), *comparison.remarks)]
+    if not comparison.files and not comparison.settings:
+        lines.append("Nothing changes.")
+    elif comparison.is_refused:
+        lines += ["", "Something here would be refused by the next run."]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _title(change: PipelineChange | CaptureChange) -> str:
+    subject = change.after or change.before
+    what = "" if subject is None or isinstance(subject, Pipeline) else "capture "
+    name = f"{change.before.name} -> {change.name}" if change.kind == "renamed" and change.before else change.name
+    return f"{what}{name}"
+
+
+def _line(effect: Impact) -> Text:
+    from rich.text import Text
+
+    mark = "" if effect.weight == "info" else f"{effect.weight}: "
+    return Text.assemble(" " * 10, (mark, _STYLES[effect.weight]), effect.text)
+
+
+def _settings_lines(comparison: Difference) -> list[str]:
+    return [f"settings changed: {', '.join(comparison.settings)}"] if comparison.settings else []
+
+
+def _plain(text: str) -> str:
+    """Escape text from files and tables, so that Markdown shows it literally on one line."""
+    escaped = "".join(
+        f"\\{character}" if character in "\\`*_<>[]|~" else character for character in " ".join(text.split())
+    )
+    return escaped.replace("@", "@\u200b")  # names of columns and owners are no mentions

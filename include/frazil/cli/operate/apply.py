@@ -7,8 +7,7 @@ import typer
 
 from frazil.cli.operate.run import by_hand, new_run_id
 from frazil.cli.output import console
-from frazil.cli.output.options import Json, PipelineName
-from frazil.cli.output.progress import Progress
+from frazil.cli.output.console import Json, PipelineName, Progress
 
 if TYPE_CHECKING:
     from frazil.run.batches.apply import AppliedFile

@@ -1,4 +1,6 @@
-"""`frazil plan` and `frazil run`: a pipeline without Airflow, once, as a session that stays, or as a dry run."""
+"""A pipeline without Airflow: `frazil plan` and `frazil run`, once, as a session that stays, or as a dry run; `frazil
+maintain` for its tables.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +15,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frazil.cli.output import console
-from frazil.cli.output.options import PLACES, Engine, Json, PipelineName, place
-from frazil.cli.output.progress import Progress
-from frazil.error_codes import BAD_ARGUMENT, RUN_FAILED
+from frazil.cli.output.console import PLACES, Engine, Json, PipelineName, Progress, place
+from frazil.error_codes import BAD_ARGUMENT, MAINTENANCE_FAILED, RUN_FAILED
 from frazil.errors import Terminal
 from frazil.monitor.condition import Runs
-from frazil.runtime.files import PRIVATE_FILE, write_atomically
+from frazil.runtime.home import PRIVATE_FILE, write_atomically
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from frazil.batch.plan import RunPlan
     from frazil.batch.target import RunRequest
+    from frazil.maintain.need import Order, Step
+    from frazil.maintain.result import MaintenanceResult
     from frazil.pipeline.models.pipeline_file import Pipeline
     from frazil.project import Project
     from frazil.run.batches.dry_run import DryRun
-    from frazil.run.batches.plan import PlannedRun
-    from frazil.run.batches.result import RunResult
+    from frazil.run.batches.plan import PlannedRun, RunResult
     from frazil.run.batches.session import Session
     from frazil.run.state.engine import ChosenEngine
     from frazil.runtime.home import Home
@@ -91,7 +93,7 @@ def _carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Pr
     from frazil.run.batches.dry_run import DryRun, dry_run
 
     if _engine(project, pipeline, plan, progress, "look at").is_inline or not plan.ranges:
-        from frazil.run.staging.inline import stage_inline
+        from frazil.run.staging.stage import stage_inline
 
         return dry_run(project, pipeline, plan, stage_inline, progress.done)
     from frazil.spark.submit.submission import run_spark
@@ -159,7 +161,7 @@ def run_session(order: RunPlan, engine: str | None, progress: Progress) -> RunRe
         Retryable, OutcomeUnknown: What a tick failed for, again and again.
     """
     from frazil.project import Project
-    from frazil.run.batches.result import run_result
+    from frazil.run.batches.plan import run_result
     from frazil.run.batches.session import Session
 
     def load() -> tuple[Project, Pipeline]:
@@ -177,8 +179,8 @@ def run_session(order: RunPlan, engine: str | None, progress: Progress) -> RunRe
 def _serve(session: Session, progress: Progress) -> None:
     from frazil import shutdown
     from frazil.run.batches.session import inline_lander, run_session_with_jobs
+    from frazil.spark.submit.job_process import STOP_SECONDS
     from frazil.spark.submit.submission import run_spark
-    from frazil.spark.submit.watch import STOP_SECONDS
 
     def submit(plan: RunPlan) -> str | None:
         return run_spark(session.project, session.pipeline, plan, progress.done)
@@ -299,11 +301,11 @@ def by_hand(run_id: str) -> RunRequest:
 
 def carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Progress) -> RunResult:
     """Run a plan with the pipeline's engine, and report its batches from the ledger."""
-    from frazil.run.batches.result import run_result
+    from frazil.run.batches.plan import run_result
 
     if _engine(project, pipeline, plan, progress, "read").is_inline:
-        from frazil.run.batches.ingest import ingest
-        from frazil.run.staging.inline import stage_inline
+        from frazil.run.batches.session import ingest
+        from frazil.run.staging.stage import stage_inline
 
         ingest(project, pipeline, plan, stage_inline, progress.done)
     else:
@@ -329,7 +331,7 @@ def _nothing_new(pipeline: str, planned: PlannedRun) -> str:
 
 def empty_result(pipeline: str, run_id: str, planned: PlannedRun) -> RunResult:
     """The result of a run without records to read."""
-    from frazil.run.batches.result import RunResult
+    from frazil.run.batches.plan import RunResult
 
     position = {topic: list(offsets.next) for topic, offsets in planned.position.topics.items()}
     return RunResult(
@@ -381,3 +383,90 @@ def show_result(result: RunResult) -> None:
         console.say(f"  {left_out}")
     for warning in result.tolerance_exceeded:
         console.say(f"  more dead letters than tolerated, published nevertheless: {warning}")
+
+
+def maintain(
+    pipeline: PipelineName,
+    *,
+    table: Annotated[
+        str | None, typer.Option("--table", metavar="TABLE", help="One table.", show_default="all of the pipeline")
+    ] = None,
+    step: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--step",
+            metavar="STEP",
+            help="position_deletes, compaction, manifests, expiry, orphans or stats; may be given again.",
+            show_default="all, in this order",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Do the steps whether they are due or not.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say which steps are due, and why. No engine is started.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Keep the tables of a pipeline in shape: do the steps that their figures make due.
+
+    Small files become large ones, manifests are merged, old snapshots and orphan files go. With nothing due it ends at
+    once, without starting an engine. The position stays where it is, whatever goes.
+    """
+    from frazil.maintain.need import Order
+    from frazil.maintain.run import preview
+    from frazil.project import Project
+    from frazil.run.state.context import RunContext
+
+    project = Project.load()
+    chosen = project.pipeline(pipeline)
+    order = Order(table, _steps(step or ()), force)
+    planned = preview(RunContext.open(project, chosen), order)
+    result = planned if dry_run or not planned.is_due else _carried_out(project, chosen, order)
+    if as_json:
+        typer.echo(result.to_json())
+    else:
+        show(result, is_look=result is planned)
+    refuse_failed(result)
+
+
+def _steps(names: tuple[str, ...] | list[str]) -> tuple[Step, ...]:
+    from frazil.maintain.need import STEPS
+
+    strange = [name for name in names if name not in STEPS]
+    if strange:
+        raise typer.BadParameter(f"--step {strange[0]}: the steps are {', '.join(STEPS)}")
+    return tuple(step for step in STEPS if step in names)
+
+
+def _carried_out(project: Project, pipeline: Pipeline, order: Order) -> MaintenanceResult:
+    from frazil.maintain.result import MaintenanceResult
+    from frazil.spark.submit.submission import maintenance_run, run_maintenance
+
+    with Progress() as progress:
+        progress.doing(f"{pipeline.name}: starting {pipeline.maintenance_engine}")
+        text = run_maintenance(project, pipeline, maintenance_run(new_run_id()), order.to_json(), progress.done)
+    if text is None:
+        raise RUN_FAILED.retryable(f"pipeline {pipeline.name}: the maintenance job handed nothing back")
+    return MaintenanceResult.from_json(text)
+
+
+def show(result: MaintenanceResult, *, is_look: bool) -> None:
+    """Print the findings, or the results, table by table."""
+    for table in result.tables:
+        for line in table.lines:
+            console.say(line)
+    due = len(result.with_status("due"))
+    console.say(f"{result.pipeline}: {due} steps due" if is_look else f"{result.pipeline}: {result.summary}")
+
+
+def refuse_failed(result: MaintenanceResult) -> None:
+    """End with the exit code of a retryable error if a step failed.
+
+    Raises:
+        Retryable: One did.
+    """
+    failed = result.with_status("failed")
+    if failed:
+        table, step = failed[0]
+        raise MAINTENANCE_FAILED.retryable(
+            f"pipeline {result.pipeline}: {len(failed)} steps failed; {table}: {step.line}"
+        )

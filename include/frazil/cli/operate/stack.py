@@ -1,16 +1,26 @@
-"""`frazil up` and `down`, and how the embedded stack is."""
+"""`frazil up` and `down`: the embedded stack, and how it is. `frazil pause`, `resume` and `stop`: whether a pipeline's
+DAG runs, and the run that is at work now.
+"""
 
-from collections.abc import Callable
-from dataclasses import replace
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from frazil.cli.output import console
-from frazil.cli.output.progress import Progress
-from frazil.error_codes import BAD_SETTING, NAME_UNKNOWN
+from frazil.cli.output.console import Json, PipelineName, Progress
+from frazil.error_codes import BAD_SETTING, NAME_UNKNOWN, RUN_FAILED
 from frazil.runtime.home import Home
+
+if TYPE_CHECKING:
+    from frazil.errors import FrazilError, Retryable
+    from frazil.runtime.airflow_api import AirflowApi, DagRun
+    from frazil.runtime.drivers import Driver
+
 
 _STATE_STYLES = {"running": "green", "dead": "bold red", "stopped": "dim"}
 
@@ -38,7 +48,7 @@ def up(
     New DAGs wait in Airflow until they are unpaused.
     """
     from frazil.devstack import stack
-    from frazil.devstack.parts import names
+    from frazil.devstack.stack import names
 
     former = Home.resolve()
     home = replace(former, profile=profile or former.profile)
@@ -109,3 +119,212 @@ def show_stack(home: Home) -> None:
         f"catalog  {facts['catalog']['name']}: {facts['catalog']['uri']}, tables in {facts['catalog']['warehouse']}"
     )
     console.say()
+
+
+_WAIT_SECONDS: Final = 35.0
+"""How long `stop` waits: the 30 s that a run may take to end, and what a machine under load takes longer."""
+
+_HEARTBEAT_SECONDS: Final = 8.0
+"""How long a process may come that belongs to a run that is marked failed: Airflow's heartbeat of 5 s, and what it takes to end."""
+
+_READ_SECONDS: Final = 90.0
+"""How long a DAG may take to appear in an Airflow that was just started; the embedded one looks at its files every 5 s."""
+
+_REPLAYS: Final = "replay_dead_letters__"
+"""Begins the id of the DAG that lands a pipeline's dead letters."""
+
+
+def pause(pipeline: PipelineName) -> None:
+    """Pause a pipeline's DAG: no further run begins by itself. A run at work goes on, and the position stays.
+
+    FRAZIL_AIRFLOW_URL, FRAZIL_AIRFLOW_USER and FRAZIL_AIRFLOW_PASSWORD name another Airflow than the embedded one.
+    """
+    _set_paused(pipeline, paused=True)
+
+
+def resume(pipeline: PipelineName) -> None:
+    """Let a paused DAG run again. Its next run reads on where the last one ended: nothing is skipped.
+
+    FRAZIL_AIRFLOW_URL, FRAZIL_AIRFLOW_USER and FRAZIL_AIRFLOW_PASSWORD name another Airflow than the embedded one.
+    """
+    _set_paused(pipeline, paused=False)
+
+
+def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
+    """End the runs of a pipeline that are at work: a batch that is decided is finished, one that is not is discarded.
+
+    Replays of its dead letters are runs, too. Runs of Airflow are marked failed, without another try; processes on this machine get SIGTERM. All end within 30 s, which
+    is waited for as far as they share the home: on this machine, and in other containers. The next run comes on schedule and
+    goes on from there, unless the pipeline is paused first.
+
+    FRAZIL_AIRFLOW_URL, FRAZIL_AIRFLOW_USER and FRAZIL_AIRFLOW_PASSWORD name another Airflow than the embedded one.
+    """
+    from frazil.project import Project
+    from frazil.runtime.drivers import drivers
+
+    project = Project.load()
+    name, home = project.pipeline(pipeline).name, project.home
+    began = time.monotonic()
+    at_work = drivers(home, name)  # before Airflow is told, which ends the quick ones by itself
+    marked, unasked = _fail_runs(home, name)
+    recipients = _ask(home, name, at_work, {_name(run) for run in marked if run.state == "running"})
+    remaining = _wait_for_end(home, name)
+    if remaining:
+        raise _still_at_work(name, remaining) from unasked
+    ended = _StopResult([_name(run) for run in marked], recipients, time.monotonic() - began, was_told=unasked is None)
+    if as_json:
+        console.print_json({"pipeline": name} | ended.facts)
+    else:
+        for line in ended.lines:
+            console.say(f"{name}: {line}")
+    if unasked is not None:
+        raise unasked
+
+
+@dataclass(frozen=True)
+class _StopResult:
+    """The result of stopping a pipeline: runs marked failed, and processes that ended."""
+
+    failed: list[str]
+    recipients: "Sequence[Driver]"
+    seconds: float
+    was_told: bool
+
+    @property
+    def unseen(self) -> list[str]:
+        """Runs that were marked failed although no process of theirs was seen."""
+        return [run for run in self.failed if run not in {driver.run for driver in self.recipients}]
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """The result as JSON, for programs."""
+        return {
+            "failed_runs": self.failed,
+            "stopped": [driver.run for driver in self.recipients],
+            "unseen": self.unseen,
+            "seconds": round(self.seconds, 1),
+        }
+
+    @property
+    def lines(self) -> "Iterator[str]":
+        """The result as text, for people."""
+        from frazil.runtime.airflow_login import remote_url
+
+        for run in self.failed:
+            yield f"Airflow's run {run} is marked failed"
+        for driver in self.recipients:
+            yield f"run {driver.run} ({_place(driver)}) ended in {self.seconds:.1f} s"
+        if self.unseen and remote_url():
+            yield f"no process of {', '.join(self.unseen)} is seen from here; those of Airflow's machines end within 30 s"
+        if not self.failed and not self.recipients:
+            yield "no run is at work" + ("" if self.was_told and not remote_url() else ", as far as is seen from here")
+
+
+def _ask(home: "Home", pipeline: str, at_work: "Sequence[Driver]", begun: set[str]) -> "list[Driver]":
+    """Ask every process that runs batches to stop.
+
+    Args:
+        home: The home of the processes.
+        pipeline: Name of the pipeline.
+        at_work: Processes found before the runs were marked failed.
+        begun: Airflow runs that were running. Spark takes seconds to start, and a task learns at its next heartbeat that its
+        run was marked failed: until then a new process may appear and decide a batch.
+
+    Returns:
+        The processes that were asked to stop.
+    """
+    from frazil.runtime.drivers import drivers
+    from frazil.runtime.process import until
+
+    recipients: list[Driver] = []
+
+    def all_seen() -> bool:
+        for driver in (*at_work, *drivers(home, pipeline)):
+            if driver not in recipients:
+                driver.ask_to_stop()
+                recipients.append(driver)
+        return begun <= {driver.run for driver in recipients}
+
+    until(all_seen, _HEARTBEAT_SECONDS)
+    return recipients
+
+
+def _set_paused(pipeline: str, *, paused: bool) -> None:
+    from frazil.project import Project
+    from frazil.runtime import airflow_login
+    from frazil.runtime.process import until
+
+    project = Project.load()
+    dag = _dag(project.pipeline(pipeline).name)
+    with airflow_login.any_api(project.home) as api:
+        until(
+            lambda: dag in api.paused(dag), _READ_SECONDS, 0.5
+        )  # one that never comes is refused by Airflow, in its words
+        if paused:
+            api.pause(dag)
+        else:
+            api.unpause(dag)
+    console.say(f"{pipeline}: DAG {dag} {'is paused' if paused else 'runs on its schedule'}")
+
+
+def _fail_runs(home: "Home", pipeline: str) -> "tuple[list[DagRun], FrazilError | None]":
+    """Mark unfinished Airflow runs as failed; none if no Airflow is configured and the embedded one is down.
+
+    Returns those that it marked, and why it could not ask: what runs on this machine is stopped all the same.
+    """
+    from frazil.devstack import stack
+    from frazil.errors import FrazilError
+    from frazil.runtime import airflow_login
+
+    failed: list[DagRun] = []
+    try:
+        if airflow_login.remote_url() is None and not stack.status(home).is_running("airflow"):
+            return failed, None
+        with airflow_login.any_api(home) as api:
+            for run in _unfinished(api, pipeline):
+                api.fail(run.dag_id, run.run_id)
+                failed.append(run)
+    except FrazilError as error:
+        return failed, error
+    return failed, None
+
+
+def _unfinished(api: "AirflowApi", pipeline: str) -> "Iterator[DagRun]":
+    """Unfinished runs of the ingest DAG and of the DAG that replays dead letters."""
+    states = ("running", "queued")
+    yield from api.runs(_dag(pipeline), states)
+    replays = f"{_REPLAYS}{pipeline}"
+    if replays in api.paused(replays):  # Airflow may not have read its file yet
+        yield from api.runs(replays, states)
+
+
+def _name(run: "DagRun") -> str:
+    """The name under which a process registers a run: run ids are unique only within their DAG."""
+    return f"{run.dag_id}:{run.run_id}" if run.dag_id.startswith(_REPLAYS) else run.run_id
+
+
+def _wait_for_end(home: "Home", pipeline: str) -> "list[Driver]":
+    """Wait until no process that shares the home runs batches of a pipeline. Returns those that still do."""
+    from frazil.runtime.drivers import drivers
+    from frazil.runtime.process import until
+
+    until(lambda: not drivers(home, pipeline), _WAIT_SECONDS)
+    return drivers(home, pipeline)
+
+
+def _still_at_work(pipeline: str, remaining: "Sequence[Driver]") -> "Retryable":
+
+    pids = " ".join(str(driver.pid) for driver in remaining)
+    elsewhere = "" if all(driver.is_here for driver in remaining) else " there, if `frazil stop` there does not help"
+    return RUN_FAILED.retryable(
+        f"pipeline {pipeline}: {', '.join(map(_place, remaining))} did not end within {_WAIT_SECONDS:.0f} s",
+        next_step=f"end it by force, which loses nothing: kill -9 {pids}{elsewhere}",
+    )
+
+
+def _place(driver: "Driver") -> str:
+    return f"process {driver.pid}" + ("" if driver.host == platform.node() else f" on {driver.host}")
+
+
+def _dag(pipeline: str) -> str:
+    return f"ingest__{pipeline}"

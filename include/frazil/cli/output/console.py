@@ -1,4 +1,8 @@
-"""Where commands write: reports to stdout, progress and failures to stderr. What is piped is plain text."""
+"""Where commands write: reports to stdout, progress and failures to stderr, plain text where it is piped. And the
+options that several commands take.
+"""
+
+from __future__ import annotations
 
 import json
 import math
@@ -7,14 +11,24 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, time
-from typing import TYPE_CHECKING, Any, TextIO
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, Self, TextIO, overload
 
+import typer
 from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from frazil.error_codes import BAD_ARGUMENT
+
 if TYPE_CHECKING:
+    from rich.progress import Progress as Live
     from rich.table import Table
+
+    from frazil.batch.target import Target
+
 
 PIPED_WIDTH = 120
 """Columns of a table that goes to a file or a pipe; COLUMNS says otherwise."""
@@ -66,7 +80,7 @@ def say(line: str | Text = "") -> None:
     out().print(_Shown(line), soft_wrap=True)
 
 
-def new_table(*texts: str, numbers: Iterable[str] = (), is_tight: bool = False) -> "Table":
+def new_table(*texts: str, numbers: Iterable[str] = (), is_tight: bool = False) -> Table:
     """Return a table without rows, of columns of texts and then of numbers."""
     from rich.table import Table
 
@@ -78,7 +92,7 @@ def new_table(*texts: str, numbers: Iterable[str] = (), is_tight: bool = False) 
     return table
 
 
-def show_table(table: "Table") -> None:
+def show_table(table: Table) -> None:
     """Print a table in its full width: a page that is too narrow wraps lines, it cuts nothing."""
     console = out()
     width = console.measure(table, options=console.options.update(width=_ENDLESS)).maximum
@@ -144,3 +158,160 @@ def text_of(value: bytes) -> str:
         from base64 import b64encode
 
         return f"base64:{b64encode(value).decode()}"
+
+
+_PLAIN_EVERY_SECONDS = 5.0
+"""Between two plain lines about the same count: enough to see that it moves, few enough for a log."""
+
+
+_STILL_SECONDS = 20.0
+"""After this time without news a plain line says that the same is still going on."""
+
+
+class Progress:
+    """Shows progress: each finished step as a line with the seconds since the start, and the current step below.
+
+    Use it as a context manager, more than once if a report comes in between; the seconds run on. Its methods may be
+    handed over as callbacks.
+    """
+
+    def __init__(self) -> None:
+        self._console = err()
+        self._began = monotonic()
+        self._said = ""
+        self._said_at = self._began
+        self._live = _live(self._console) if self._console.is_terminal else None
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def done(self, line: str) -> None:
+        """Keep a line: something was reached."""
+        self._print(line)
+        self._move("")
+
+    def doing(self, text: str) -> None:
+        """Show the current step. Without a terminal, print it as a line if it changed."""
+        self._move(text)
+        if self._live is None and (text != self._said or self._since_last() >= _STILL_SECONDS):
+            self._print(text)
+
+    def counting(self, text: str) -> None:
+        """Like `doing` for a text whose number changes all the time."""
+        self._move(text)
+        if self._live is None and self._since_last() >= _PLAIN_EVERY_SECONDS:
+            self._print(text)
+
+    def _move(self, text: str) -> None:
+        if self._live is not None:
+            self._live.update(self._live.task_ids[0], description=text)
+
+    def _since_last(self) -> float:
+        return monotonic() - self._said_at
+
+    def _print(self, line: str) -> None:
+        instant = monotonic()
+        self._said, self._said_at = line, instant
+        self._console.print(Text.assemble((f"{instant - self._began:6.1f} s  ", "dim"), line), soft_wrap=True)
+
+
+def _live(screen: Console) -> Live:
+    from rich.progress import Progress as Live
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    text = TextColumn("{task.description}", markup=False)
+    live = Live(SpinnerColumn(), TimeElapsedColumn(), text, console=screen, transient=True)
+    live.add_task("", total=None)
+    return live
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead.")]
+
+
+def pipeline_names() -> list[str]:
+    """Names of the usable pipelines, for the completion of a shell; none if they can't be read."""
+    from frazil.errors import FrazilError
+    from frazil.project import Project
+
+    try:
+        return sorted(Project.load().pipelines.usable)
+    except FrazilError:
+        return []
+
+
+PipelineName = Annotated[
+    str,
+    typer.Argument(metavar="PIPELINE", help="Name of a pipeline.", show_default=False, autocompletion=pipeline_names),
+]
+
+Reason = Annotated[
+    str,
+    typer.Option(
+        "--reason", metavar="TEXT", help="Why, for the ledger and for whoever asks later.", show_default=False
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        help="Engine of the settings file; 'inline': this process; 'auto': one of both, by what there is to read.",
+        show_default="the pipeline's own",
+    ),
+]
+
+PLACES = "earliest|latest|TIMESTAMP|FILE.json"
+"""How a place in topics is written in an option."""
+
+
+@overload
+def place(text: str) -> Target: ...
+@overload
+def place(text: str | None) -> Target | None: ...
+def place(text: str | None) -> Target | None:
+    """The place in topics that an option names, None if it was not given.
+
+    Raises:
+        Terminal: The text is no such place, or the file can't be read.
+    """
+    from frazil.batch.target import parse_offsets, parse_target
+
+    if text is None:
+        return None
+    if not text.endswith(".json"):
+        return parse_target(text)
+    try:
+        return parse_offsets(Path(text).read_text(encoding="utf-8"), text)
+    except OSError as error:
+        raise BAD_ARGUMENT.terminal(f"the offsets can't be read: {error}") from error
+
+
+def examples(lines: str, command: str) -> str:
+    """Return the examples for a command's help: lines of the examples file that use this command and no longer one."""
+    own = (line for line in lines.splitlines() if f"frazil {line.rpartition('frazil ')[2]} ".startswith(f"{command} "))
+    return "\n\n".join(f"Example: [cyan]{line}[/cyan]" for line in own)
+
+
+QUESTION = "Do it?"
+
+
+def confirm(*, yes: bool) -> None:
+    """Continue if the user confirms.
+
+    Raises:
+        typer.BadParameter: There is no terminal to ask at.
+        typer.Exit: The answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("there is no terminal to ask at; nothing was changed: add --yes to do it")
+    if not typer.confirm(QUESTION, default=False, err=True):
+        typer.echo("nothing was changed", err=True)
+        raise typer.Exit(1)

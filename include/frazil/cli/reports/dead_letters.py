@@ -12,8 +12,7 @@ import typer
 
 from frazil.cli.operate.run import by_hand, new_run_id
 from frazil.cli.output import console
-from frazil.cli.output.options import Json, PipelineName, Reason, Yes, confirm, examples
-from frazil.cli.output.progress import Progress
+from frazil.cli.output.console import Json, PipelineName, Progress, Reason, Yes, confirm, examples
 from frazil.cli.reports.dead_letter_views import (
     Codes,
     Since,
@@ -31,7 +30,7 @@ from frazil.error_codes import BAD_ARGUMENT, BAD_FILE, NAME_UNKNOWN
 
 if TYPE_CHECKING:
     from frazil.batch.dead_letters import LetterChoice
-    from frazil.iceberg.ledger.dead_letter_scan import State
+    from frazil.iceberg.ledger.dead_letters import State
     from frazil.report.dead_letters import WholeLetter
     from frazil.run.repair.dead_letter_replay import ReplayResult
 

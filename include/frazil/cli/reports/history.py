@@ -7,15 +7,14 @@ import typer
 
 from frazil.batch.schema_change import listed
 from frazil.cli.output import console
-from frazil.cli.output.options import Json, PipelineName
+from frazil.cli.output.console import Json, PipelineName
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from frazil.pipeline.models.pipeline_file import Pipeline
     from frazil.project import Project
-    from frazil.report.files import FileHistory, Span
-    from frazil.report.history import BatchHistory, OffsetRange, Removed
+    from frazil.report.history import BatchHistory, FileHistory, OffsetRange, Removed, Span
 
 _MOST_RANGES = 12
 """Ranges of one removal that are shown; --json has all."""
@@ -168,7 +167,7 @@ def _removed(removed: "Removed") -> str:
 def _show_files(project: "Project", pipeline: "Pipeline", *, as_json: bool) -> None:
     from rich.filesize import decimal
 
-    from frazil.report.files import files as report
+    from frazil.report.history import files as report
 
     files_read = report(project, pipeline)
     if as_json:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frazil.cli.output import console
-from frazil.cli.output.options import Json
+from frazil.cli.output.console import Json
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frazil.cli.output import console
-from frazil.cli.output.options import PLACES, Json, PipelineName
+from frazil.cli.output.console import PLACES, Json, PipelineName
 from frazil.errors import EXIT_FAILED
 
 if TYPE_CHECKING:

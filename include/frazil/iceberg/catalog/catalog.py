@@ -1,4 +1,6 @@
-"""The catalog of the settings file, as PyIceberg sees it."""
+"""The catalog of the settings file, as PyIceberg sees it, and folders of small files, on disk or in an object store,
+opened in the same way.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
 from typing import Final, Literal
+from uuid import uuid4
 
+from pyarrow.fs import FileSelector, FileSystem, FileType
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError, ServerError, TableAlreadyExistsError
 from pyiceberg.partitioning import PartitionSpec
@@ -19,12 +23,86 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop
 from frazil.error_codes import TABLE_MISSING
 from frazil.errors import FrazilError
 from frazil.extras import require, require_database
-from frazil.iceberg.catalog.folder import Folder
-from frazil.iceberg.catalog.table_properties import refuse_code
+from frazil.iceberg.catalog.table import refuse_code
 from frazil.iceberg.errors import translated
 from frazil.iceberg.patches import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection for all who read tables
-from frazil.iceberg.patches.storage import opened_storage, with_storage
+from frazil.iceberg.patches.storage import StorageFileIO, opened_storage, with_storage
 from frazil.iceberg.patches.variant import FORMAT_VERSION, metadata_text
+
+_LOCAL = "local"
+_UNFINISHED = "."
+"""Begins the name of a file that is being written."""
+
+
+class Folder:
+    """Files of one folder, without those below it.
+
+    Every method raises:
+        Retryable: The storage is not available now.
+        Terminal: A file is gone, permission is denied, or there is no such kind of storage.
+
+    Its properties are those of a file-io, such as ``s3.endpoint``; they may hold secrets.
+    """
+
+    def __init__(self, location: str, properties: Mapping[str, str]) -> None:
+        self.location = location.rstrip("/")
+        self.properties = dict(properties)
+
+    def __repr__(self) -> str:
+        return f"Folder({self.location!r})"
+
+    def names(self) -> list[str]:
+        """Names of the files, sorted; none where there is no folder."""
+        with translated(f"listing {self.location}"):
+            files, path = self._opened()
+            entries = files.get_file_info(FileSelector(path, allow_not_found=True))
+        names = (entry.base_name for entry in entries if entry.type == FileType.File)
+        return sorted(name for name in names if not name.startswith(_UNFINISHED))
+
+    def read(self, name: str) -> str:
+        """The text of a file."""
+        with translated(f"reading {self.location}/{name}"):
+            files, path = self._opened()
+            with files.open_input_stream(f"{path}/{name}") as stream:
+                return bytes(stream.read()).decode()
+
+    def write(self, name: str, text: str) -> None:
+        """Replace a file atomically: readers see the old text or the new one."""
+        with translated(f"writing {self.location}/{name}"):
+            files, path = self._opened()
+            if files.type_name != _LOCAL:  # an object appears when it is complete
+                _put(files, f"{path}/{name}", text)
+                return
+            files.create_dir(path)
+            _put(files, f"{path}/{_UNFINISHED}{name}", text)
+            files.move(f"{path}/{_UNFINISHED}{name}", f"{path}/{name}")
+
+    def delete(self, name: str) -> None:
+        """Remove a file; one that is gone already is fine."""
+        with translated(f"deleting {self.location}/{name}"):
+            files, path = self._opened()
+            if files.get_file_info(f"{path}/{name}").type == FileType.File:
+                files.delete_file(f"{path}/{name}")
+
+    def check_writable(self) -> None:
+        """Write a small file, read it back, and remove it."""
+        name = f"frazil-doctor-{uuid4()}"
+        self.write(name, "written by frazil doctor")
+        try:
+            self.read(name)
+        finally:
+            self.delete(name)
+
+    def _opened(self) -> tuple[FileSystem, str]:
+        io = StorageFileIO(self.properties)
+        scheme, netloc, path = io.parse_location(self.location, self.properties)
+        return io.fs_by_scheme(scheme, netloc), path
+
+
+def _put(files: FileSystem, path: str, text: str) -> None:
+    with files.open_output_stream(path) as stream:
+        stream.write(text.encode())
+
 
 Kind = Literal["jdbc", "rest", "hive", "glue"]
 
@@ -46,7 +124,7 @@ class Lake:
         properties: Further catalog and file-io properties.
         kind: `jdbc` for the tables of a SQL database, `rest` for a server, `hive` for a Hive Metastore, `glue` for AWS Glue.
         table_properties: Properties of tables that have a say in how files are read and written; see
-            `frazil.iceberg.catalog.table_properties`.
+            `frazil.iceberg.catalog.table`.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.table import Table
 
-from frazil.iceberg.catalog.metadata_cache import CachingCatalog
+from frazil.iceberg.catalog.sql import CachingCatalog
 
 _LONGEST_NAME, _LONGEST_TYPE, _LONGEST_COMMENT = 255, 131_072, 255
 """What Glue's API takes of a column (data type `Column`)."""

@@ -47,7 +47,7 @@ from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TSaslClientTransport, TTransportException
 
 from frazil.error_codes import CATALOG_REFUSED
-from frazil.iceberg.catalog.metadata_cache import CachingCatalog
+from frazil.iceberg.catalog.sql import CachingCatalog
 
 _ANSWER_MS: Final = 60_000
 """How long a connection may take to open, and the wait for an answer. PyIceberg itself waits forever."""

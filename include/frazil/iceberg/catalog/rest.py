@@ -22,7 +22,7 @@ from pyiceberg.typedef import Identifier
 from requests import Session
 
 from frazil.error_codes import BAD_SETTING
-from frazil.iceberg.catalog.table_properties import for_storage, without_code
+from frazil.iceberg.catalog.table import for_storage, without_code
 from frazil.iceberg.patches.clocks import refuse_skew
 from frazil.iceberg.patches.history_cache import HistoryCache, with_shared_history
 

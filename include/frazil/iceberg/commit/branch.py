@@ -21,7 +21,6 @@ from frazil.error_codes import AUDIT_FAILED
 from frazil.errors import Retryable
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.commit.branch_table import whole_metadata
 from frazil.iceberg.commit.commit import (
     ATTEMPTS,
     Change,
@@ -34,7 +33,7 @@ from frazil.iceberg.commit.commit import (
     validate,
     without_expiry,
 )
-from frazil.iceberg.commit.refs import BranchName, branch_name, head_of, send, set_branch
+from frazil.iceberg.commit.refs import BranchName, branch_name, head_of, send, set_branch, whole_metadata
 from frazil.iceberg.commit.summary_state import ancestry, summary_of
 from frazil.iceberg.errors import error_line, foreign_errors
 

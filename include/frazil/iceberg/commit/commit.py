@@ -24,16 +24,14 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableUpdate
 
 from frazil import failpoints
+from frazil.batch.changes import Removal
 from frazil.batch.facts import StagedFile
 from frazil.batch.manifest import Fit
-from frazil.batch.removal import Removal
 from frazil.error_codes import COMMIT_UNKNOWN, RUN_OVERTAKEN
 from frazil.errors import ErrorCode, FrazilError, OutcomeUnknown, quotable, without_values
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table import missing_files
-from frazil.iceberg.catalog.table_properties import renewed_properties
-from frazil.iceberg.commit.branch_table import whole_metadata
+from frazil.iceberg.catalog.table import missing_files, renewed_properties
 from frazil.iceberg.commit.expiry import Retention, expiry_updates
 from frazil.iceberg.commit.producer import (
     CachedTransaction,
@@ -42,7 +40,7 @@ from frazil.iceberg.commit.producer import (
     append_of,
     overwrite_of,
 )
-from frazil.iceberg.commit.refs import head_of
+from frazil.iceberg.commit.refs import head_of, whole_metadata
 from frazil.iceberg.commit.removal import Rewrite, Rewriter
 from frazil.iceberg.commit.summary_state import mirror, mirrored_property
 from frazil.iceberg.errors import as_frazil, error_line, foreign_errors

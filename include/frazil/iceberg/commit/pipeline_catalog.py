@@ -16,9 +16,8 @@ from pyiceberg.table.update import AssertRefSnapshotId
 from frazil.error_codes import FILE_CONTRADICTS, TABLE_LOST
 from frazil.errors import Terminal, quotable
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.commit.branch_table import BranchTable
 from frazil.iceberg.commit.producer import CachedTransaction, SnapshotRequest, append_of
-from frazil.iceberg.commit.refs import head_of, send, set_branch
+from frazil.iceberg.commit.refs import BranchTable, head_of, send, set_branch
 from frazil.iceberg.commit.summary_state import BATCH_KEY, BRANCH_KEY, POSITION_KEY, summary_of
 from frazil.iceberg.errors import as_frazil, foreign_errors
 from frazil.iceberg.patches.variant import FORMAT_VERSION

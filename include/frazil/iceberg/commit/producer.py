@@ -27,7 +27,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles, _SnapshotProducer
 
-from frazil.iceberg.commit.branch_table import whole_metadata
+from frazil.iceberg.commit.refs import whole_metadata
 from frazil.iceberg.patches.clocks import next_timestamp
 from frazil.iceberg.patches.history_cache import without_snapshots
 

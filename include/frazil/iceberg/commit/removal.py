@@ -31,8 +31,8 @@ from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, Table
 
+from frazil.batch.changes import Coordinates, Removal, RemovedRange
 from frazil.batch.facts import StagedFile
-from frazil.batch.removal import Coordinates, Removal, RemovedRange
 from frazil.error_codes import REPLAY_REFUSED, TABLE_UNFIT
 from frazil.errors import without_values
 from frazil.iceberg.catalog.table import staging_table

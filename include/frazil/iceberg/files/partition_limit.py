@@ -94,7 +94,7 @@ class PartitionLimit:
 
 
 class PartitionCounter:
-    """Remembers the partition values that a task has given a table, up to a limit: a `frazil.records.decoder.partitions.PartitionBound`.
+    """Remembers the partition values that a task has given a table, up to a limit: a `frazil.records.decoder.table_rows.PartitionBound`.
 
     The limit `sys.maxsize` stands for any number.
     """

@@ -14,8 +14,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from frazil.batch.schema_change import SchemaChange
 from frazil.error_codes import TABLE_UNFIT
-from frazil.iceberg.schema.promotion import promotes
-from frazil.iceberg.schema.schema import iceberg_type
+from frazil.iceberg.schema.schema import iceberg_type, promotes
 from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, StructOf, parse_type
 
 

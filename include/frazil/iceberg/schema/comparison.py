@@ -22,7 +22,6 @@ from frazil.error_codes import TABLE_UNFIT
 from frazil.errors import Terminal
 from frazil.iceberg.patches.variant import FORMAT_VERSION
 from frazil.iceberg.schema.column_changes import apply_changes
-from frazil.iceberg.schema.promotion import promotes, same_shape, takes_table_columns
 from frazil.iceberg.schema.schema import (
     UNWRITABLE,
     declared_order,
@@ -31,6 +30,9 @@ from frazil.iceberg.schema.schema import (
     identifier_columns,
     partition_field,
     plain_types,
+    promotes,
+    same_shape,
+    takes_table_columns,
 )
 from frazil.pipeline.models.layout import PartitionField as DeclaredField
 from frazil.pipeline.models.pipeline_file import Destination

@@ -18,8 +18,7 @@ from frazil.error_codes import (
 )
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.kafka.client.authentication import refusal
-from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 
 _AUTHORISATION: Final = frozenset(
     {

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from frazil.pipeline.transforms.transforms import KINDS
+from frazil.pipeline.transforms import KINDS
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 """The dialect that pydantic writes."""

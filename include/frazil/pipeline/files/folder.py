@@ -1,24 +1,37 @@
-"""The folders of pipeline files and of capture files. To load one pipeline, only its file is read, not hundreds of others."""
+"""The folders of pipeline files and of capture files, the differences between two versions of them, and the parts of a
+file that decide outcomes.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, partial
 from itertools import chain, count
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from frazil.error_codes import BAD_FILE, CAPTURE_FILE_INVALID, NAME_UNKNOWN, PIPELINE_FILE_INVALID
 from frazil.errors import ErrorCode
 from frazil.pipeline.files.files import UnreadableFileError, read_text
-from frazil.pipeline.files.load import ConfigError, load_model, load_pipeline, read_yaml, refuses_by_name
+from frazil.pipeline.files.load import (
+    ConfigError,
+    load_model,
+    load_pipeline,
+    read_yaml,
+    refuses_by_name,
+    resolve_references,
+)
 from frazil.pipeline.files.references import References
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.pipeline.settings.capture import KINDS, Capture
+from frazil.pipeline.settings.capture import KINDS, Capture, FileCapture, Flow
 
 _NAME_LINE = re.compile(r"""^["']?name["']?[ \t]*:(.*)$""", re.MULTILINE)
 """A line that may say how the pipeline is called: keys of the file itself stand at its left edge, unless all of it is in braces."""
@@ -254,3 +267,193 @@ def load_capture(path: Path, references: References) -> Capture:
 def load_captures(folder: Path, references: References) -> Captures:
     """Read every ``*.yaml`` and ``*.yml`` of a folder, none where there is no folder; one broken file does not hide the others."""
     return Captures(*load_folder(folder, lambda path: load_capture(path, references), CAPTURE_FILE_INVALID))
+
+
+F = TypeVar("F", bound=Flow)
+
+Weight = Literal["info", "warning", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """One thing that a change does.
+
+    Attributes:
+        weight: `info`; `warning`: a person may not have meant it; `refused`: the next run would refuse it.
+        text: What happens, in words.
+    """
+
+    weight: Weight
+    text: str
+
+
+Kind = Literal["new", "removed", "renamed", "changed"]
+
+_HIDDEN = ("properties", "conf")
+"""Keys below which passwords may stand: that something changed is told, not what."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """One key that differs.
+
+    Attributes:
+        path: Its path in the file, such as `limits.max_records`; entries of `destinations` by the name of their table.
+        before: Its value, None if it was not there.
+        after: The same, of the new version.
+    """
+
+    path: str
+    before: str | None
+    after: str | None
+
+    def __str__(self) -> str:
+        if any(part in _HIDDEN for part in self.path.split(".")):
+            return self.path
+        return f"{self.path}: {_shown(self.before)} -> {_shown(self.after)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[F]):
+    """One pipeline or capture that differs.
+
+    `before` is None for a new one, `after` for a removed one; `keys` lists the changed keys of one that both versions have.
+    """
+
+    kind: Kind
+    name: str
+    before: F | None
+    after: F | None
+    keys: tuple[KeyChange, ...] = ()
+
+    def touches(self, *paths: str) -> bool:
+        """Whether one of these keys, or a key below them, differs."""
+        return any(key.path == path or key.path.startswith(f"{path}.") for key in self.keys for path in paths)
+
+
+PipelineChange = Change[Pipeline]
+
+CaptureChange = Change[Capture]
+
+
+def difference(before: Mapping[str, Pipeline], after: Mapping[str, Pipeline]) -> tuple[PipelineChange, ...]:
+    """Compare the pipelines of two versions by name. A removed and a new one with the same topics and tables count as renamed."""
+    return _difference(before, after, _is_same)
+
+
+def capture_difference(before: Mapping[str, Capture], after: Mapping[str, Capture]) -> tuple[CaptureChange, ...]:
+    """Compare the captures of two versions by name. A removed and a new one with the same source and topic count as renamed."""
+    return _difference(before, after, lambda old, new: source_of(old) == source_of(new) and old.topic == new.topic)
+
+
+def source_of(capture: Capture) -> tuple[object, ...]:
+    """What a capture reads."""
+    if isinstance(capture, FileCapture):
+        return (capture.paths,)
+    return (capture.database, capture.table, capture.query)
+
+
+def _difference(
+    before: Mapping[str, F], after: Mapping[str, F], is_same: Callable[[F, F], bool]
+) -> tuple[Change[F], ...]:
+    changes = [
+        Change("changed", name, before[name], after[name], keys)
+        for name in sorted(before.keys() & after.keys())
+        if (keys := key_changes(before[name], after[name]))
+    ]
+    removed = {name: before[name] for name in sorted(before.keys() - after.keys())}
+    for name in sorted(after.keys() - before.keys()):
+        former = next((candidate for candidate in removed.values() if is_same(candidate, after[name])), None)
+        if former is None:
+            changes.append(Change("new", name, None, after[name]))
+        else:
+            changes.append(Change("renamed", name, removed.pop(former.name), after[name]))
+    return (*changes, *(Change("removed", name, last, None) for name, last in removed.items()))
+
+
+def key_changes(before: BaseModel, after: BaseModel) -> tuple[KeyChange, ...]:
+    """The keys in which two models of one kind differ, by path."""
+    old, new = (dict(_leaves("", model.model_dump(mode="json", by_alias=True))) for model in (before, after))
+    return tuple(
+        KeyChange(path, old.get(path), new.get(path))
+        for path in sorted(old.keys() | new.keys())
+        if old.get(path) != new.get(path)
+    )
+
+
+def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        for key, below in value.items():
+            yield from _leaves(f"{path}.{key}" if path else str(key), below)
+    elif isinstance(value, list) and value and all(isinstance(member, Mapping) for member in value):
+        for number, below in enumerate(value):
+            yield from _leaves(f"{path}.{below.get('table', number)}", below)
+    elif value is not None and value not in ({}, []):
+        yield path, str(value)
+
+
+def _is_same(before: Pipeline, after: Pipeline) -> bool:
+    shared = set(before.tables) & set(after.tables)
+    return bool(shared or before.create is not None) and before.source == after.source
+
+
+def _shown(value: str | None) -> str:
+    return "(none)" if value is None else value
+
+
+_VERSION: Final = 2
+
+_NAME: Final = re.compile(r"frazil-[a-z0-9_]+-rules-[0-9a-f]{12}\.json")
+
+_TEXTS: Final = ("schema_", "schema_imports")
+"""Fields of `value` and `key` that a schema file fills."""
+
+
+class UnfitRulesError(ValueError):
+    """A text that does not give back the rules that its hash names."""
+
+
+def rules_file(pipeline: str, fingerprint: str) -> str:
+    """Name of the file, in the metadata folder of the ledger."""
+    return f"frazil-{pipeline}-rules-{fingerprint}.json"
+
+
+def is_rules_file(path: str) -> bool:
+    """Whether a path is of such a file, of whatever pipeline: batches name it as long as the ledger has them."""
+    return _NAME.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def rules_text(pipeline: Pipeline) -> str:
+    """The stored text of a pipeline: its file with references unresolved, and the texts of its schema files."""
+    halves = {"value": pipeline.file.value, "key": pipeline.file.key}
+    texts = {
+        half: {name: getattr(half_settings, name) for name in _TEXTS if name in half_settings.model_fields_set}
+        for half, half_settings in halves.items()
+        if half_settings is not None and half_settings.schema_file is not None
+    }
+    # YAML's times as the hash has them: Python's text of one has a blank where that has a T.
+    return json.dumps(to_jsonable_python({"v": _VERSION, "parts": pipeline.parts, "texts": texts}))
+
+
+def pipeline_of(text: str | bytes, present: Pipeline, fingerprint: str, references: References) -> Pipeline:
+    """The pipeline under the rules of a stored text; keys that decide no outcome come from the present file.
+
+    Raises:
+        UnfitRulesError: They are not those of the hash: another Frazil wrote them, a reference stands for another value by now, or
+            somebody edited the text.
+    """
+    own = present.file.model_dump(mode="json", by_alias=True, include={"name", "source", "catalog"}, exclude_unset=True)
+    try:
+        rules = json.loads(text)
+        parts: dict[str, Any] = resolve_references(rules["parts"], references)
+        pipeline = Pipeline.model_validate({**own, **parts})
+        halves = {half: getattr(pipeline, half).model_copy(update=texts) for half, texts in rules["texts"].items()}
+        pipeline = pipeline.model_copy(update=halves)
+        is_of_hash = pipeline.outcome_fingerprint == fingerprint
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UnfitRulesError(f"can't be read ({type(error).__name__})") from error
+    if not is_of_hash:
+        raise UnfitRulesError(
+            "gives another hash: of another version of Frazil, with other values of references, or edited"
+        )
+    return pipeline

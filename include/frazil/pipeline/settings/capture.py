@@ -11,8 +11,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from frazil.pipeline.models.alerts import Alerts, unknown_channels
-from frazil.pipeline.models.engines import AUTO_ENGINE, INLINE_ENGINE
-from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, INLINE_ENGINE, Pipeline
 from frazil.pipeline.settings.settings import Settings, missing_setting
 from frazil.pipeline.syntax.interval import Interval, parse_duration, parse_interval
 from frazil.pipeline.syntax.patterns import compiled

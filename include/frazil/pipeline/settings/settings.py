@@ -9,11 +9,9 @@ from typing import Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from frazil.pipeline.models.alerts import AlertSettings, unknown_channels
-from frazil.pipeline.models.engines import AUTO_ENGINE, INLINE_ENGINE, AutoEngine
 from frazil.pipeline.models.maintenance import Age
-from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.pipeline.settings.catalogs import CatalogSettings, refused_properties
-from frazil.pipeline.settings.databases import CaptureSettings, DatabaseSettings
+from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, INLINE_ENGINE, AutoEngine, Pipeline
+from frazil.pipeline.settings.catalogs import CaptureSettings, CatalogSettings, DatabaseSettings, refused_properties
 from frazil.pipeline.syntax.strict import Model, nearest
 
 

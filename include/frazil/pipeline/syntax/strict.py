@@ -1,14 +1,18 @@
-"""What the models of pipeline and settings files share: their base and the forms of names."""
+"""What the models of pipeline and settings files share: their base, the forms of names, and their stored JSON, which
+may be damaged, or of another version.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, fields
+from datetime import datetime
 from difflib import get_close_matches
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from frazil.records import options_of
 
@@ -111,3 +115,27 @@ def _largest(value: object) -> int:
     if isinstance(value, int):
         return abs(value)
     return max(map(_largest, value.values()), default=0) if isinstance(value, dict) else 0
+
+
+T = TypeVar("T")
+
+
+def write_json(adapter: TypeAdapter[T], value: T) -> str:
+    """Return a value as JSON, with times in ISO form."""
+    return json.dumps(adapter.dump_python(value, by_alias=True), default=datetime.isoformat, sort_keys=True)
+
+
+def read_json(adapter: TypeAdapter[T], text: str) -> T:
+    """Read what `write_json` wrote.
+
+    Raises:
+        ValueError: It is something else. Its one line says where and what was expected, and nothing of what is there.
+    """
+    try:
+        # A half character that somebody's error holds is a question mark here: pydantic's reader refuses it.
+        readable = json.dumps(json.loads(text), ensure_ascii=False).encode(errors="replace")
+        return adapter.validate_json(readable, strict=True)
+    except ValidationError as error:
+        first, *_ = error.errors(include_url=False, include_context=False, include_input=False)
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{place}: {first['msg']}") from None

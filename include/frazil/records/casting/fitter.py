@@ -16,17 +16,15 @@ import pyarrow.compute as pc
 
 from frazil.records.casting.column import ColumnPlan
 from frazil.records.casting.nested import unmatched_fields
-from frazil.records.casting.renames import renamed_schema, renamed_values
+from frazil.records.casting.renames import UnmatchedFields, find_unmatched_fields, renamed_schema, renamed_values
 from frazil.records.casting.scalar import FitRules
 from frazil.records.casting.source import physical_values, present_mask
 from frazil.records.casting.text import json_form, unique_members
-from frazil.records.casting.unknown_struct_fields import UnmatchedFields, find_unmatched_fields
 from frazil.records.model.column import ColumnSpec
 from frazil.records.model.dead_letter import Reason, Rejection
-from frazil.records.model.json_text import compact
-from frazil.records.model.positions import mask_without
+from frazil.records.model.json_number import compact
+from frazil.records.model.rows import NOTHING_UNKNOWN, UnknownFieldPairs, mask_without
 from frazil.records.model.spec import RecordSpec
-from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownFieldPairs
 
 _PLANS: Final = 64
 """Plans that are cached, one per schema. A topic has a handful of writer schemas at a time; a new plan costs a millisecond."""

@@ -17,7 +17,7 @@ from frazil.records.casting.text import json_form, unique_members
 from frazil.records.json.convert_nested import convert_at, distinct_entries, missing_value, storage_type
 from frazil.records.model.column import type_name
 from frazil.records.model.dead_letter import DeadCode, Rejection
-from frazil.records.model.json_text import compact, describe
+from frazil.records.model.json_number import compact, describe
 
 
 class _Member(NamedTuple):

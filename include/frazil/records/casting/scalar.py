@@ -21,8 +21,7 @@ from frazil.records.casting.text import describe_value, json_form, shortest_text
 from frazil.records.json import convert, times
 from frazil.records.model.column import TimeUnit, type_name
 from frazil.records.model.dead_letter import DeadCode, Rejection
-from frazil.records.model.json_number import Number
-from frazil.records.model.json_text import describe
+from frazil.records.model.json_number import Number, describe
 
 _NUMBER: Final = re.compile(r"\+?(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)")
 

@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from frazil.records.casting.source import DAY_NANOS, NANOS, NESTED, Kind, kind_of, plain_type, unit_nanos
 from frazil.records.model.dead_letter import DeadCode, Rejection
-from frazil.records.model.json_number import Number
-from frazil.records.model.json_text import SHOWN_CHARACTERS, JsonValue, compact, describe
+from frazil.records.model.json_number import SHOWN_CHARACTERS, JsonValue, Number, compact, describe
 
 JsonForm = Callable[[Any], JsonValue]
 

@@ -22,9 +22,9 @@ from frazil.records.cdc.images import (
     sortable_positions,
 )
 from frazil.records.model.changes import Images, ParsedImages, ParsedValue
-from frazil.records.model.json_text import JsonValue
-from frazil.records.transforms.cdc.change import Verdict
+from frazil.records.model.json_number import JsonValue
 from frazil.records.transforms.fields import find
+from frazil.records.transforms.kinds.change_events import Verdict
 
 _NAME: Final = "debezium"
 

@@ -17,15 +17,20 @@ import pyarrow as pa
 from frazil.records.casting.fitter import Fitted
 from frazil.records.casting.source import Kind, kind_of
 from frazil.records.cdc.rows import ChangeFitter
-from frazil.records.evolution.inspect import EVOLVABLE, Inspection, ObjectInspector
-from frazil.records.evolution.json_values import replace_values, suspects, without_hopeless
+from frazil.records.evolution.inspect import (
+    EVOLVABLE,
+    Inspection,
+    ObjectInspector,
+    replace_values,
+    suspects,
+    without_hopeless,
+)
 from frazil.records.evolution.schema_requests import SchemaRequests
 from frazil.records.json.exact import parse_object
 from frazil.records.json.values import Dead, JsonValues
 from frazil.records.model.changes import ChangeFormat, Object, ParsedImages, ParsedValue
 from frazil.records.model.dead_letter import DeadCode
-from frazil.records.model.json_number import Number
-from frazil.records.model.json_text import JsonValue, document
+from frazil.records.model.json_number import JsonValue, Number, document
 from frazil.records.model.rows import Block
 from frazil.records.model.spec import RecordSpec
 

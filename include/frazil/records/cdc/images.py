@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from frazil.batch.changes import DELETE, UPSERT
 from frazil.records.model.changes import Images, Object, ParsedImages, ParsedValue
 from frazil.records.model.frame import Columns
-from frazil.records.model.json_text import JsonValue
+from frazil.records.model.json_number import JsonValue
 from frazil.records.model.kafka_schema import TIMESTAMP
-from frazil.records.transforms.cdc.change import Verdict, choose_image, failures, text_field
 from frazil.records.transforms.fields import require_type, typed_field
+from frazil.records.transforms.kinds.change_events import Verdict, choose_image, failures, text_field
 from frazil.records.transforms.kinds.nested import children
 
 _DIGITS: Final = 20

@@ -17,14 +17,14 @@ from frazil.records.casting.fitter import Fitted, Fitter
 from frazil.records.cdc.images import has_op
 from frazil.records.evolution.fitter import EvolvingFitter
 from frazil.records.evolution.schema_requests import SchemaRequests
-from frazil.records.formats.keys import KeyColumns
+from frazil.records.formats.keys_and_headers import KeyColumns
 from frazil.records.model.changes import FACTS, ChangeFormat, Images
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.format import JSON
+from frazil.records.model.rows import NOTHING_UNKNOWN, UnknownFieldPairs
 from frazil.records.model.spec import RecordSpec
-from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownFieldPairs
-from frazil.records.transforms.cdc.change import cdc_struct
 from frazil.records.transforms.fields import batch_of
+from frazil.records.transforms.kinds.change_events import cdc_struct
 
 
 class PartialFitter:

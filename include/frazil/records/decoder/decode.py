@@ -21,17 +21,15 @@ from frazil.batch.facts import TableCounts
 from frazil.batch.schema_change import first_names
 from frazil.error_codes import RECORD_REFUSED
 from frazil.records.casting.fitter import Fitted
-from frazil.records.decoder.declared_names import DeclaredNames
-from frazil.records.decoder.partitions import PartitionBound
+from frazil.records.decoder.redaction import DeclaredNames
 from frazil.records.decoder.route import Route, Router
-from frazil.records.decoder.table_rows import TableRows
+from frazil.records.decoder.table_rows import PartitionBound, TableRows
 from frazil.records.decoder.value_decoder import Dead, DecodedGroup, ValueDecoder
 from frazil.records.model.dead_letter import DeadCode, Reason, Stage
 from frazil.records.model.kafka_schema import BAD_HEADERS, NOT_UNPACKED, UNREAD_BYTES, conform
 from frazil.records.model.outcome import Counts, FilterReason, Outcomes, count_outcomes, dead_letters
-from frazil.records.model.positions import distinct_positions, take_records
+from frazil.records.model.rows import UnknownFieldPairs, distinct_positions, take_records
 from frazil.records.model.spec import RecordSpec
-from frazil.records.model.unknown_fields import UnknownFieldPairs
 
 Filtered = dict[FilterReason, pa.Int64Array]
 """Positions of the records that were left out on purpose."""

@@ -17,7 +17,7 @@ from frazil.records.casting.nested import index_of_name
 from frazil.records.casting.renames import former_names
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.spec import RecordSpec
-from frazil.records.transforms.patterns import WholeMatch
+from frazil.records.transforms.fields import WholeMatch
 
 Otherwise = Literal["dead_letter", "filter", "fail"]
 """What becomes of a record that no table is for."""

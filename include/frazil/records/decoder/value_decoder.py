@@ -14,24 +14,29 @@ from frazil.batch.schema_change import SchemaChange, bounded
 from frazil.error_codes import BAD_SCHEMA
 from frazil.records.casting.fitter import Fitted
 from frazil.records.decoder.route import Route, route_texts
-from frazil.records.decoder.tombstones import DeletedRowFitter, TombstoneDecoder
+from frazil.records.decoder.table_rows import DeletedRowFitter, TombstoneDecoder
 from frazil.records.decoder.typed_decoder import LeftOut, RowFitter, ShapedDecoder, TypedRows
 from frazil.records.evolution.agreement import EXACT, Agreement
 from frazil.records.evolution.inferred import InferredJson
-from frazil.records.evolution.json_values import EvolvingJson
+from frazil.records.evolution.inspect import EvolvingJson
 from frazil.records.evolution.schema_requests import SchemaRequests
 from frazil.records.formats.catalogue import open_format
-from frazil.records.formats.header_columns import HeaderColumns
-from frazil.records.formats.keys import DecodedKeys, KeyColumns, KeyDecoder
+from frazil.records.formats.keys_and_headers import DecodedKeys, HeaderColumns, KeyColumns, KeyDecoder
 from frazil.records.formats.payload_decoder import PayloadDecoder, PayloadName
 from frazil.records.json.values import JsonValues
 from frazil.records.model.dead_letter import Reason, Stage
 from frazil.records.model.format import JSON, FormatSpec
 from frazil.records.model.frame import Frame
-from frazil.records.model.positions import mask_without, take_distinct
-from frazil.records.model.rows import Block, in_order, no_rows
+from frazil.records.model.rows import (
+    NOTHING_UNKNOWN,
+    Block,
+    UnknownFieldPairs,
+    in_order,
+    mask_without,
+    no_rows,
+    take_distinct,
+)
 from frazil.records.model.spec import RecordSpec
-from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownFieldPairs
 from frazil.records.transforms.header_lists import header_texts
 from frazil.records.transforms.kinds.conditions import named_fields
 from frazil.records.transforms.kinds.nested import Flatten

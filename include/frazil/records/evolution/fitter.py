@@ -19,8 +19,8 @@ from frazil.records.evolution.schema_requests import Path, SchemaRequests, rescu
 from frazil.records.evolution.shapes import SchemaInspection, SchemaInspector
 from frazil.records.model.column import ColumnSpec
 from frazil.records.model.dead_letter import DeadCode, Reason
+from frazil.records.model.rows import NOTHING_UNKNOWN, UnknownFieldPairs
 from frazil.records.model.spec import RecordSpec
-from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownFieldPairs
 
 _MAX_INSPECTIONS: Final = 64
 """The number of schemas whose inspections are cached."""

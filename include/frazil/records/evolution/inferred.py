@@ -13,15 +13,14 @@ import pyarrow as pa
 
 from frazil.records.casting.source import Kind, kind_of
 from frazil.records.evolution.agreement import EXACT, Agreement, Group, Leaves, NestedTypes, Path, ShapeGroups
+from frazil.records.evolution.infer import Widest
 from frazil.records.evolution.types import leaf_paths, number_evidence, type_from_evidence
-from frazil.records.evolution.widest import Widest
 from frazil.records.json.convert import check_characters
 from frazil.records.json.exact import fold_fields, parse_object
 from frazil.records.json.values import JsonValues
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.format import Decoded, Shaped
-from frazil.records.model.json_number import Number, double_holds, exact_value
-from frazil.records.model.json_text import JsonValue, describe
+from frazil.records.model.json_number import JsonValue, Number, describe, double_holds, exact_value
 from frazil.records.model.spec import RecordSpec
 
 _MAX_DECODERS: Final = 64

@@ -12,6 +12,7 @@ import pyarrow as pa
 from frazil.batch.schema_change import UNTOLD_NAMED, SchemaChange
 from frazil.records.casting.nested import index_of_name
 from frazil.records.casting.source import NESTED, Kind, child_fields, kind_of
+from frazil.records.evolution.infer import FieldBudget, Widest, widest
 from frazil.records.evolution.types import (
     leaf_paths,
     list_of,
@@ -25,7 +26,6 @@ from frazil.records.evolution.types import (
     with_position,
     write_type,
 )
-from frazil.records.evolution.widest import FieldBudget, Widest, widest
 from frazil.records.model.spec import RecordSpec
 
 Path = tuple[str, ...]

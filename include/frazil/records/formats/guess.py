@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from frazil.records.formats.wire import BY_GUID, HEADS
+from frazil.records.formats.registered import BY_GUID, HEADS
 from frazil.records.json.exact import parse_object
 from frazil.records.model.dead_letter import Rejection
 

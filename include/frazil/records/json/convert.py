@@ -25,8 +25,16 @@ from frazil.error_codes import FIELDS_UNFIT
 from frazil.records.json import times
 from frazil.records.model.column import AS_IT_IS, Reading
 from frazil.records.model.dead_letter import DeadCode, Rejection
-from frazil.records.model.json_number import ExactNumber, Number, double_holds, exact_value, number_in
-from frazil.records.model.json_text import JsonValue, compact, describe
+from frazil.records.model.json_number import (
+    ExactNumber,
+    JsonValue,
+    Number,
+    compact,
+    describe,
+    double_holds,
+    exact_value,
+    number_in,
+)
 
 Converter = Callable[[Any], object]
 """Takes a JSON value that is not null, returns what `pa.array` takes for the type, or raises

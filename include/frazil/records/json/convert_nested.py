@@ -13,8 +13,7 @@ from frazil.records.json.convert import Converter, check_characters, scalar_conv
 from frazil.records.json.exact import Fold, fold_fields
 from frazil.records.model.column import AS_IT_IS, Reading, type_name
 from frazil.records.model.dead_letter import DeadCode, Rejection
-from frazil.records.model.json_number import number_in
-from frazil.records.model.json_text import JsonValue, compact, describe
+from frazil.records.model.json_number import JsonValue, compact, describe, number_in
 
 T = TypeVar("T")
 V = TypeVar("V")

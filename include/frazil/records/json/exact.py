@@ -21,8 +21,7 @@ from typing import Final, Literal, NoReturn
 import pyarrow as pa
 
 from frazil.records.model.dead_letter import MAX_DEPTH, DeadCode, Rejection
-from frazil.records.model.json_number import Number
-from frazil.records.model.json_text import JsonValue, describe
+from frazil.records.model.json_number import JsonValue, Number, describe
 
 Fold = Literal["last", "dead_letter"]
 """The policy for fields whose names differ in case only: the last one counts, or the record is a dead letter."""

@@ -18,8 +18,7 @@ from datetime import date
 from typing import Final
 
 from frazil.records.model.dead_letter import DeadCode, Rejection
-from frazil.records.model.json_number import Number, exact_value
-from frazil.records.model.json_text import describe
+from frazil.records.model.json_number import Number, describe, exact_value
 
 SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND

@@ -22,18 +22,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.json.documents import compact_documents
 from frazil.records.json.exact import utf8_texts
 from frazil.records.json.intermediate_types import Carrier, CastResult, carrier, cast_field, or_masks
-from frazil.records.json.objects import Counts, ObjectDecoder, has_type
-from frazil.records.json.variant import variant_refusal
+from frazil.records.json.objects import Counts, ObjectDecoder, compact_documents, has_type
+from frazil.records.json.record import variant_refusal
 from frazil.records.model.cells import STEP_CELLS, StepSize, cells_per_element, cells_per_value
 from frazil.records.model.column import ColumnSpec
 from frazil.records.model.dead_letter import MAX_CELLS, MAX_DEPTH
 from frazil.records.model.json_number import may_exceed_double
-from frazil.records.model.rows import Block, in_order
+from frazil.records.model.rows import Block, UnknownFieldPairs, in_order
 from frazil.records.model.spec import RecordSpec
-from frazil.records.model.unknown_fields import UnknownFieldPairs
 
 _MAX_PART_VALUES: Final = 2_000
 _MAX_PART_BYTES: Final = 2 << 20

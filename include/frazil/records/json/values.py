@@ -14,10 +14,8 @@ from frazil.records.json.typed import TypedDecoder, typed_decoder
 from frazil.records.model.cells import StepSize
 from frazil.records.model.dead_letter import Reason, Rejection
 from frazil.records.model.format import Decoded, Shaped
-from frazil.records.model.positions import complement
-from frazil.records.model.rows import Block, in_order, no_rows
+from frazil.records.model.rows import Block, UnknownFieldPairs, complement, in_order, no_rows
 from frazil.records.model.spec import RecordSpec
-from frazil.records.model.unknown_fields import UnknownFieldPairs
 
 _SAMPLED_VALUES: Final = 8
 """Values at the start of a batch among which the first valid one gives the spelling."""

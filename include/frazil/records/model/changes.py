@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from frazil.batch.changes import DELETE, OP, PLACE, UPSERT
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.frame import Columns
-from frazil.records.model.json_text import JsonValue
+from frazil.records.model.json_number import JsonValue
 
 OP_FIELD: Final = pa.field(OP, pa.string())
 """Operation on a row: an `Op`."""

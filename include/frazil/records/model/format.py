@@ -13,7 +13,7 @@ from frazil.records import pa
 from frazil.records.model.dead_letter import Reason
 
 if TYPE_CHECKING:
-    from frazil.records.model.unknown_fields import UnknownFieldPairs
+    from frazil.records.model.rows import UnknownFieldPairs
 
 Dead = Mapping[int, Reason]
 """Reasons by the position of the value."""
@@ -172,7 +172,7 @@ class Shaped:
 
 
 def _no_unknown_fields() -> UnknownFieldPairs:
-    from frazil.records.model.unknown_fields import NOTHING_UNKNOWN
+    from frazil.records.model.rows import NOTHING_UNKNOWN
 
     return NOTHING_UNKNOWN
 

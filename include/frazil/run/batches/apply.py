@@ -20,8 +20,8 @@ from frazil.iceberg.commit.summary_state import BATCH_KEY, read_summary
 from frazil.iceberg.schema.comparison import Comparison, compare
 from frazil.iceberg.schema.evolution import TableChanges, evolve, plan_changes, refuse_unwritable
 from frazil.run.commit.audit import publish
+from frazil.run.commit.commit_batch import recover
 from frazil.run.commit.manifests import Batch
-from frazil.run.commit.recover import recover
 from frazil.run.state.context import RunContext
 from frazil.run.state.tables import find_tables, refuse_properties
 

@@ -9,7 +9,7 @@ from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.table import Table
 from frazil.iceberg.schema.comparison import compare, refuse_unfit
 from frazil.iceberg.schema.statements import alter_statements
-from frazil.pipeline.files.difference import Impact, PipelineChange
+from frazil.pipeline.files.folder import Impact, PipelineChange
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.run.state.context import RunContext

@@ -25,7 +25,7 @@ from frazil.batch.position import Position
 from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.batch.target import LATEST, RunRequest
 from frazil.error_codes import BAD_HANDOVER
-from frazil.iceberg.catalog.table_properties import PARTITIONED_LAYOUT
+from frazil.iceberg.catalog.table import PARTITIONED_LAYOUT
 from frazil.iceberg.files.partition_limit import PartitionLayout, PartitionLimit, folder_bytes, layout_of
 from frazil.iceberg.schema.comparison import check_destination
 from frazil.iceberg.schema.evolution import TableChanges, plan_changes

@@ -26,13 +26,12 @@ from frazil.iceberg.schema.schema import declared_columns
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.read.read import read_ranges
-from frazil.pipeline.models.engines import AUTO_ENGINE, INLINE_ENGINE
-from frazil.pipeline.models.pipeline_file import Pipeline, Value
+from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, INLINE_ENGINE, Pipeline, Value
 from frazil.project import Project
 from frazil.records.evolution.types import type_from_evidence, write_type
 from frazil.records.formats.catalogue import FORMATS
 from frazil.records.formats.guess import REGISTERED, Guess, guess, likeliest, schema_id
-from frazil.records.formats.header_ids import HEADERS
+from frazil.records.formats.payload_decoder import HEADERS
 from frazil.records.json.exact import parse_object
 from frazil.records.model.kafka_schema import last_header
 from frazil.records.model.spec import RecordSpec

@@ -25,8 +25,7 @@ from frazil.iceberg.files.data_files import StagingTable
 from frazil.iceberg.files.partition_limit import PartitionLimit
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.commit.commit_batch import decide, roll_forward
-from frazil.run.commit.commit_followers import claim_topics
-from frazil.run.commit.dead_letter_topic import ready_letter_topic
+from frazil.run.commit.commit_followers import claim_topics, ready_letter_topic
 from frazil.run.commit.manifests import Batch, write_manifest
 from frazil.run.staging.auto_create import Refusals, create_tables, initial_refusals, table_budget
 from frazil.run.staging.record_spec import record_specs, route_of, without_new_columns

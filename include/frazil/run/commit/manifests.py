@@ -8,11 +8,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from frazil import __version__
-from frazil.batch.changes import Merge
+from frazil.batch.changes import Coordinates, Merge, Removal, RemovedRange, at_or_beyond, farthest
 from frazil.batch.facts import Range, Staged
 from frazil.batch.manifest import Fit, Kind, Manifest, Operation, TablePart
 from frazil.batch.position import BatchMark, Position
-from frazil.batch.removal import Coordinates, Removal, RemovedRange, at_or_beyond, farthest
 from frazil.batch.schema_change import Demands
 from frazil.error_codes import MANIFEST_FOREIGN, REPLAY_REFUSED
 from frazil.errors import Retryable, Terminal
@@ -21,7 +20,7 @@ from frazil.iceberg.catalog.table import metadata_path, missing_files, write_tex
 from frazil.iceberg.commit.commit import fit_of
 from frazil.iceberg.commit.removal import check_removable
 from frazil.iceberg.commit.summary_state import BATCH_KEY, landed_snapshot, manifest_path
-from frazil.pipeline.files.outcome_rules import rules_file, rules_text
+from frazil.pipeline.files.folder import rules_file, rules_text
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.run.state.context import RunContext
 from frazil.run.state.evolution import reported_changes

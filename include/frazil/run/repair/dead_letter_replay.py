@@ -16,10 +16,10 @@ from functools import partial
 import pyarrow as pa
 
 from frazil import shutdown
+from frazil.batch.changes import Removal
 from frazil.batch.dead_letters import LetterChoice, OpenLetter, Place, first_of, ranges_of, spans
 from frazil.batch.facts import Counts, Range, Staged
 from frazil.batch.position import Position
-from frazil.batch.removal import Removal
 from frazil.batch.schema_change import Demands
 from frazil.batch.target import RunRequest
 from frazil.error_codes import AUDIT_FAILED, NEVER_RAN, RUN_OVERTAKEN
@@ -27,18 +27,16 @@ from frazil.errors import FrazilError
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.table import staging_table
 from frazil.iceberg.commit.commit import Refused
-from frazil.iceberg.files.data_files import DataFileWriter
-from frazil.iceberg.files.row_files import TableWriters
+from frazil.iceberg.files.data_files import DataFileWriter, TableWriters
 from frazil.iceberg.ledger.dead_letters import letters_within
 from frazil.iceberg.schema.schema import declared_columns
 from frazil.records.decoder.decode import Decoder
 from frazil.records.model.cells import in_steps
 from frazil.records.model.spec import RecordSpec
 from frazil.run.commit.audit import discard, partition_limit, publish, refuse_if_stopping, row_targets
+from frazil.run.commit.commit_batch import recover
 from frazil.run.commit.manifests import LETTER_COLUMNS, Batch
-from frazil.run.commit.recover import recover
-from frazil.run.repair.dead_letter_decode import LetterOutcomes, decode_letters, find_letter_demands
-from frazil.run.repair.open_dead_letters import find_open_letters
+from frazil.run.repair.dead_letter_decode import LetterOutcomes, decode_letters, find_letter_demands, find_open_letters
 from frazil.run.repair.replay import refuse_forgotten_deletes, refuse_without_coordinates
 from frazil.run.staging.auto_create import Refusals, creatable_tables, create_tables, initial_refusals, table_budget
 from frazil.run.staging.record_spec import NO_TABLES_CREATED, record_specs, route_of, without_fail

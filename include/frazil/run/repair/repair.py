@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from frazil.batch.changes import RemovedRange, at_or_beyond
 from frazil.batch.facts import Range
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark, Position
-from frazil.batch.removal import RemovedRange, at_or_beyond
-from frazil.batch.repair import Row, lost_ranges, lost_removals, readable, unfilled, union
+from frazil.batch.reset import Row, lost_ranges, lost_removals, readable, unfilled, union
 from frazil.batch.target import RunRequest, Target
 from frazil.error_codes import NAME_UNKNOWN, NEVER_RAN, POSITION_LOST, RUN_OVERTAKEN
 from frazil.errors import Terminal
@@ -34,7 +34,7 @@ from frazil.kafka.admin.observe import observe
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.commit.audit import publish
 from frazil.run.commit.commit_batch import lake_of_batch, roll_forward
-from frazil.run.commit.dead_letter_topic import send_letters
+from frazil.run.commit.commit_followers import send_letters
 from frazil.run.commit.ledger_entry import entry_rows, marks_after
 from frazil.run.commit.manifests import (
     Batch,

@@ -10,9 +10,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.batch.changes import Removal, RemovedRange, replaced
 from frazil.batch.facts import Counts, Range, Staged
 from frazil.batch.plan import RunPlan, cut
-from frazil.batch.removal import Removal, RemovedRange, replaced
 from frazil.error_codes import REPLAY_REFUSED, RUN_OVERTAKEN
 from frazil.errors import FrazilError
 from frazil.iceberg.catalog.table import Table
@@ -23,8 +23,8 @@ from frazil.iceberg.ledger.ledger import read_ledger
 from frazil.kafka.read.read import read_range
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.run.commit.audit import Ingestion, StagedBatch, discard, planned_position, publish, stage_batch
+from frazil.run.commit.commit_batch import recover
 from frazil.run.commit.manifests import LETTER_COLUMNS, Batch, coordinate_columns, row_removal
-from frazil.run.commit.recover import recover
 from frazil.run.state.context import RunContext
 from frazil.run.state.evolution import is_stale, merge_demands
 from frazil.run.state.pipeline_state import PipelineState, batch_offsets

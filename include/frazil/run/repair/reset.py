@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
+from frazil.batch.changes import RemovedRange, at_or_beyond, moved_back
 from frazil.batch.facts import ClusterFacts, TopicPartition
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import Position
-from frazil.batch.removal import RemovedRange, at_or_beyond, moved_back
 from frazil.batch.reset import reset_position
 from frazil.batch.target import RunRequest, Target
 from frazil.error_codes import NAME_UNKNOWN, NEVER_RAN, POSITION_LOST, RUN_OVERTAKEN
@@ -23,9 +23,8 @@ from frazil.iceberg.catalog.table import read_text
 from frazil.iceberg.commit.commit import Refused
 from frazil.iceberg.commit.summary_state import BATCH_KEY, MANIFEST_KEY, summaries
 from frazil.iceberg.ledger.ledger import read_ledger
-from frazil.run.commit.commit_batch import decide, roll_forward
+from frazil.run.commit.commit_batch import decide, recover, roll_forward
 from frazil.run.commit.manifests import write_manifest
-from frazil.run.commit.recover import recover
 from frazil.run.repair.reset_batch import (
     PlannedReset,
     ResetOrder,

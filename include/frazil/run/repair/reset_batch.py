@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from frazil.batch.changes import Removal, RemovedRange
 from frazil.batch.facts import Range, TopicPartition
 from frazil.batch.position import Position
-from frazil.batch.removal import Removal, RemovedRange
 from frazil.batch.reset import Move, moves
 from frazil.batch.target import RunRequest, Target
 from frazil.error_codes import RUN_OVERTAKEN, TABLE_ROLLED_BACK

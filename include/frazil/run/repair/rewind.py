@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from frazil.batch.changes import RemovedRange, landed_after, moved_back
 from frazil.batch.facts import ClusterFacts, Range
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark, Position
-from frazil.batch.removal import RemovedRange, landed_after, moved_back
 from frazil.batch.reset import Abandoned, rewound, within_log
 from frazil.error_codes import BAD_ARGUMENT, NEVER_RAN, TABLE_ROLLED_BACK
 from frazil.errors import Terminal
@@ -34,8 +34,8 @@ from frazil.iceberg.commit.summary_state import (
 )
 from frazil.iceberg.ledger.ledger import first_rows, read_ledger
 from frazil.kafka.admin.topics import compacted
+from frazil.run.commit.commit_batch import recover
 from frazil.run.commit.manifests import coordinate_columns
-from frazil.run.commit.recover import recover
 from frazil.run.repair.reset_batch import PlannedReset, ResetOrder, read_tables
 from frazil.run.state.context import RunContext
 from frazil.run.state.pipeline_state import PipelineState

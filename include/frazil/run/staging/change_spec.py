@@ -13,10 +13,8 @@ from frazil.error_codes import BAD_SCHEMA
 from frazil.pipeline.models.changes import Changes, Words
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.models.route import Route
-from frazil.records.cdc.canal import Canal
-from frazil.records.cdc.custom import Envelope, OpColumn
+from frazil.records.cdc.change_formats import Canal, Dms, Envelope, Maxwell, OpColumn
 from frazil.records.cdc.debezium import Debezium
-from frazil.records.cdc.dms_maxwell import Dms, Maxwell
 from frazil.records.model.changes import FACTS, ChangeFormat, MergeSpec
 from frazil.records.model.format import JSON, decoded_type
 from frazil.records.model.spec import RecordSpec

@@ -15,13 +15,12 @@ from frazil.pipeline.models.changes import DELETED, ENGINE_COLUMNS
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.models.value import Decoding
 from frazil.pipeline.syntax.types import parse_type
-from frazil.pipeline.transforms.transforms import Step
+from frazil.pipeline.transforms import Step
 from frazil.records.decoder.route import FieldRoute, NewTables, Route, RoutePart, StaticRoute, TopicRoute
 from frazil.records.model.column import type_name
-from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.format import JSON, FormatSpec, SchemaSource, decoded_type
 from frazil.records.model.frame import Transform
-from frazil.records.model.spec import KafkaColumns, RecordSpec
+from frazil.records.model.spec import Evolution, KafkaColumns, RecordSpec
 from frazil.records.transforms.catalogue import predicate, transform
 from frazil.records.transforms.definition import options_of
 from frazil.records.transforms.kinds.conditions import WithKey

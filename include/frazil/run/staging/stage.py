@@ -1,4 +1,6 @@
-"""The interface of staging engines, and the work that every engine does on the records it reads."""
+"""The interface of staging engines, the work that every engine does on the records it reads, and the engine `inline`,
+which reads in this process.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +14,19 @@ import pyarrow.compute as pc
 
 from frazil import shutdown
 from frazil.batch.audit import Tolerance
-from frazil.batch.facts import (
-    LETTERS_NAMED,
-    Counts,
-    DeadSample,
-    NamedLetter,
-    Range,
-    Staged,
-    StagedFile,
-)
+from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, NamedLetter, Range, Staged, StagedFile
 from frazil.failpoints import Failpoint, hit
 from frazil.gc_tuning import collecting_rarely
-from frazil.iceberg.files.data_files import StagingTable
+from frazil.iceberg.files.data_files import StagingTable, TableWriters
 from frazil.iceberg.files.partition_limit import PartitionLimit
-from frazil.iceberg.files.row_files import TableWriters
 from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.read.read import ReadLimits
+from frazil.kafka.read.read import ReadLimits, read_ranges
 from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.redaction import Payload, redacted
 from frazil.records.decoder.route import Route
 from frazil.records.model.cells import in_steps
 from frazil.records.model.outcome import Outcomes
-from frazil.records.model.positions import record_ages
+from frazil.records.model.rows import record_ages
 from frazil.records.model.spec import RecordSpec
 
 DEAD_LETTER_BATCH_COLUMN = "_frazil_batch"
@@ -198,3 +191,8 @@ def _staged_counts(order: StageOrder, outcomes: Outcomes) -> Staged:
     if tables:
         return Staged(counts, codes, tables=tables, whole_dead=outcomes.whole_dead, unknown_fields=unknown_fields)
     return Staged(counts, codes, extra_rows=extra, unknown_fields=unknown_fields)
+
+
+def stage_inline(order: StageOrder) -> Staged:
+    """Stage one batch in this process. A `frazil.run.staging.stage.Stage`."""
+    return stage_records(order, read_ranges(order.cluster, order.ranges, limits=order.limits))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from frazil.batch.plan import RunPlan
-from frazil.pipeline.models.engines import AUTO_ENGINE, INLINE_ENGINE, AutoEngine
-from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, INLINE_ENGINE, AutoEngine, Pipeline
 
 
 @dataclass(frozen=True, slots=True)

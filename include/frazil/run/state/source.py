@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from frazil.batch.audit import Tolerance
+from frazil.batch.audit import Tolerance, beyond_logs, changed_leaders
 from frazil.batch.facts import ClusterFacts, TopicPartition
 from frazil.batch.position import Position
-from frazil.batch.refusal import beyond_logs, changed_leaders
 from frazil.batch.target import EARLIEST, LATEST, Target, resolve
 from frazil.error_codes import REPLAY_REFUSED
 from frazil.errors import FrazilError
 from frazil.kafka.admin.consumer_group import mirror_offsets
-from frazil.kafka.admin.observe import matching_topics, observe, offsets_at
+from frazil.kafka.admin.observe import matching_topics, observe, offsets_at, truncations
 from frazil.kafka.admin.topics import compacted
-from frazil.kafka.admin.truncations import truncations
 from frazil.kafka.read.read import ReadLimits
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.pipeline.models.source import StartAt
+from frazil.pipeline.models.route import StartAt
 from frazil.run.state.context import RunContext
 
 

@@ -14,9 +14,16 @@ from frazil.batch.manifest import Manifest
 from frazil.batch.position import Position
 from frazil.error_codes import BAD_TABLE_PROPERTY, FILE_CONTRADICTS, RUN_OVERTAKEN, TABLE_LOST, TABLE_SHARED
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table import Table, TableMetadata, missing_files, read_text
-from frazil.iceberg.catalog.table_properties import LEDGER_PROPERTIES, PARTITIONED_LAYOUT, TABLE_PROPERTIES
-from frazil.iceberg.commit.branch_table import BranchTable
+from frazil.iceberg.catalog.table import (
+    LEDGER_PROPERTIES,
+    PARTITIONED_LAYOUT,
+    TABLE_PROPERTIES,
+    Table,
+    TableMetadata,
+    missing_files,
+    read_text,
+)
+from frazil.iceberg.commit.refs import BranchTable
 from frazil.iceberg.commit.summary_state import (
     BATCH_KEY,
     CLOSING_KEY,

@@ -27,7 +27,7 @@ from frazil.error_codes import SPARK_UNAVAILABLE
 from frazil.errors import Unavailable
 from frazil.pipeline.settings.settings import EngineSettings
 from frazil.project import Project
-from frazil.runtime.files import private_folder
+from frazil.runtime.home import private_folder
 from frazil.spark.connect.server import Server, session_settings
 from frazil.spark.errors import SPARK_FAILED
 from frazil.spark.submit.server import address

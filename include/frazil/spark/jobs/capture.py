@@ -12,20 +12,26 @@ import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from frazil import shutdown
-from frazil.capture.position import CaptureOrder, CapturePosition
-from frazil.capture.rows import Row
-from frazil.capture.run import CaptureResult, ground_of, utc_now
-from frazil.capture.run_rows import RowsTask, initial_state_maker, is_done, next_rows
-from frazil.capture.standing import open_capture
+from frazil.capture.position import CaptureOrder, CapturePosition, Row
+from frazil.capture.run import (
+    CaptureResult,
+    RowsTask,
+    ground_of,
+    initial_state_maker,
+    is_done,
+    next_rows,
+    open_capture,
+    utc_now,
+)
 from frazil.error_codes import BAD_HANDOVER, CAPTURE_FILE_INVALID, DATABASE_REFUSED
 from frazil.errors import Retryable, Terminal, error_from_json, error_to_json
 from frazil.pipeline.settings.capture import JdbcCapture
-from frazil.pipeline.settings.databases import DatabaseSettings
+from frazil.pipeline.settings.catalogs import DatabaseSettings
 from frazil.project import Project
 from frazil.spark.errors import SPARK_FAILED, fetch_rows
 from frazil.spark.jobs.driver import end_with_parent, exit_code, say, session
 from frazil.spark.jobs.stage import cancel_of
-from frazil.spark.submit.handover import Handover
+from frazil.spark.submit.job_process import Handover
 from frazil.spark.writes.quoting import quote_name
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from frazil import shutdown
 from frazil.error_codes import RUN_FAILED
 from frazil.errors import FrazilError
 from frazil.project import Project
-from frazil.runtime.proc import stat_of
+from frazil.runtime.process import stat_of
 from frazil.spark.errors import SPARK_FAILED, error_text, not_started, silence_error_log
 from frazil.spark.jobs.start import started_session
 from frazil.spark.submit.configuration import ENGINE_VARIABLE, LOCAL_VARIABLE, SUBMITTER_VARIABLE
-from frazil.spark.submit.watch import REPORT_PREFIX
+from frazil.spark.submit.job_process import REPORT_PREFIX
 from frazil.spark.writes.quoting import configure_quoting
 
 if TYPE_CHECKING:

@@ -75,6 +75,6 @@ def _reach(name: str, properties: Any, topics: Any) -> None:
 
 
 def _write(_: str, location: Any, properties: Any) -> None:
-    from frazil.iceberg.catalog.folder import Folder
+    from frazil.iceberg.catalog.catalog import Folder
 
     Folder(location, properties).check_writable()

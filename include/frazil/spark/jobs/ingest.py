@@ -11,10 +11,9 @@ from frazil.batch.plan import RunPlan
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.run.batches.dry_run import dry_run
-from frazil.run.batches.ingest import ingest
-from frazil.run.batches.session import Session, run_session
+from frazil.run.batches.session import Session, ingest, run_session
 from frazil.run.state.engine import needs_writer
-from frazil.runtime.files import write_atomically
+from frazil.runtime.home import write_atomically
 from frazil.spark.jobs.driver import end_with_parent, exit_code, say, session
 from frazil.spark.jobs.stage import SparkStage, tasks_of
 from frazil.spark.jobs.start import wake_workers

@@ -18,7 +18,7 @@ from frazil.run.state.context import RunContext
 from frazil.spark.errors import SPARK_FAILED, error_text
 from frazil.spark.jobs.driver import end_with_parent, exit_code, say, session
 from frazil.spark.submit.configuration import open_catalog
-from frazil.spark.submit.handover import Handover
+from frazil.spark.submit.job_process import Handover
 from frazil.spark.writes.quoting import literal, prepare_writer, quote_name, quote_text
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from frazil.spark.jobs import executor_facts
 from frazil.spark.jobs.driver import end_with_parent, exit_code, session
 from frazil.spark.jobs.workers import WORK
 from frazil.spark.submit.configuration import cores
-from frazil.spark.submit.handover import Handover
+from frazil.spark.submit.job_process import Handover
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,10 +16,8 @@ from typing import Final
 
 from frazil.error_codes import SPARK_UNAVAILABLE
 from frazil.errors import FrazilError
-from frazil.runtime.files import exclusive, private_folder
-from frazil.runtime.home import Home, inherited_environment, interpreter_bin
-from frazil.runtime.ivy import ivy_jar
-from frazil.runtime.java import Java, ensure_java
+from frazil.runtime.home import Home, exclusive, inherited_environment, interpreter_bin, private_folder
+from frazil.runtime.java import Java, ensure_java, ivy_jar
 from frazil.spark.submit.configuration import conf_arguments
 
 _TRAINING: Final = Path(__file__).parents[1] / "jobs" / "training.py"

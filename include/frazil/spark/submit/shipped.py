@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import frazil
 from frazil.error_codes import STACK_FAILED
-from frazil.runtime.files import exclusive, private_folder
-from frazil.runtime.home import LOOPBACK, Home, checkout
+from frazil.runtime.home import LOOPBACK, Home, checkout, exclusive, private_folder
 
 if TYPE_CHECKING:
     from frazil.pipeline.settings.settings import EngineSettings

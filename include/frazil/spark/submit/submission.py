@@ -20,8 +20,7 @@ from frazil.pipeline.settings.capture import JdbcCapture
 from frazil.project import Project
 from frazil.run.state.engine import needs_writer
 from frazil.runtime.drivers import drivers
-from frazil.runtime.files import private_folder
-from frazil.runtime.home import Home, interpreter_bin
+from frazil.runtime.home import Home, interpreter_bin, private_folder
 from frazil.runtime.jars import fetch, jar_paths
 from frazil.runtime.java import ensure_java
 from frazil.spark.submit.class_archive import archive_options
@@ -35,10 +34,9 @@ from frazil.spark.submit.configuration import (
     jar_sets,
     with_extensions,
 )
-from frazil.spark.submit.handover import handed_over
+from frazil.spark.submit.job_process import handed_over, watch_job
 from frazil.spark.submit.server import JVM_OPTIONS, client_environment, run_on_engine
 from frazil.spark.submit.shipped import driver_place, executor_python, job_file
-from frazil.spark.submit.watch import watch_job
 
 KEPT_LOGS = 50
 """Logs of a pipeline's jobs that stay, with that of the job that starts: about four hours of one every five minutes."""

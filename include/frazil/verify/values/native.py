@@ -16,7 +16,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
-from frazil.verify.values import timestamps
+from frazil.verify.values import canonical
 from frazil.verify.values.canonical import empty_list, sorted_entries
 from frazil.verify.values.json_document import EPOCH, Misfit, NumberText, Unfit, micros_of_units, scaled_integer
 from frazil.verify.values.readers import NUMBER, Options, Read, kept_in_orc, list_reader, reader, truth
@@ -277,7 +277,7 @@ def _uuid(value: Any) -> Any:
 def _date(value: Any) -> int:
     if isinstance(value, date) and not isinstance(value, datetime):
         return (value - EPOCH.date()).days
-    return _read_text(value, timestamps.day_number)
+    return _read_text(value, canonical.day_number)
 
 
 def _read_text(value: Any, read: Callable[[str], int]) -> int:
@@ -302,7 +302,7 @@ def _time(value: Any, name: str, options: Options) -> int:
         instant = value.replace(tzinfo=UTC) if value.tzinfo is None else value
         return (instant - EPOCH) // timedelta(microseconds=1)
     if isinstance(value, int) and not isinstance(value, bool) and options.unit is not None:
-        first, last = timestamps.DAY_BOUNDS if name == "time" else timestamps.BOUNDS
+        first, last = canonical.DAY_BOUNDS if name == "time" else canonical.BOUNDS
         return micros_of_units(str(value), options.unit, first, last, truncates=options.truncates)
     if type(value) is str:
         micros: int = reader(Primitive(name), options)(value)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
-from frazil.verify.values import timestamps
+from frazil.verify.values import canonical
 from frazil.verify.values.canonical import empty_list, sorted_entries
 from frazil.verify.values.json_document import (
     Misfit,
@@ -260,7 +260,7 @@ def kept_in_orc(read: Read, name: str, options: Options) -> Read:
 
     def read_kept_time(value: Any) -> Any:
         micros = read(value)
-        if timestamps.is_lost_in_orc(micros):
+        if canonical.is_lost_in_orc(micros):
             raise Unfit("a time that ORC files don't keep")
         return micros
 
@@ -269,10 +269,10 @@ def kept_in_orc(read: Read, name: str, options: Options) -> Read:
 
 def _any_time_reader(name: str, options: Options) -> Read:
     """Reader of times as texts, and also as numbers where a unit is declared."""
-    read = _PRIMITIVES[name] if options.drops_offset or name != "timestamp" else _moment(timestamps.unzoned_micros)
+    read = _PRIMITIVES[name] if options.drops_offset or name != "timestamp" else _moment(canonical.unzoned_micros)
     if options.truncates:
         read = _without_fraction(read)
-    unit, first, last = options.unit, *(timestamps.DAY_BOUNDS if name == "time" else timestamps.BOUNDS)
+    unit, first, last = options.unit, *(canonical.DAY_BOUNDS if name == "time" else canonical.BOUNDS)
     if unit is None:
         return read
 
@@ -300,10 +300,10 @@ _PRIMITIVES: dict[str, Read] = {
     "long": lambda value: integer(value, 64),
     "float": single,
     "double": double,
-    "date": _moment(timestamps.day_number),
-    "time": _moment(timestamps.clock_micros),
-    "timestamp": _moment(timestamps.wall_micros),
-    "timestamptz": _moment(timestamps.instant_micros),
+    "date": _moment(canonical.day_number),
+    "time": _moment(canonical.clock_micros),
+    "timestamp": _moment(canonical.wall_micros),
+    "timestamptz": _moment(canonical.instant_micros),
     "string": _string,
     "uuid": _uuid,
     "binary": _binary,

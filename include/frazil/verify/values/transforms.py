@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Any, Final
 
 from frazil.pipeline.syntax.patterns import matches
-from frazil.pipeline.transforms.transforms import Step
+from frazil.pipeline.transforms import Step
 from frazil.verify.values.header_cells import Headers
 from frazil.verify.values.json_document import EPOCH, Unfit
 from frazil.verify.values.native import BARE, UNKNOWN, Fields, Json, LineText, UnjudgedError

@@ -13,14 +13,14 @@ from rich.table import Table
 
 from frazil.batch.changes import ChangeCounts
 from frazil.batch.schema_change import SchemaChange, listed
-from frazil.cli.demo.report import _sample, print_maintenance
+from frazil.cli.demo.run import _sample, print_maintenance
 from frazil.cli.output import console
-from frazil.cli.output.progress import Progress
+from frazil.cli.output.console import Progress
 from frazil.cli.reports.history import print_batches
 from frazil.cli.reports.sql import show_result
 from frazil.iceberg.schema.evolution import change_lines
-from frazil.maintain.last import Maintained
 from frazil.maintain.result import Figures, StepOutcome, TableOutcome
+from frazil.maintain.run import Maintained
 from frazil.report.history import BatchHistory
 
 ESCAPE = "\x1b"

@@ -13,7 +13,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType, Time
 
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.catalog.table import TABLE_PROPERTIES
 from frazil.iceberg.ledger.ledger import UNPARTITIONED
 from frazil.iceberg.schema.comparison import check_destination
 from frazil.iceberg.schema.schema import arrow_columns, declared_schema, declared_spec

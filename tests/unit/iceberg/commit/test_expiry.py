@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.table.metadata import TableMetadata
 
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.catalog.table import TABLE_PROPERTIES
 from frazil.iceberg.commit import expiry
 from frazil.iceberg.commit.commit import commit
 from frazil.iceberg.commit.expiry import (

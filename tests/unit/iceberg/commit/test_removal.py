@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import StringType
 
-from frazil.batch.removal import Removal, RemovedRange
+from frazil.batch.changes import Removal, RemovedRange
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.commit import REMOVED_KEY, Change, commit, fit_of
 from frazil.iceberg.commit.removal import matches, row_filter

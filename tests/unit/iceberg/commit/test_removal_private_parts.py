@@ -18,7 +18,7 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles, _SnapshotProducer
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
-from frazil.batch.removal import Removal, RemovedRange
+from frazil.batch.changes import Removal, RemovedRange
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.commit import commit
 from frazil.iceberg.commit.removal import row_filter

@@ -16,7 +16,7 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.typedef import Record
 
-from frazil.batch.removal import Coordinates, Removal
+from frazil.batch.changes import Coordinates, Removal
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit import removal

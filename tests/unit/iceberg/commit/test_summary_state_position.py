@@ -13,7 +13,7 @@ from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import write_text
 from frazil.iceberg.commit.commit import commit
-from frazil.iceberg.commit.retention_guard import retained_state
+from frazil.iceberg.commit.expiry import retained_state
 from frazil.iceberg.commit.summary_state import (
     MANIFEST_KEY,
     POSITION_KEY,

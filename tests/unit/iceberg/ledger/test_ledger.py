@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table import staging_table
-from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.catalog.table import TABLE_PROPERTIES, staging_table
 from frazil.iceberg.commit.commit import Change, commit, fit_of
 from frazil.iceberg.files.data_files import write_rows
 from frazil.iceberg.ledger.ledger import LEDGER_SCHEMA, UNPARTITIONED, ledger_rows, read_ledger

@@ -24,8 +24,7 @@ from pyiceberg.types import (
 from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table import Table
-from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.catalog.table import TABLE_PROPERTIES, Table
 from frazil.iceberg.schema.comparison import Comparison, check_destination, compare
 from frazil.iceberg.schema.evolution import TableChanges, evolve
 from frazil.iceberg.schema.schema import identifier_columns

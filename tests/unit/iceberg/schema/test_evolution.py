@@ -22,7 +22,7 @@ from pyiceberg.types import (
 from frazil.batch.schema_change import ChangeKind, SchemaChange
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.catalog.table import TABLE_PROPERTIES
 from frazil.iceberg.ledger.ledger import UNPARTITIONED
 from frazil.iceberg.schema.evolution import TableChanges, evolve
 from frazil.pipeline.models.pipeline_file import Destination

@@ -13,7 +13,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.catalog.table import TABLE_PROPERTIES
 from frazil.iceberg.ledger.ledger import UNPARTITIONED
 from frazil.iceberg.schema.comparison import check_destination, compare
 from frazil.iceberg.schema.evolution import TableChanges, evolve, plan_changes

@@ -11,8 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from frazil.errors import Retryable
 from frazil.kafka.admin.observe import log_ends
 from frazil.kafka.client import client
-from frazil.kafka.client.admin_pool import AdminPool
-from frazil.kafka.client.client import Admin
+from frazil.kafka.client.client import Admin, AdminPool
 from frazil.kafka.client.cluster import Cluster
 
 HERE = Cluster("local", {"bootstrap.servers": "127.0.0.1:9092"})

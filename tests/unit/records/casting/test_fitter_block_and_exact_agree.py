@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from frazil.records.casting.arrays import plan_cast, plan_exact_cast
+from frazil.records.casting.column import plan_cast, plan_exact_cast
 from frazil.records.casting.scalar import FitRules
 from frazil.records.model.column import Reading
 from tests.unit.records.casting.fitting import fit_one

@@ -13,8 +13,7 @@ import pytest
 
 from frazil.batch.schema_change import REMEMBERED, SchemaChange, bound_demands
 from frazil.records.model.dead_letter import MAX_DEPTH, DeadCode
-from frazil.records.model.evolution_policy import Evolution
-from frazil.records.model.spec import RecordSpec
+from frazil.records.model.spec import Evolution, RecordSpec
 from frazil.records.transforms.kinds.field_sets import HoistField
 from frazil.records.transforms.kinds.nested import Flatten
 from frazil.records.transforms.kinds.sql import Sql

@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.records.model.dead_letter import DeadCode
-from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.format import FormatSpec, WriterSchema
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
 from frazil.records.model.outcome import FilterReason, TopicPartition
-from frazil.records.model.spec import RecordSpec
-from frazil.records.transforms.kinds.casting import Cast
+from frazil.records.model.spec import Evolution, RecordSpec
 from frazil.records.transforms.kinds.conditions import WithKey
 from frazil.records.transforms.kinds.field_sets import ExtractField, ValueToKey
+from frazil.records.transforms.kinds.field_values import Cast
 from frazil.records.transforms.kinds.nested import Explode
 from tests.format_specs import format_spec
 from tests.unit.records.kafka_batches import OneTable, OneTableOutcomes

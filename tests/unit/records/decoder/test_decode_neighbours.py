@@ -12,7 +12,6 @@ import pytest
 from frazil.records.decoder.route import Route, StaticRoute
 from frazil.records.model.frame import Frame, Transform, Transformed
 from frazil.records.model.spec import RecordSpec
-from frazil.records.transforms.kinds.casting import Cast
 from frazil.records.transforms.kinds.change_events import DebeziumTransform
 from frazil.records.transforms.kinds.conditions import Filter, HasHeaderKey, TopicNameMatches, When, WithKey
 from frazil.records.transforms.kinds.field_sets import (
@@ -24,7 +23,7 @@ from frazil.records.transforms.kinds.field_sets import (
     SetSchemaMetadata,
     ValueToKey,
 )
-from frazil.records.transforms.kinds.masking import MaskField
+from frazil.records.transforms.kinds.field_values import Cast, MaskField
 from frazil.records.transforms.kinds.nested import Explode, Flatten
 from frazil.records.transforms.kinds.sql import Sql
 from frazil.records.transforms.kinds.topics_and_headers import HeaderFrom, InsertHeader, RegexRouter

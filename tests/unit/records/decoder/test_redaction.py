@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.records.decoder.declared_names import DeclaredNames
-from frazil.records.decoder.redaction import Payload, has_record, redacted
+from frazil.records.decoder.redaction import DeclaredNames, Payload, has_record, redacted
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.outcome import DEAD_SCHEMA
 from frazil.records.model.spec import RecordSpec

@@ -18,16 +18,16 @@ from hypothesis import strategies as st
 
 from frazil.capture.lines import LONGEST_LINE, batches
 from frazil.cli.files.verdict import judge
-from frazil.connect.routing import UnusablePattern, python_regex
+from frazil.connect.tables import UnusablePattern, python_regex
 from frazil.errors import Terminal
 from frazil.kafka.admin.observe import matching_topics
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.pipeline.models.source import Source
+from frazil.pipeline.models.route import Source
 from frazil.pipeline.syntax.patterns import matches, taken_up
 from frazil.records.decoder.route import FieldRoute, Route, Router, StaticRoute, TopicRoute
-from frazil.records.transforms.patterns import WholeMatch
+from frazil.records.transforms.fields import WholeMatch
 from frazil.run.staging.record_problems import record_problems
-from frazil.verify.values.routes import route_to_table
+from frazil.verify.values.header_cells import route_to_table
 from tests.unit.capture.captured import Captured, capture_of
 
 HOSTILE = r"(\w+\s?)+;|(a+)+"

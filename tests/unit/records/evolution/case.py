@@ -9,8 +9,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from frazil.records.evolution.types import read_type
-from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.format import FormatSpec
+from frazil.records.model.spec import Evolution
 from tests.unit.records.evolution.evolving import land, land_still, spec
 
 LEVELS: Final = ("none", "add", "widen", "full")

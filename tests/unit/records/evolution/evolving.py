@@ -12,10 +12,9 @@ import pyarrow as pa
 from frazil.batch.schema_change import SchemaChange
 from frazil.records.decoder.decode import Decoder
 from frazil.records.evolution.schema_requests import apply_changes, merge_changes
-from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.frame import Frame, Transformed
 from frazil.records.model.outcome import Outcomes
-from frazil.records.model.spec import KafkaColumns, RecordSpec
+from frazil.records.model.spec import Evolution, KafkaColumns, RecordSpec
 from tests.unit.records.kafka_batches import kafka_batch
 
 TABLE = "a.t"

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from frazil.batch.schema_change import SchemaChange
+from frazil.records.evolution.infer import widest
 from frazil.records.evolution.types import NO_TYPE, column_type, read_type, write_type
-from frazil.records.evolution.widest import widest
-from frazil.records.model.evolution_policy import Evolution, Level, OnIncompatible
+from frazil.records.model.spec import Evolution, Level, OnIncompatible
 from tests.unit.records.evolution.evolving import land, spec, transformed
 
 names = st.sampled_from(["a", "b", "c", "B", "a__string", "é", "x y", "a.b", "", "_rescued", "_kafka_offset"])

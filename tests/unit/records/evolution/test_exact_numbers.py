@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.pipeline.models.value import Column
+from frazil.records.evolution.infer import widest
 from frazil.records.evolution.types import number_evidence, read_type, type_from_evidence, write_type
-from frazil.records.evolution.widest import widest
-from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.json_number import Number, double_holds
+from frazil.records.model.spec import Evolution
 from frazil.verify.values.column_readers import Bad, Expectation
 from tests.unit.records.evolution.evolving import Landed, land, spec, transformed
 

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.batch.schema_change import SchemaChange
-from frazil.records.model.evolution_policy import Evolution
-from frazil.records.model.spec import RecordSpec
+from frazil.records.model.spec import Evolution, RecordSpec
 from tests.unit.records.evolution.evolving import land, spec, transformed
 
 COLUMNS = [pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string(), nullable=False)]

@@ -16,14 +16,13 @@ from frazil.records.decoder.value_decoder import value_agreement
 from frazil.records.evolution.inferred import InferredJson
 from frazil.records.evolution.types import leaf_paths
 from frazil.records.model.dead_letter import DeadCode
-from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.frame import Transform
 from frazil.records.model.outcome import Outcomes
-from frazil.records.model.spec import RecordSpec
+from frazil.records.model.spec import Evolution, RecordSpec
 from frazil.records.transforms.catalogue import TRANSFORMS, transform
 from frazil.records.transforms.definition import TransformDefinition
 from frazil.records.transforms.kinds.conditions import Filter, TopicNameMatches, When, named_fields
-from frazil.records.transforms.kinds.masking import MaskField
+from frazil.records.transforms.kinds.field_values import MaskField
 from frazil.records.transforms.kinds.nested import Flatten
 from tests.unit.records.chains import any_options
 from tests.unit.records.evolution import webhooks

@@ -7,12 +7,10 @@ from time import process_time
 
 import pytest
 
-from frazil.records.evolution.infer import infer
+from frazil.records.evolution.infer import Widest, infer
 from frazil.records.evolution.types import list_of
-from frazil.records.evolution.widest import Widest
-from frazil.records.model.evolution_policy import Evolution
-from frazil.records.model.json_number import Number
-from frazil.records.model.json_text import JsonValue
+from frazil.records.model.json_number import JsonValue, Number
+from frazil.records.model.spec import Evolution
 
 ITEMS: tuple[JsonValue, ...] = (None, True, "", "x", {}, [], [None], {"a": Number("1")}, {"a": "x"}, [Number("2")])
 

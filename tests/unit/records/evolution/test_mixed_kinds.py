@@ -12,8 +12,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from frazil.records.model.evolution_policy import Evolution, OnIncompatible
-from frazil.records.model.spec import RecordSpec
+from frazil.records.model.spec import Evolution, OnIncompatible, RecordSpec
 from tests.format_specs import format_spec
 from tests.unit.records.evolution.evolving import Landed, land, spec, transformed
 

@@ -16,8 +16,7 @@ from frazil.errors import Terminal
 from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.route import Route, StaticRoute
 from frazil.records.evolution.schema_requests import apply_changes, merge_changes
-from frazil.records.model.evolution_policy import Evolution
-from frazil.records.model.spec import RecordSpec
+from frazil.records.model.spec import Evolution, RecordSpec
 from tests.format_specs import format_spec
 from tests.unit.records.evolution.evolving import TABLE, Landed, land, spec, transformed
 from tests.unit.records.kafka_batches import kafka_batch

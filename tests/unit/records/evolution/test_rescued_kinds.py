@@ -15,7 +15,7 @@ from pyiceberg.types import LongType, NestedField
 
 from frazil.pipeline.models.pipeline_file import Destination, Value
 from frazil.records.model.column import type_name
-from frazil.records.model.evolution_policy import Evolution
+from frazil.records.model.spec import Evolution
 from frazil.verify.values.canonical import column_values, null_empty_values
 from frazil.verify.values.column_readers import Bad, Expectation, RescuedColumn
 from frazil.verify.values.evolved_schema import compared_columns

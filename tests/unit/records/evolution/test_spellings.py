@@ -8,8 +8,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
-from frazil.records.model.evolution_policy import Evolution
-from frazil.records.model.spec import RecordSpec
+from frazil.records.model.spec import Evolution, RecordSpec
 from tests.unit.records.evolution.evolving import Landed, land, spec, transformed
 
 LARGE = 3_000_000_000

@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.frame import Transform
-from frazil.records.model.spec import RecordSpec
+from frazil.records.model.spec import Evolution, RecordSpec
 from frazil.records.transforms.catalogue import transform
 from tests.unit.records.evolution.evolving import land, land_still, spec, transformed
 

@@ -14,7 +14,7 @@ from frazil.batch.facts import Staged
 from frazil.records.decoder.decode import Decoder
 from frazil.records.evolution.schema_requests import merge_changes
 from frazil.records.evolution.types import leaf_paths
-from frazil.records.model.evolution_policy import Evolution
+from frazil.records.model.spec import Evolution
 from tests.format_specs import format_spec
 from tests.unit.records.evolution import webhooks
 from tests.unit.records.evolution.evolving import TABLE, Landed, land, spec, transformed

@@ -18,9 +18,8 @@ from frazil.records.formats.protobuf import protobuf as protobuf_format
 from frazil.records.json import typed
 from frazil.records.model import cells
 from frazil.records.model.cells import in_steps
-from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.format import WriterSchema
-from frazil.records.model.spec import RecordSpec
+from frazil.records.model.spec import Evolution, RecordSpec
 from frazil.records.transforms.kinds.nested import Explode
 from tests.format_specs import format_spec
 from tests.unit.records.evolution.evolving import spec

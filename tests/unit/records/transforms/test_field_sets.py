@@ -22,7 +22,7 @@ from frazil.records.transforms.kinds.field_sets import (
     SetSchemaMetadata,
     ValueToKey,
 )
-from frazil.records.transforms.kinds.masking import MaskField
+from frazil.records.transforms.kinds.field_values import MaskField
 from tests.unit.records.transforms.frames import run
 
 Build = Callable[..., Frame]

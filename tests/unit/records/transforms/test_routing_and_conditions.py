@@ -18,10 +18,9 @@ from frazil.records.model.frame import Frame, Transformed
 from frazil.records.transforms import catalogue
 from frazil.records.transforms.catalogue import predicate, transform
 from frazil.records.transforms.chain import chain
-from frazil.records.transforms.kinds.casting import Cast
 from frazil.records.transforms.kinds.conditions import Filter, HasHeaderKey, RecordIsTombstone, TopicNameMatches, When
 from frazil.records.transforms.kinds.field_sets import InsertField, ReplaceField, SetSchemaMetadata, ValueToKey
-from frazil.records.transforms.kinds.masking import MaskField
+from frazil.records.transforms.kinds.field_values import Cast, MaskField
 from frazil.records.transforms.kinds.nested import Explode
 from frazil.records.transforms.kinds.topics_and_headers import (
     DropHeaders,

@@ -9,15 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from frazil.batch.changes import OP, ChangeCounts, Merge
+from frazil.batch.changes import OP, ChangeCounts, Coordinates, Merge
 from frazil.batch.facts import Counts, Range, Staged, StagedFile, TableCounts
 from frazil.batch.manifest import Fit, Kind, Manifest, Operation, TablePart
 from frazil.batch.position import Position, TopicPosition
-from frazil.batch.removal import Coordinates
 from frazil.batch.schema_change import SchemaChange
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import staging_table
-from frazil.iceberg.files.row_files import RowFileWriter
+from frazil.iceberg.files.data_files import RowFileWriter
 from frazil.iceberg.ledger.ledger import ledger_rows
 from frazil.run.commit.ledger_entry import entry_rows
 from frazil.verify.facts.coverage import coverage

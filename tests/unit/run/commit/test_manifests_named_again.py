@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from frazil.batch.changes import RemovedRange
 from frazil.batch.position import BatchMark, Position, TopicPosition
-from frazil.batch.removal import RemovedRange
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.commit.manifests import Batch, removed_on_return
 from frazil.run.state.pipeline_state import PipelineState

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
-from frazil.pipeline.transforms import transforms
+from frazil.pipeline import transforms
 from frazil.records.model.frame import Frame, MissingField, Transformed
 from frazil.records.transforms import catalogue
 from frazil.records.transforms.fields import lacking

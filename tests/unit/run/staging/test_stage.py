@@ -17,14 +17,12 @@ from frazil.batch.audit import Tolerance
 from frazil.batch.facts import Counts, Range
 from frazil.batch.schema_change import SchemaChange
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table import staging_table
-from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
-from frazil.iceberg.files.row_files import TableWriters
+from frazil.iceberg.catalog.table import TABLE_PROPERTIES, staging_table
+from frazil.iceberg.files.data_files import TableWriters
 from frazil.iceberg.ledger.ledger import UNPARTITIONED
 from frazil.kafka.client.cluster import Cluster
-from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
-from frazil.records.model.spec import RecordSpec
+from frazil.records.model.spec import Evolution, RecordSpec
 from frazil.run.staging import stage
 from frazil.run.staging.stage import StageOrder, stage_records
 from tests.unit.records.kafka_batches import kafka_batch

@@ -14,8 +14,7 @@ import pytest
 
 from frazil.batch.facts import Staged
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table import Table, staging_table
-from frazil.iceberg.catalog.table_properties import PARTITIONED_LAYOUT, TABLE_PROPERTIES
+from frazil.iceberg.catalog.table import PARTITIONED_LAYOUT, TABLE_PROPERTIES, Table, staging_table
 from frazil.iceberg.files.partition_limit import PartitionLimit
 from frazil.iceberg.schema.schema import arrow_columns, declared_schema, declared_spec
 from frazil.kafka.client.cluster import Cluster

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.changes import Merge
+from frazil.batch.changes import Coordinates, Merge, RemovedRange
 from frazil.batch.manifest import Operation
 from frazil.batch.position import Position, TopicPosition
-from frazil.batch.removal import Coordinates, RemovedRange
 from frazil.errors import Terminal
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.commit.manifests import operation_of, row_removal

@@ -11,7 +11,7 @@ from frazil.pipeline.syntax import java_properties
 from frazil.project import Project
 from frazil.runtime.home import Home
 from frazil.spark.submit.configuration import ENGINE_VARIABLE, properties_text
-from frazil.spark.submit.handover import handed_over
+from frazil.spark.submit.job_process import handed_over
 from frazil.spark.submit.server import TOKEN_VARIABLE
 from frazil.spark.submit.submission import Submission, maintenance_submission
 

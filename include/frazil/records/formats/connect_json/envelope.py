@@ -31,8 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.formats.connect_json.types import Compiler, Slot, to_text
-from frazil.records.formats.json_block import BlockDecoder, block_decoder
-from frazil.records.formats.json_schema.unknown_fields import UnknownFieldFinder, unknown_field_finder
+from frazil.records.formats.json_block import BlockDecoder, UnknownFieldFinder, block_decoder, unknown_field_finder
 from frazil.records.formats.registered import reading_schema
 from frazil.records.json.convert import to_bool, to_float64, to_int
 from frazil.records.json.exact import parse_object
@@ -40,11 +39,8 @@ from frazil.records.model.cells import CellCount, CountCells, StepSize, json_cel
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.format import Decoded, Shaped
 from frazil.records.model.frame import BARE
-from frazil.records.model.json_number import Number, exact_value
-from frazil.records.model.json_text import JsonValue, compact, describe
-from frazil.records.model.positions import complement, take_distinct
-from frazil.records.model.rows import Block
-from frazil.records.model.unknown_fields import UnknownFieldPairs
+from frazil.records.model.json_number import JsonValue, Number, compact, describe, exact_value
+from frazil.records.model.rows import Block, UnknownFieldPairs, complement, take_distinct
 
 MAX_REMEMBERED: Final = 256
 """Schemas in memory. A topic has one or a few; a pattern of topics, some per table."""

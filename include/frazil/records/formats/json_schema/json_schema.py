@@ -14,10 +14,9 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7
 
-from frazil.records.formats.json_block import BlockDecoder, block_decoder
+from frazil.records.formats.json_block import BlockDecoder, UnknownFieldFinder, block_decoder, unknown_field_finder
 from frazil.records.formats.json_schema.rules import Rules, load_schema
 from frazil.records.formats.json_schema.types import Compiler
-from frazil.records.formats.json_schema.unknown_fields import UnknownFieldFinder, unknown_field_finder
 from frazil.records.formats.registered import (
     Codec,
     Incomplete,
@@ -33,9 +32,8 @@ from frazil.records.json.exact import parse_object
 from frazil.records.model.cells import CellCount, CountCells, StepSize, json_cell_counter
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.format import Decoded, SchemaSource, Shaped, WriterSchema
-from frazil.records.model.json_number import Number
-from frazil.records.model.json_text import JsonValue
-from frazil.records.model.positions import complement, take_distinct
+from frazil.records.model.json_number import JsonValue, Number
+from frazil.records.model.rows import complement, take_distinct
 
 Check = Callable[[str, JsonValue], None]
 """Takes a value as text and parsed, and refuses it by a `Rejection`."""

@@ -22,7 +22,7 @@ from referencing.jsonschema import DRAFT7
 
 from frazil.records.formats.registered import unusable_schema
 from frazil.records.model.dead_letter import DeadCode, Rejection
-from frazil.records.model.json_text import SHOWN_CHARACTERS, JsonValue, describe
+from frazil.records.model.json_number import SHOWN_CHARACTERS, JsonValue, describe
 
 MAX_RULES: Final = 5_000
 """Rules that one place of a value may be held against: some 70 ns each."""

@@ -41,7 +41,6 @@ from frazil.records.json.convert import (
     to_uuid,
     wrong_type,
 )
-from frazil.records.json.documents import document_carrier
 from frazil.records.json.intermediate_types import (
     Carrier,
     carrier,
@@ -52,9 +51,10 @@ from frazil.records.json.intermediate_types import (
     text_carrier,
     time_carrier,
 )
+from frazil.records.json.objects import document_carrier
 from frazil.records.model.column import Reading
 from frazil.records.model.dead_letter import Rejection
-from frazil.records.model.json_text import JsonValue, compact
+from frazil.records.model.json_number import JsonValue, compact
 
 
 class Node(NamedTuple):

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.format import Decoded, Shaped
 from frazil.records.model.frame import BARE
-from frazil.records.model.positions import mask_without
+from frazil.records.model.rows import mask_without
 
 _RUN: Final = 256
 """Values that are read at once in search of a bad one: behind it reading starts again."""

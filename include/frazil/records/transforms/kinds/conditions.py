@@ -10,9 +10,8 @@ from frazil.records import pa, pc
 from frazil.records.model.frame import Frame, Transform, Transformed
 from frazil.records.transforms.chain import combine_outcomes
 from frazil.records.transforms.definition import KAFKA, ConnectClass, Names, Predicate, TransformDefinition, option
-from frazil.records.transforms.fields import tombstones
+from frazil.records.transforms.fields import WholeMatch, tombstones
 from frazil.records.transforms.kinds.nested import Flatten
-from frazil.records.transforms.patterns import WholeMatch
 
 
 @dataclass(frozen=True, slots=True)

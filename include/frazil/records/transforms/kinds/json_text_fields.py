@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 from frazil.records import pa
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.frame import BARE, Frame, Transformed
-from frazil.records.model.json_number import Number, double_holds
-from frazil.records.model.json_text import JsonValue, compact
+from frazil.records.model.json_number import JsonValue, Number, compact, double_holds
 from frazil.records.transforms.definition import SINK, ConnectClass, Names, TransformDefinition, option
 from frazil.records.transforms.fields import (
     batch_of,

@@ -14,6 +14,7 @@ from frazil.records.model.frame import Frame, Transformed
 from frazil.records.transforms.definition import KAFKA, ConnectClass, TransformDefinition, option, target_option
 from frazil.records.transforms.fields import (
     Target,
+    WholeMatch,
     batch_of,
     columns_of,
     describe_value,
@@ -24,7 +25,6 @@ from frazil.records.transforms.fields import (
     select,
     with_fields,
 )
-from frazil.records.transforms.patterns import WholeMatch
 from frazil.records.transforms.values.java_dates import DatePattern
 
 

@@ -1,18 +1,25 @@
-"""The DuckDB that runs SQL expressions: one database in memory per process and thread, shut off from everything outside."""
+"""The DuckDB that parses and runs SQL expressions: one database in memory per process and thread, shut off from
+everything outside.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from frazil.error_codes import BAD_TRANSFORM
+from frazil.errors import Terminal
 from frazil.extras import require
 from frazil.records import pa
 
 if TYPE_CHECKING:
     import duckdb
+
 
 RELATION: Final = "records"
 MEMORY_BYTES: Final = 512 * 2**20
@@ -94,3 +101,148 @@ def _line(error: Exception) -> str:
 
 def _cut(text: str, characters: int) -> str:
     return text if len(text) <= characters else f"{text[:characters]}…"
+
+
+Node = dict[str, Any]
+"""Part of a statement's tree, as DuckDB serialises it."""
+
+_REFUSED_CLASSES: Final = {"WINDOW": "a window function", "SUBQUERY": "a subquery", "PARAMETER": "a parameter"}
+_SETTING_FUNCTIONS: Final = (
+    "current_setting",
+    "getvariable",
+    "current_schema",
+    "current_schemas",
+    "current_database",
+    "in_search_path",
+)
+"""Functions of the database in memory, where nobody can set anything."""
+
+_CLOCK_KEYWORDS: Final = ("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp")
+"""Clock functions that SQL writes without brackets, like a column."""
+
+_CLOCK_FUNCTIONS: Final = (
+    "ago",
+    "current_localtime",
+    "current_localtimestamp",
+    "pg_conf_load_time",
+    "pg_postmaster_start_time",
+)
+"""Clock functions that DuckDB declares to be constant."""
+
+_EMPTY_PARTS: Final = ("modifiers", "where_clause", "group_expressions", "having", "qualify", "sample")
+
+
+def condition_of(where: str) -> Node:
+    """Return the one condition that `where` holds.
+
+    Raises:
+        Terminal: it holds something else.
+    """
+    items = parse_select_list(where, f"SELECT (\n{where}\n)")
+    if len(items) != 1 or items[0]["class"] == "STAR":
+        raise _refusal(where, "it is not one condition")
+    return items[0]
+
+
+def left_to_right(condition: Node) -> Node:
+    """Wrap a condition so that DuckDB evaluates it from left to right, with false in place of null.
+
+    Of a bare condition it asks the parts in the order that it finds best, and behind one that decides none: whether a row
+    fails would be told by the plan. Within CASE the parts keep their order, and TRY sees what the statement does.
+    """
+    return condition_of(f"CASE WHEN ({expression_sql(condition)}) THEN true ELSE false END")
+
+
+def parse_select_list(expressions: str, statement: str) -> list[Node]:
+    """Return the expressions of a select list, all of them plain ones: one row in, one row out.
+
+    Raises:
+        Terminal: they can't be parsed or hold anything else.
+    """
+    tree = json.loads(ask("SELECT json_serialize_sql(?)", statement)[0][0])
+    if tree.get("error"):
+        raise _refusal(expressions, str(tree.get("error_message")))
+    if len(tree["statements"]) != 1:
+        raise _refusal(expressions, "it is several statements")
+    node = tree["statements"][0]["node"]
+    if node["type"] != "SELECT_NODE" or node["from_table"]["type"] != "EMPTY" or node["cte_map"]["map"]:
+        raise _refusal(expressions, "it is more than expressions")
+    if any(node[part] for part in _EMPTY_PARTS):
+        raise _refusal(expressions, "it is more than expressions")
+    items: list[Node] = node["select_list"]
+    for inner in walk(items):
+        _refuse_expression(expressions, inner)
+    return items
+
+
+def _refuse_expression(expressions: str, node: Node) -> None:
+    if (what := _REFUSED_CLASSES.get(str(node.get("class")))) is not None:
+        raise _refusal(expressions, f"it holds {what}")
+    if node.get("class") == "STAR" and node["expr"] is not None:
+        raise _refusal(expressions, "it takes columns by a pattern, which would take Kafka's too; name them, or use *")
+    name = str(node.get("function_name", "")).lower()
+    if (fault := _refused_functions().get(name)) is not None:
+        raise _refusal(expressions, f"{name} can't be used: {fault}")
+
+
+def refuse_moments(expressions: str, items: list[Node], fields: Collection[str]) -> None:
+    """Refuse the time of day: a record must become the same whenever it is read.
+
+    Names of fields come before the words of SQL.
+
+    Raises:
+        Terminal: a word stands for it, or `age` is asked without a moment to count from.
+    """
+    field_names = {name.lower() for name in fields}
+    for node in walk(items):
+        names = node["column_names"] if node.get("class") == "COLUMN_REF" else []
+        word = names[0].lower() if len(names) == 1 else ""
+        if word in _CLOCK_KEYWORDS and word not in field_names:
+            raise _refusal(expressions, f"{word} can't be used: {_fault('scalar')}")
+        if node.get("function_name", "").lower() == "age" and len(node["arguments"]) <= 1:
+            raise _refusal(expressions, f"age of one moment can't be used: {_fault('scalar')}")
+
+
+def _refusal(expressions: str, why: str) -> Terminal:
+    return BAD_TRANSFORM.terminal(
+        f"Sql: {expressions!r}: {why}",
+        next_step="write expressions over the fields of one record, as between SELECT and FROM",
+    )
+
+
+def walk(tree: Any) -> Iterator[Node]:
+    """Return all nodes of a tree."""
+    if isinstance(tree, dict):
+        yield tree
+        tree = list(tree.values())
+    if isinstance(tree, list):
+        for inner in tree:
+            yield from walk(inner)
+
+
+@lru_cache(maxsize=1)
+def _refused_functions() -> dict[str, str]:
+    rows = ask(
+        "SELECT DISTINCT function_name, function_type FROM duckdb_functions() "
+        "WHERE function_type = 'aggregate' OR stability IN ('VOLATILE', 'CONSISTENT_WITHIN_QUERY')"
+    )
+    # Refusing a record by error(…) is an answer like any other.
+    refused = {name: _fault(kind) for name, kind in rows if name not in {"error", *_SETTING_FUNCTIONS}}
+    refused |= dict.fromkeys((*_CLOCK_KEYWORDS, *_CLOCK_FUNCTIONS), _fault("scalar"))
+    return refused | {"unnest": "it makes several rows of one", "generate_series": "it makes several rows of one"}
+
+
+def _fault(kind: str) -> str:
+    return "it is an aggregate, over several rows" if kind == "aggregate" else "it has another result each time"
+
+
+def expression_sql(item: Node) -> str:
+    """Return an expression as SQL, without its alias."""
+    tree = json.loads(ask("SELECT json_serialize_sql('SELECT 1')")[0][0])
+    tree["statements"][0]["node"]["select_list"] = [{**item, "alias": ""}]
+    return to_sql(tree).removeprefix("SELECT ")
+
+
+def to_sql(tree: Node) -> str:
+    """Return a tree as SQL."""
+    return str(ask("SELECT json_deserialize_sql(?::JSON)", json.dumps(tree))[0][0])

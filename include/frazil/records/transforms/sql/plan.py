@@ -17,10 +17,13 @@ from frazil.records.casting.source import Kind, kind_of
 from frazil.records.model.kafka_schema import TIMESTAMP
 from frazil.records.transforms.fields import first_duplicate
 from frazil.records.transforms.sql.bounds import refuse_growth
-from frazil.records.transforms.sql.engine import RELATION, ask, connection, expression_message
-from frazil.records.transforms.sql.parse import (
+from frazil.records.transforms.sql.engine import (
+    RELATION,
     Node,
+    ask,
     condition_of,
+    connection,
+    expression_message,
     expression_sql,
     left_to_right,
     parse_select_list,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from frazil.errors import Terminal
 from frazil.records.model.frame import Frame
-from frazil.records.transforms.kinds.casting import Cast
+from frazil.records.transforms.kinds.field_values import Cast
 from tests.unit.records.transforms.frames import dead_messages, run
 
 Build = Callable[..., Frame]

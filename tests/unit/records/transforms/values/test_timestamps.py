@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from frazil.errors import Terminal
 from frazil.records.model.frame import Frame
-from frazil.records.transforms.kinds.timestamps import TimeForm, TimestampConverter, UnixPrecision
+from frazil.records.transforms.kinds.field_values import TimeForm, TimestampConverter, UnixPrecision
 from frazil.records.transforms.values.java_dates import FIRST, LAST, DatePattern
 from tests.unit.records.transforms.frames import run
 

@@ -1,1 +1,0 @@
-"""The sink's transforms of change events: Debezium, DMS, MongoDB."""

@@ -1,0 +1,274 @@
+"""A job in another process: the files that pass its plan and result, and its output, without values that must not be
+repeated. Imports no pyspark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import quote
+
+from frazil import shutdown
+from frazil.error_codes import RUN_FAILED
+from frazil.errors import (
+    FrazilError,
+    OutcomeUnknown,
+    Retryable,
+    Stopped,
+    Terminal,
+    Unavailable,
+    code_in,
+    without_values,
+)
+from frazil.runtime.drivers import Driver
+from frazil.runtime.home import PRIVATE_FILE, Home, private_folder, write_atomically
+from frazil.spark.submit.configuration import properties_text
+
+_MOST: Final = 12
+"""Names that a message repeats."""
+
+_NAMED: Final = re.compile(
+    r"""
+    \b(?:java|javax|org|com|io|software|scala|py4j|pyspark|pyarrow|pyiceberg|duckdb|frazil)\.(?:[a-z]\w*\.)*[A-Z][\w$]*(?:Exception|Error|Failure)\b
+    | ^pyarrow\.lib\.Arrow\w+
+    | ^[A-Z]\w*(?:Error|Exception)(?=:|$)       # of Python, where a traceback names it
+    | \bSQLSTATE:\ [0-9A-Z]{5}\b
+    | (?<=Exception:\ )\[[A-Z][A-Z_]+(?:\.[A-Z_]+)*\]
+    | (?<=/)frazil/[\w/]+\.py",\ line\ \d+
+    | \bstatus(?:\ code)?:?\ \d{3}\b
+    | (?i:No\ space\ left\ on\ device|Access\ Denied|Connection\ refused|Permission\ denied|Too\ many\ open\ files
+      | password\ authentication\ failed|Java\ heap\ space|GC\ overhead\ limit\ exceeded|exceeding\ memory\ limits
+      | insufficient\ memory\ for\ the\ Java|ExecutorLostFailure|database\ is\ locked|timed\ out|was\ cancelled|stopped\ SparkContext)
+    """,
+    re.VERBOSE | re.MULTILINE,
+)
+
+_OF_SUBMIT: Final = ("Error: ", 'Exception in thread "main" ')
+"""Begin what spark-submit itself says of its arguments, before any record is read."""
+
+
+def names_in(text: str) -> Iterator[str]:
+    """The first names in a text, each once."""
+    names = dict.fromkeys(match[0].replace('", line ', ":") for match in _NAMED.finditer(text))
+    yield from list(names)[:_MOST]
+
+
+def shown_lines(lines: list[str]) -> list[str]:
+    """The end of a job's log without quoted values."""
+    own = [line[:500] for line in lines if line.startswith(_OF_SUBMIT)]
+    names = ", ".join(names_in("\n".join(lines)))
+    return [*own, *([names] if names else [])]
+
+
+REPORT_PREFIX = "frazil: "
+"""Begins every line of the job that is meant for people; the rest of its output is Spark's."""
+
+_GRACE_SECONDS = 10.0
+"""Bounds the wait for Spark to shut down after a second Ctrl-C; it takes 1-3 s."""
+
+STOP_SECONDS = shutdown.GRACE_SECONDS + 3.0
+"""How long a job that was asked to stop may take: its driver's own time, and what the JVM needs to end."""
+
+_LAST_LINES = 200
+_ERROR_CLASSES: Mapping[int, type[FrazilError]] = {
+    e.exit_code: e for e in (Retryable, Unavailable, Terminal, OutcomeUnknown, Stopped)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _JobEnd:
+    """How a job ended: its exit code, its last line for people, and the end of its log."""
+
+    code: int
+    last_line: str
+    lines: list[str]
+
+
+@dataclass(slots=True)
+class _Job:
+    """A running job, and its drivers that were asked to stop.
+
+    Attributes:
+        at_work: The drivers that say that they run batches now.
+        asked_pids: Process ids of those that were asked: once, a driver that is about to end takes a second time for an order.
+    """
+
+    child: subprocess.Popen[str]
+    at_work: Callable[[], list[Driver]]
+    asked_pids: set[int] = field(default_factory=set)
+
+    def cancel(self) -> None:
+        """Ask the job's driver to stop. Without a driver no batch is running, so the child process is ended."""
+        for driver in self.at_work():
+            if driver.is_here and driver.pid not in self.asked_pids:
+                self.asked_pids.add(driver.pid)
+                driver.ask_to_stop()
+        if not self.asked_pids:
+            self.child.terminate()
+
+
+def watch_job(
+    command: list[str],
+    env: Mapping[str, str],
+    log: Path,
+    report: Callable[[str], None],
+    at_work: Callable[[], list[Driver]],
+) -> None:
+    """Start a job and wait until it ends. A signal asks its driver to stop; its second Ctrl-C ends it at once.
+
+    `at_work` returns the job's drivers that registered themselves as running batches.
+    """
+    with shutdown.handled(report, STOP_SECONDS):
+        ended = _watched(command, env, log, report, at_work)
+        if ended.code and shutdown.requester() and ended.code not in _ERROR_CLASSES:
+            raise shutdown.stopped("the job was ended; what it decided is finished, or the next run finishes it")
+    if ended.code:
+        raise _failure(ended, log)
+
+
+def _watched(
+    command: list[str],
+    env: Mapping[str, str],
+    log: Path,
+    report: Callable[[str], None],
+    at_work: Callable[[], list[Driver]],
+) -> _JobEnd:
+    lines: list[str] = []
+    last_line = ""
+    with log.open("w", encoding="utf-8") as log_file, _start_process(command, env) as child:
+        try:
+            with shutdown.cancelling(_Job(child, at_work).cancel):
+                for line in map(without_values, child.stdout or ()):
+                    log_file.write(line)
+                    log_file.flush()  # whoever is killed leaves a log to look at
+                    lines = [*lines[-_LAST_LINES:], line.rstrip()]
+                    if line.startswith(REPORT_PREFIX):
+                        last_line = line.removeprefix(REPORT_PREFIX).rstrip()
+                        report(last_line)
+        except BaseException:
+            _end(child)
+            raise
+    return _JobEnd(child.returncode, last_line, lines)
+
+
+def _start_process(command: list[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        env=os.environ | env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # a terminal's Ctrl-C is for this process alone, which passes it on in order
+    )
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.terminate()
+    try:
+        child.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+
+
+def _failure(ended: _JobEnd, log: Path) -> FrazilError:
+    kind = _ERROR_CLASSES.get(ended.code, Retryable)
+    if ended.code in _ERROR_CLASSES and ended.last_line:
+        return kind(ended.last_line, code=code_in(ended.last_line) or RUN_FAILED, next_step=f"the whole log: {log}")
+    # Not the lines themselves: Spark and Python quote values of records in theirs, and this goes into alerts.
+    log_end = "\n".join(shown_lines(ended.lines)) or "names no error"
+    return kind(
+        f"the Spark job ended with exit code {ended.code}; the end of its log: {log_end}",
+        code=RUN_FAILED,
+        next_step=f"the whole log: {log}",
+    )
+
+
+_ABANDONED_SECONDS: Final = 3600.0
+"""Age of private configuration that nobody will read any more: spark-submit does when it starts."""
+
+_NO_CONF: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """Files between a job and the process that waits for it: a plan of thousands of partitions is too long for an argument.
+
+    Attributes:
+        pipeline: Name of the pipeline or capture.
+        plan: File with the job's order.
+        result: File for the job's result.
+        properties: File with Spark's private configuration; None without one.
+    """
+
+    pipeline: str
+    plan: Path
+    result: Path
+    properties: Path | None = None
+
+    @classmethod
+    def from_arguments(cls, prog: str, argv: list[str]) -> Handover:
+        """Parse a job's command line: the reverse of `arguments`."""
+        parser = argparse.ArgumentParser(prog=prog)
+        parser.add_argument("--pipeline", required=True, help="name of the pipeline or capture")
+        parser.add_argument("--plan", required=True, help="@FILE that holds what is asked for, as JSON")
+        parser.add_argument("--result", type=Path, required=True, help="file for what was done, as JSON")
+        arguments = parser.parse_args(argv)
+        return cls(arguments.pipeline, Path(arguments.plan.removeprefix("@")), arguments.result)
+
+    @property
+    def arguments(self) -> list[str]:
+        """Command-line arguments of the job."""
+        return ["--result", str(self.result), "--pipeline", self.pipeline, "--plan", f"@{self.plan}"]
+
+    def read_plan(self) -> str:
+        """Read the plan: what the job is to do, as JSON."""
+        return self.plan.read_text(encoding="utf-8")
+
+    def hand_back(self, text: str) -> None:
+        """Write the result of the job."""
+        write_atomically(self.result, text)
+
+    def read_result(self) -> str | None:
+        """Read the result that the job wrote; None if it wrote none."""
+        return self.result.read_text(encoding="utf-8") if self.result.exists() else None
+
+
+@contextmanager
+def handed_over(
+    home: Home, pipeline: str, run_id: str, plan_json: str, conf: Mapping[str, str] = _NO_CONF
+) -> Iterator[Handover]:
+    """Write the job's plan and Spark's private configuration to files. At the end these are removed, as are files of killed
+    submitters.
+    """
+    folder, name = private_folder(home.root / "plans"), f"{pipeline}-{quote(run_id, safe=':+')}"
+    properties = folder / f"{name}.properties" if conf else None
+    handover = Handover(pipeline, folder / f"{name}.json", folder / f"{name}.result.json", properties)
+    _sweep(folder)
+    handover.result.unlink(missing_ok=True)  # of a run that was killed
+    try:
+        write_atomically(handover.plan, plan_json)
+        if properties is not None:
+            write_atomically(properties, properties_text(conf), mode=PRIVATE_FILE)
+        yield handover
+    finally:
+        for file in filter(None, (handover.plan, handover.result, properties)):
+            file.unlink(missing_ok=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove private configuration whose submitter was killed: it may hold secrets, and no other run would."""
+    for file in folder.glob("*.properties*"):  # also half written ones, which begin with a dot
+        with suppress(FileNotFoundError):  # its own submitter, or another sweep, was faster
+            if time.time() - file.stat().st_mtime > _ABANDONED_SECONDS:
+                file.unlink()
