@@ -64,6 +64,7 @@ check: setup ## Judge style, types, imports between rooms, generated pages and t
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python docs/house.py --check
+	$(BIN)/python docs/readability.py --check
 	$(BIN)/python docs/generate.py --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 

@@ -1,4 +1,4 @@
-"""Writes what is generated under docs/: keys of both files, codes of errors and dead letters, cases of formats, options of
+"""Writes what is generated under docs/: keys of files, commands, codes of errors and dead letters, cases of formats, options of
 transforms, metrics; under docker/grafana what is made of the metrics; under include/schemas the JSON Schemas of both files.
 
 `python docs/generate.py` writes them; `--check` changes nothing and ends with 1 when one is out of date.
@@ -11,6 +11,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from inspect import cleandoc
 from itertools import groupby
@@ -18,9 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
+from typer.main import get_command
 
 from docs.model_tables import PREDICATES, TRANSFORMS, escaped, section, sections
 from frazil import error_codes, errors
+from frazil.cli.app import app
 from frazil.kafka.admin.grants import ROLES
 from frazil.monitor.dashboard import dashboard
 from frazil.monitor.metrics import CATALOGUE, statsd_mapping
@@ -34,33 +38,73 @@ from frazil.records.model.dead_letter import DeadCode
 ROOT = Path(__file__).resolve().parent.parent
 
 INTRODUCTION = """\
-# Pipeline and settings files
+# The pipeline file
 
-Generated from the models in `include/frazil/pipeline` by `make docs`; `make check` fails when it is out of date.
+A pipeline is one YAML file in `include/pipelines`. It names a Kafka cluster, a catalog and an engine. What those names stand for is
+in the [settings file](settings.md), so a pipeline file is the same in every environment. `frazil validate` checks all files.
 
-A pipeline is one YAML file in `include/pipelines`. It names a Kafka cluster, a catalog and an engine; what those names
-stand for is in the settings file (`include/settings.yaml`), so a pipeline file is the same in every environment.
+## An example
 
-Settings may refer to the environment with `${env:NAME}` or `${env:NAME:-default}`; `${local:kafka}` and `${local:home}` are the
-broker and the state folder of the embedded stack. Secrets may come from files and Airflow's connections as well
-([security.md](security.md#secrets)). Pipeline and capture files may refer to what the settings list under `references.allow`, and
-to nothing else; a text that looks like a reference is written with another dollar, `$${env:NAME}`. An unknown key is an error, and so
-is a file of more than 1 MiB, of more than 100,000 values (YAML's aliases counted as what they stand for), or with values more than
-64 deep within each other. Numbers have at most 100 characters, whole numbers 64 bits; `1:30` is a text; a text holds neither NUL nor half
-of a character (`\\ud800`). Pipeline, capture and schema files lie in their folders: links are followed within them only.
-`frazil validate` checks all files.
+```yaml
+{example}```
 
-Editors complete keys and show this page's sentences with the JSON Schemas beside the files,
-[pipeline.schema.json](../include/schemas/pipeline.schema.json) and
-[settings.schema.json](../include/schemas/settings.schema.json). Where the YAML language server is at work (VS Code, Neovim,
-Helix, Emacs), the first line of a file names its schema, by a path from the file or an address:
-`# yaml-language-server: $schema=../schemas/pipeline.schema.json`. The schemas know keys, types and choices. What depends on
-several keys, on names in the other file, or on tables, only `frazil validate` knows.
+## Rules of all files
+
+- An unknown key is an error. The message names the nearest known key.
+- Settings may refer to the environment with `${{env:NAME}}` or `${{env:NAME:-default}}`. `${{local:kafka}}` and `${{local:home}}` are the
+  broker and the state folder of the embedded stack. Secrets may come from [files and Airflow's connections](../security.md#secrets).
+- Pipeline and capture files may refer to what the settings list under `references.allow`, and to nothing else. A text that only looks
+  like a reference is written with another dollar: `$${{env:NAME}}`.
+- A file has at most 1 MiB, 100,000 values (YAML's aliases counted as what they stand for) and 64 levels.
+- Numbers have at most 100 characters, whole numbers 64 bits. `1:30` is a text. A text holds neither NUL nor half of a character
+  (`\\ud800`).
+- Pipeline, capture and schema files lie in their folders. Links are followed within them only.
+
+## Help from editors
+
+Editors complete keys and show the sentences of these pages with two JSON Schemas,
+[pipeline.schema.json](../../include/schemas/pipeline.schema.json) and
+[settings.schema.json](../../include/schemas/settings.schema.json). The YAML language server (VS Code, Neovim, Helix, Emacs) finds them
+by the first line of a file, a path from the file or an address: `# yaml-language-server: $schema=../schemas/pipeline.schema.json`.
+The schemas know keys, types and choices. `frazil validate` also knows what depends on several keys, on the other file, or on tables.
 """
+
+REFERENCE: dict[str, tuple[str, type[BaseModel], tuple[str, ...]]] = {
+    "pipeline": (INTRODUCTION, Pipeline, ("Pipeline", "Trigger", "StartAt", "Limits")),
+    "source": ("# Source, values and keys", Pipeline, ("Source", "Value", "Key")),
+    "destination": (
+        "# Destinations and columns",
+        Pipeline,
+        ("Destination", "Column", "KafkaColumns", "Changes", "Words"),
+    ),
+    "route": ("# Routes", Pipeline, ("Route", "StaticRoute", "FieldRoute", "TopicRoute", "Create")),
+    "dead-letters": (
+        "# Dead letters",
+        Pipeline,
+        ("DeadLetters", "Tolerance", "DeadLetterTopic", "LetterReporting"),
+    ),
+    "maintenance": (
+        "# Maintenance",
+        Pipeline,
+        (
+            "Maintenance",
+            "PositionDeletes",
+            "Compaction",
+            "Manifests",
+            "Expiry",
+            "Orphans",
+            "Stats",
+            "TableMaintenance",
+        ),
+    ),
+    "alerts": ("# Alerts of a pipeline or a capture", Pipeline, ("Alerts", "AlertRoute")),
+    "settings": ("# The settings file", Settings, ()),
+}
+"""Pages about the keys of files: how each begins, and the models that it explains; all of them where it names none."""
 
 MATRIX_KEY = """
 *yes*: the format has such values. *from text*: it has none, but texts that say one land. *by …*: only with that option
-([Column](pipeline-reference.md#column), [Value](pipeline-reference.md#value)). A code: no value of the format gets there.
+([Column](reference/destination.md#column), [Value](reference/source.md#value)). A code: no value of the format gets there.
 """
 
 MESSAGES = """\
@@ -70,7 +114,7 @@ Generated from `include/frazil/error_codes.py` by `make docs`; `make check` fail
 
 Every error of Frazil has a code that names its kind, at the end of its first line: `… was recreated [FRZ-404]`. What happened in
 your case, with topic, partition and table, is in the message; what to do now is behind `next:`. The exit code says who must act:
-75 passes by itself, 78 needs a person (the README lists them all). A dead letter has a
+75 passes by itself, 78 needs a person ([all of them](environment.md#exit-codes)). A dead letter has a
 [reason code](dead-letters.md#reason-codes) of its own.
 """
 
@@ -93,7 +137,8 @@ def pages() -> dict[Path, str]:
     """Every generated page with what it should hold."""
     docs = ROOT / "docs"
     return {
-        docs / "pipeline-reference.md": reference(),
+        **{docs / "reference" / f"{name}.md": text for name, text in reference().items()},
+        docs / "reference" / "commands.md": commands(),
         docs / "messages.md": messages(),
         docs / "dead-letters.md": filled(docs / "dead-letters.md", "codes", reason_codes()),
         docs / "monitoring.md": filled(docs / "monitoring.md", "metrics", metric_tables()),
@@ -287,15 +332,68 @@ def reason_codes() -> str:
     return "\n".join([*head, *rows, ""])
 
 
-def reference() -> str:
-    """The page about the keys of both files."""
+def reference() -> dict[str, str]:
+    """The pages about the keys of files."""
+    homes = {name.lower(): page for page, (_, _, names) in REFERENCE.items() for name in names}
     example = (ROOT / "include" / "pipelines" / "payments.yaml").read_text(encoding="utf-8")
-    parts = [INTRODUCTION, "## The pipeline file\n", f"```yaml\n{example}```\n"]
-    parts += sections("Pipeline", Pipeline)
-    parts += ["## The settings file\n", *sections("Settings", Settings)]
-    parts += ["## Capture files\n", "See [capture.md](capture.md).\n"]
-    parts += [line for model in KINDS_OF_CAPTURE.values() for line in sections(model.__name__, model)]
+
+    def link(page: str, match: re.Match[str]) -> str:
+        home = homes.get(match[1], page)
+        return match[0] if home == page else f"]({home}.md#{match[1]})"
+
+    pages = {
+        page: [beginning.format(example=example) if "{" in beginning else f"{beginning}\n", *sections(model, names)]
+        for page, (beginning, model, names) in REFERENCE.items()
+    }
+    pages["capture"] = ["# Capture files\n", "See [capturing files and databases](../capture.md).\n"]
+    for kind in KINDS_OF_CAPTURE.values():
+        pages["capture"] += sections(kind, [kind.__name__])
+    return {
+        page: re.sub(r"\]\(#(\w+)\)", partial(link, page), "\n".join(parts)).replace(
+            "](transforms.md", "](../transforms.md"
+        )
+        for page, parts in pages.items()
+    }
+
+
+def commands() -> str:
+    """The page about the commands: what `--help` says, in the groups of the help."""
+    parts = ["# Commands\n", "What `frazil COMMAND --help` says. Commands that report take `--json`.\n"]
+    groups: dict[str, list[str]] = defaultdict(list)
+    for path, group, command in command_tree(get_command(app), "frazil", ""):
+        groups[group].append(command_section(path, command))
+    for group, listed in groups.items():
+        parts += [f"## {group}\n", *listed]
     return "\n".join(parts)
+
+
+def command_tree(command: Any, path: str, group: str) -> Iterator[tuple[str, str, Any]]:
+    """Each command below one, with its words and the group of the help that it is in."""
+    below = getattr(command, "commands", {})
+    for name, sub_command in ((name, one) for name, one in below.items() if not one.hidden):
+        yield from command_tree(sub_command, f"{path} {name}", group or sub_command.rich_help_panel)
+    if not below:
+        yield path, group, command
+
+
+def command_section(path: str, command: Any) -> str:
+    """One command: usage, what it does, examples and options."""
+    arguments = [part for part in command.params if part.param_type_name == "argument"]
+    options = [part for part in command.params if part.param_type_name == "option" and not part.hidden]
+    usage = " ".join([path, *(part.metavar or part.name.upper() for part in arguments)])
+    markup = re.compile(r"\[/?cyan\]")
+    examples = markup.sub("", command.epilog or "").replace("Example: ", "$ ").replace("\n\n", "\n")
+    rows = [
+        f"| {' '.join([*map(code, part.opts), code(part.metavar) if part.metavar else ''])} | {escaped(part.help or '')} |"
+        for part in options
+    ]
+    return "\n".join(
+        [
+            f"### {path}\n\n`{usage}`\n\n{markup.sub('`', cleandoc(command.help or ''))}\n",
+            *([f"```console\n{examples}\n```\n"] if examples else []),
+            *(["| option | says |", "| --- | --- |", *rows, ""] if rows else []),
+        ]
+    )
 
 
 def main(arguments: list[str]) -> int:

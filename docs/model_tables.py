@@ -22,13 +22,12 @@ Schema = Mapping[str, Any]
 """A JSON schema, as pydantic makes it."""
 
 
-def sections(title: str, model: type[BaseModel]) -> Iterator[str]:
-    """One section for a model and one for each model it refers to, in the order of their first mention."""
+def sections(model: type[BaseModel], names: Collection[str]) -> Iterator[str]:
+    """One section for a model and one for each model it refers to, in the order of their first mention; only `names`, if there are any."""
     schema = model.model_json_schema()
     known = schema.get("$defs", {})
-    yield section(title, schema, known)
-    for name in mentioned(schema, known, {}):
-        yield section(name, known[name], known)
+    named = {model.__name__: schema, **{name: known[name] for name in mentioned(schema, known, {})}}
+    return (section(name, of, known) for name, of in named.items() if not names or name in names)
 
 
 def mentioned(schema: Schema, known: Mapping[str, Schema], seen: dict[str, None]) -> dict[str, None]:

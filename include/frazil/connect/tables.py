@@ -223,7 +223,7 @@ Columns = Mapping[str, Mapping[str, Any]]
 
 _NO_KAFKA_COLUMNS = (
     "kafka_columns: false, because tables of the sink have none. To have replay and verify, add the five columns to the"
-    " table (docs/pipeline-reference.md, KafkaColumns) and take that line out."
+    " table (docs/reference/destination.md, KafkaColumns) and take that line out."
 )
 _KAFKA_COLUMNS = (
     "{table} needs the five Kafka columns, which say which record changed a row last. If it is there, add them before the first run:"
