@@ -1,4 +1,4 @@
-"""The runbooks of docs/operations.md: one per kind of alert, with the commands that it tells people to type."""
+"""The runbooks of docs/runbooks: one per kind of alert, with the commands that it tells people to type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from frazil.runtime.home import project_root
 
-PAGE = project_root() / "docs" / "operations.md"
+FOLDER = project_root() / "docs" / "runbooks"
 
 PARTS = ("What it means", "See", "Do", "Over")
 """Each runbook has them, in this order."""
@@ -44,10 +44,9 @@ class Runbook:
 
 
 def runbooks() -> dict[str, Runbook]:
-    """Kind of alert -> its runbook, as the page has them."""
-    _, _, rest = PAGE.read_text(encoding="utf-8").partition("\n## Runbooks\n")
-    _, *sections = re.split(r"^### ", rest.partition("\n## ")[0], flags=re.MULTILINE)
-    return {section.partition("\n")[0]: Runbook(_parted(section)) for section in sections}
+    """Kind of alert -> its runbook."""
+    pages = (page for page in sorted(FOLDER.glob("*.md")) if page.name != "README.md")
+    return {page.stem: Runbook(_parted(page.read_text(encoding="utf-8"))) for page in pages}
 
 
 def _parted(section: str) -> dict[str, str]:

@@ -180,7 +180,7 @@ _SHAKY: Final = ("Degraded", "Behind", "Paused")
 
 _STEPS: Final = {
     "Failed": "frazil history {0}; the failed run's log is in Airflow",
-    "Degraded": "docs/operations.md, Runbooks; frazil lag {0}",
+    "Degraded": "docs/runbooks; frazil lag {0}",
     "Behind": "frazil lag {0}; frazil run {0}",
     "Paused": "frazil resume {0}",
 }

@@ -52,7 +52,7 @@ class Notice:
     @property
     def runbook(self) -> str:
         """Path, within the project, of the documentation that says what to do about this kind of trouble."""
-        return f"docs/operations.md#{self.kind}"
+        return f"docs/runbooks/{self.kind}.md"
 
     @property
     def headline(self) -> str:

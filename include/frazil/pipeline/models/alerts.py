@@ -29,7 +29,7 @@ Kind = Literal[
     "unreadable",
     "dead_letters",
 ]
-"""What a notice may be about; docs/alerts.md says of each what it means, docs/operations.md what to do."""
+"""What a notice may be about; docs/alerts.md says of each what it means, docs/runbooks what to do."""
 
 
 _TYPES_OF: Final = kinds_by_key({name: options_of(channel) for name, channel in CHANNELS.items()})

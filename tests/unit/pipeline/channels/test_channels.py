@@ -47,7 +47,7 @@ def test_notice_is_sent_with_its_html_and_text():
     assert mail["html_content"] == "<h1>Report</h1>"
     assert mail["text"].splitlines() == [
         *("critical: pizzas: stale", "", "late", "", "Next:", "", "    frazil lag pizzas", "", "Look: http://x/y"),
-        *("Pipeline: pizzas", "Owner: ops", "Kind: stale", "Runbook: docs/operations.md#stale"),
+        *("Pipeline: pizzas", "Owner: ops", "Kind: stale", "Runbook: docs/runbooks/stale.md"),
     ]
 
 
