@@ -1,17 +1,21 @@
-"""A demo that is ended early."""
+"""A demo that is ended early, and the lines that it proposes to its reader."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from frazil.cli.demo.demo import PIPELINE, TOUR
 from frazil.devstack import stack
 from frazil.runtime.home import PORT_VARIABLES, Home, project_root
+from tests.integration.cli.conftest import make_place
 
 _SECONDS = 120
 
@@ -41,3 +45,17 @@ def test_a_demo_that_is_ended_early_leaves_no_process(tmp_path: Path, free_ports
     assert {component.state for component in stack.status(Home.resolve(env)).components} == {"stopped"}
     assert json.loads((tmp_path / "home" / "stack.json").read_text(encoding="utf-8"))["ports"]["kafka"] > 0
     assert not (tmp_path / "home" / "run" / "demo.json").exists()
+
+
+def test_each_line_of_the_tour_works_as_pasted(tmp_path: Path, broker: str) -> None:
+    """The first sends orders, the others show what became of them."""
+    place = make_place(tmp_path, broker)
+    shutil.copy(project_root() / "include" / "pipelines" / f"{PIPELINE}.yaml", tmp_path / "pipelines")
+    sends, *shows = [shlex.split(line)[1:] for _, line in TOUR]
+
+    place.succeed(*sends)
+    place.succeed("run", PIPELINE, "--engine", "inline")
+
+    printed = [place.succeed(*line).stdout for line in shows]
+    assert all(printed)
+    assert "clean" in printed[2]

@@ -72,6 +72,21 @@ def _read_record(record: Path) -> list[str]:
 PIPELINE = "pizzas"
 _EXIT_VARIABLE = "DEMO_EXIT"
 
+TOUR = (
+    (
+        "1,000 more orders: the schedule lands them within a minute",
+        f"frazil produce completed-{PIPELINE} --generate {PIPELINE} --count 1000",
+    ),
+    ("every batch: its offsets, rows and snapshot", f"frazil history {PIPELINE}"),
+    ("records that do not fit, and why", f"frazil dead-letters list {PIPELINE}"),
+    ("the proof: each record of the topic against the tables", f"frazil verify {PIPELINE}"),
+    (
+        "the table itself",
+        'frazil sql "SELECT store_id, count(*) AS orders FROM rpc.pizzas GROUP BY 1 ORDER BY 2 DESC LIMIT 5"',
+    ),
+)
+"""What to try while the stack is up: what a line shows, and the line to paste."""
+
 
 def demo(
     *,
@@ -118,9 +133,10 @@ def _keep_stack_up(home: Home) -> None:
     console.headline("The stack stays up, and the schedule lands what is produced every minute.")
     console.say(f"  Airflow   {home.airflow_url}  login {login.user} / {login.password}")
     console.say(f"  page      {page_address(home, PIPELINE)}")
-    console.say("  more      frazil produce completed-pizzas --generate pizzas --count 1000")
-    console.say(f'  look      frazil history {PIPELINE};  frazil sql "FROM rpc.pizzas LIMIT 5"')
     console.say("  stop      Ctrl-C")
+    console.headline("Five things to try, in another terminal")
+    for says, line in TOUR:
+        console.say(f"  # {says}\n  {line}")
     try:
         while True:
             signal.pause()
