@@ -121,7 +121,7 @@ def test_completion_of_a_broken_project_is_silent(frazil: Frazil, place: Any, mo
 
 
 def test_help_loads_nothing_heavy() -> None:
-    """`frazil --help` answers at once; Kafka, Arrow and Iceberg clients take seconds to load."""
+    """`frazil --help` answers at once; Kafka, Arrow and Iceberg clients take seconds to load, the parts of the stack a tenth."""
     listed = "import sys, frazil.cli.app as a; a.invoke(['--help']); print('MODULES', *sys.modules)"
     env = os.environ | {"PYTHONPATH": str(project_root() / "include")}
     done = subprocess.run([sys.executable, "-c", listed], env=env, capture_output=True, text=True, check=True)
@@ -129,6 +129,7 @@ def test_help_loads_nothing_heavy() -> None:
     loaded = set(done.stdout.partition("MODULES")[2].split())
     assert "frazil.cli.app" in loaded
     assert loaded & HEAVY == set()
+    assert not {module for module in loaded if module.startswith("frazil.devstack.")}
 
 
 def test_the_version_is_the_packages(frazil: Frazil) -> None:
