@@ -121,7 +121,7 @@ def test_completion_of_a_broken_project_is_silent(frazil: Frazil, place: Any, mo
 
 
 def test_help_loads_nothing_heavy() -> None:
-    """`frazil --help` answers at once; Kafka, Arrow and Iceberg clients take seconds to load."""
+    """`frazil --help` answers at once; Kafka, Arrow and Iceberg clients take seconds to load, the parts of the stack a tenth."""
     listed = "import sys, frazil.cli.app as a; a.invoke(['--help']); print('MODULES', *sys.modules)"
     env = os.environ | {"PYTHONPATH": str(project_root() / "include")}
     done = subprocess.run([sys.executable, "-c", listed], env=env, capture_output=True, text=True, check=True)
@@ -129,6 +129,7 @@ def test_help_loads_nothing_heavy() -> None:
     loaded = set(done.stdout.partition("MODULES")[2].split())
     assert "frazil.cli.app" in loaded
     assert loaded & HEAVY == set()
+    assert not {module for module in loaded if module.startswith("frazil.devstack.")}
 
 
 def test_the_version_is_the_packages(frazil: Frazil) -> None:
@@ -144,3 +145,25 @@ def test_a_mistyped_command_gets_the_nearest(frazil: Frazil) -> None:
 
     assert ended.code == 2
     assert "history" in ended.err
+
+
+def test_command_ends_after_the_exit_handlers_with_its_code() -> None:
+    """What a library does at exit is done, what was printed arrives, and Python's modules are not taken apart."""
+    program = (
+        "import atexit, sys, weakref\n"
+        "from frazil.cli.app import app, main\n"
+        "@app.command('odd')\n"
+        "def odd():\n"
+        "    atexit.register(print, 'handled')\n"
+        "    weakref.finalize(app, print, 'finalized')\n"
+        "    print('said')\n"
+        "    raise SystemExit(75)\n"
+        "class Late:\n"
+        "    def __del__(self): print('taken apart', flush=True)\n"
+        "late, sys.argv = Late(), ['frazil', 'odd']\n"
+        "sys.exit(main())"
+    )
+    env = os.environ | {"PYTHONPATH": str(project_root() / "include")}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout.split()) == (75, ["said", "finalized", "handled"]), done.stderr

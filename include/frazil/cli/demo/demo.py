@@ -16,8 +16,6 @@ import typer
 from frazil.cli.operate.stack import server_start
 from frazil.cli.output import console
 from frazil.cli.output.console import Progress
-from frazil.devstack import stack
-from frazil.devstack.stack import names
 from frazil.errors import EXIT_FAILED, FrazilError
 from frazil.extras import require
 from frazil.runtime import spark_server
@@ -39,10 +37,14 @@ def demo_stack(home: Home, progress: Progress) -> Iterator[None]:
     Raises:
         FrazilError: As `frazil.devstack.stack.up` and `down`.
     """
+    from frazil.devstack import stack
+
     record = home.run / "demo.json"
     stack_status = stack.status(home)
     start_server, before = server_start(is_asked_for=False), _read_record(record)
-    owned: list[str] = [part for part in names(home.profile) if part in before or not stack_status.is_running(part)]
+    owned: list[str] = [
+        part for part in stack.names(home.profile) if part in before or not stack_status.is_running(part)
+    ]
     if start_server is not None and ("spark" in before or not spark_server.is_started(home)):
         owned.append("spark")
     write_atomically(record, json.dumps(owned))

@@ -267,7 +267,7 @@ def run(  # noqa: PLR0913 - the options of a command
             as_json=as_json,
         )
         return
-    with refusal_noted(project.home, pipeline, engine), Progress() as progress:
+    with refusal_noted(project.home, pipeline, engine), _driver(project, chosen), Progress() as progress:
         planned = plan_run(project, chosen, by_hand(run_id), progress.done)
         if planned.plan is None:
             progress.done(_nothing_new(pipeline, planned))
@@ -275,6 +275,26 @@ def run(  # noqa: PLR0913 - the options of a command
         else:
             result = carry_out(project, chosen, planned.plan, progress)
     _show_outcome(result, as_json=as_json)
+
+
+@contextmanager
+def _driver(project: Project, pipeline: Pipeline) -> Iterator[None]:
+    """Have the driver ready if the run may need one: on a server the start of a driver takes longer than the batch."""
+    from frazil.pipeline.models.pipeline_file import AUTO_ENGINE
+
+    settings = project.settings
+    engine = settings.engines.get(settings.auto.engine if pipeline.engine == AUTO_ENGINE else pipeline.engine)
+    if engine is None or engine.type != "connect":
+        yield
+        return
+    import frazil.run.batches.session
+    import frazil.spark.submit.submission  # noqa: F401 - what the driver and this process need
+    from frazil.spark.submit.job_process import forked_driver
+
+    for catalog in pipeline.catalogs:
+        project.lake(catalog).import_client()
+    with forked_driver():
+        yield
 
 
 def _show_outcome(result: RunResult, *, as_json: bool) -> None:

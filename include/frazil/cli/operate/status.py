@@ -18,7 +18,6 @@ from rich.text import Text
 from frazil.cli.operate.stack import show_stack
 from frazil.cli.output import console
 from frazil.cli.output.console import Json, PipelineName, pipeline_names
-from frazil.devstack import stack
 from frazil.error_codes import BAD_ARGUMENT
 from frazil.monitor.condition import STATES, Condition, Runs, spoken, state_of
 from frazil.runtime.home import Home
@@ -85,6 +84,8 @@ def lines(conditions: Conditions, promises: Promises, width: int, height: int | 
 
 def facts(conditions: Conditions, promises: Promises, home: Home) -> dict[str, Any]:
     """The embedded stack, the pipelines and the captures in JSON's terms."""
+    from frazil.devstack import stack
+
     bodies: dict[str, dict[str, Any]] = {"pipelines": {}, "captures": {}}
     for key, condition in conditions.items():
         state, why = _judged(condition, promises.get(key))

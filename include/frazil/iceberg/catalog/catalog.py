@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from importlib import import_module
 from threading import Lock
 from typing import Final, Literal
 from uuid import uuid4
@@ -174,6 +176,11 @@ class Lake:
             if self._opened is not None:
                 self._opened.close()
                 self._opened = None
+
+    def import_client(self) -> None:
+        """Import what opening the catalog would, if it is installed; nothing is opened."""
+        with suppress(ImportError):
+            import_module(f"frazil.iceberg.catalog.{'sql' if self.kind == 'jdbc' else self.kind}")
 
     def _open(self) -> Catalog:
         place = {} if self.warehouse is None else {"warehouse": self.warehouse}

@@ -64,8 +64,10 @@ class _Decoding(Model):
     @field_validator("format")
     @classmethod
     def _known(cls, name: str) -> str:
+        if name in FORMATS:  # to look through all that is installed takes longer than to read the rest of the file
+            return name
         installed_names = entry_points(group=GROUP).names
-        if name in FORMATS or name in installed_names:
+        if name in installed_names:
             return name
         similar = get_close_matches(name, [*FORMATS, *installed_names], 1)
         hint = f", did you mean {similar[0]!r}?" if similar else f"; known: {', '.join([*FORMATS, *installed_names])}"

@@ -71,7 +71,8 @@ TopicName = Annotated[str, _matching(_TOPIC, "a topic name: letters, digits, '.'
 class Model(BaseModel):
     """Base of every model: frozen, unknown keys are errors, and tracebacks show no values, which may be secrets."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    # Most models are only ever part of another one: a validator of its own is built when it is first asked for.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     @field_validator("*")
     @classmethod

@@ -42,6 +42,11 @@ def leave_out_pandas() -> None:
         sys.meta_path.insert(0, _Absent("pandas"))
 
 
+def restore_pandas() -> None:
+    """Let pandas be imported again: for a process forked from one that left it out."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Absent)]
+
+
 class _Absent(MetaPathFinder):
     """Answers for one library as if it were not installed."""
 

@@ -13,7 +13,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from frazil.gc_tuning import collect_rarely
-from frazil.spark.jobs.imports import prefer_unzipped
+from frazil.spark.jobs.imports import prefer_unzipped, restore_pandas
 from frazil.spark.submit.configuration import LOCAL_VARIABLE
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def start() -> None:
     """
     collect_rarely()
     prefer_unzipped()
+    restore_pandas()  # Spark's client insists on it
     if LOCAL_VARIABLE in os.environ:
         import pyspark.sql  # noqa: F401 - here, or both threads would wait for each other's imports
 

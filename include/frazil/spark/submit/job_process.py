@@ -7,14 +7,18 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import runpy
+import signal
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import quote
 
 from frazil import shutdown
@@ -32,6 +36,11 @@ from frazil.errors import (
 from frazil.runtime.drivers import Driver
 from frazil.runtime.home import PRIVATE_FILE, Home, private_folder, write_atomically
 from frazil.spark.submit.configuration import properties_text
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
 
 _MOST: Final = 12
 """Names that a message repeats."""
@@ -102,7 +111,7 @@ class _Job:
         asked_pids: Process ids of those that were asked: once, a driver that is about to end takes a second time for an order.
     """
 
-    child: subprocess.Popen[str]
+    child: subprocess.Popen[str] | ForkedDriver
     at_work: Callable[[], list[Driver]]
     asked_pids: set[int] = field(default_factory=set)
 
@@ -114,6 +123,87 @@ class _Job:
                 driver.ask_to_stop()
         if not self.asked_pids:
             self.child.terminate()
+
+
+class ForkedDriver:
+    """A driver forked from this process, with what `watch_job` uses of `subprocess.Popen`."""
+
+    def __init__(self, process: BaseProcess, orders: Connection, output: int) -> None:
+        self._process, self._orders = process, orders
+        self.stdout = os.fdopen(output, encoding="utf-8", errors="replace")
+        self.terminate, self.kill = process.terminate, process.kill
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._orders.close()  # a driver without a job ends
+        self.stdout.close()
+        self._process.join()
+
+    @property
+    def returncode(self) -> int:
+        """Exit code of the ended driver."""
+        return self._process.exitcode or 0
+
+    def begin(self, command: list[str], env: Mapping[str, str]) -> None:
+        """Have it do its job."""
+        self._orders.send((command, dict(env)))
+
+    def wait(self, seconds: float) -> None:
+        """Wait for its end."""
+        self._process.join(seconds)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("driver", seconds)
+
+
+_waiting: Final[list[ForkedDriver]] = []
+"""The driver that waits for its job, if there is one: signals and forks concern the whole process, too."""
+
+
+@contextmanager
+def forked_driver() -> Iterator[None]:
+    """Fork the driver of this block's job on a server: it need not read again what this process has read by now.
+
+    It waits for its job, and ends with the block. To be called before this process has connections or locks.
+    """
+    if sys.platform != "linux" or threading.active_count() > 1:  # not every library of other systems survives a fork
+        yield
+        return
+    from multiprocessing import get_context
+
+    context = get_context("fork")
+    receiver, orders = context.Pipe(duplex=False)
+    output, writer = os.pipe()
+    process = context.Process(target=_drive, args=(receiver, orders, writer))
+    process.start()
+    receiver.close()
+    os.close(writer)
+    with ForkedDriver(process, orders, output) as driver:
+        _waiting.append(driver)
+        try:
+            yield
+        finally:
+            _waiting.clear()
+
+
+def _drive(receiver: Connection, orders: Connection, output: int) -> None:
+    """Wait for a job and do it, as the interpreter does that `_start_process` starts."""
+    orders.close()
+    os.setsid()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        command, env = receiver.recv()
+    except EOFError:
+        return
+    for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", errors="backslashreplace", buffering=1) for number in (1, 2))
+    os.environ.update(env)
+    sys.path[:0] = env["PYTHONPATH"].split(os.pathsep)
+    sys.argv = command[1:]
+    runpy.run_path(command[1], run_name="__main__")
 
 
 def watch_job(
@@ -160,7 +250,11 @@ def _watched(
     return _JobEnd(child.returncode, last_line, lines)
 
 
-def _start_process(command: list[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
+def _start_process(command: list[str], env: Mapping[str, str]) -> subprocess.Popen[str] | ForkedDriver:
+    if _waiting and command[0].endswith("python"):  # spark-submit starts its driver by itself
+        driver = _waiting.pop()
+        driver.begin(command, env)
+        return driver
     return subprocess.Popen(
         command,
         env=os.environ | env,
@@ -173,7 +267,7 @@ def _start_process(command: list[str], env: Mapping[str, str]) -> subprocess.Pop
     )
 
 
-def _end(child: subprocess.Popen[str]) -> None:
+def _end(child: subprocess.Popen[str] | ForkedDriver) -> None:
     child.terminate()
     try:
         child.wait(_GRACE_SECONDS)

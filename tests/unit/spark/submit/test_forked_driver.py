@@ -1,0 +1,85 @@
+"""A driver that was forked in advance does its job as one that the interpreter starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from frazil.errors import Stopped
+from frazil.runtime.process import stat_of
+from frazil.spark.jobs.imports import leave_out_pandas
+from frazil.spark.submit.job_process import forked_driver, watch_job
+
+JOB = """
+import os, sys
+from frazil.spark.jobs.start import start
+start()
+import pandas
+print("frazil:", os.getpid(), os.getppid(), os.getsid(0), os.environ["TOKEN"], sys.argv[1:], sys.stdin.read(), sys.path[0])
+print("noise", file=sys.stderr, flush=True)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def watched(folder: Path, *arguments: str, job: str = JOB) -> list[str]:
+    """The lines for people of a job."""
+    program = folder / "job.py"
+    program.write_text(job, encoding="utf-8")
+    lines: list[str] = []
+    command = [sys.executable, str(program), *arguments]
+    watch_job(command, {"TOKEN": "t", "PYTHONPATH": "/first"}, folder / "log", lines.append, list)
+    return lines
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there a driver is forked")
+def test_forked_driver_does_the_job_of_a_new_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a session of its own, with the job's variables and pandas; this process keeps its own."""
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.delitem(sys.modules, "pandas", raising=False)
+    leave_out_pandas()
+
+    with forked_driver():
+        (line,) = watched(tmp_path, "0", "--plan")
+
+    pid, parent, session, *rest = line.split()
+    assert (int(parent), session) == (os.getpid(), pid)
+    assert rest == ["t", "['0',", "'--plan']", "/first"]
+    assert "noise" in (tmp_path / "log").read_text()
+    assert "TOKEN" not in os.environ
+    assert "pandas" not in sys.modules
+
+
+def test_failure_of_a_forked_driver_is_told_by_its_exit_code(tmp_path: Path) -> None:
+    """As of any other job."""
+    with forked_driver(), pytest.raises(Stopped):
+        watched(tmp_path, str(Stopped.exit_code), job="import sys; sys.exit(int(sys.argv[1]))")
+
+
+def test_driver_without_a_job_ends_with_the_block() -> None:
+    """A run with nothing new needs none."""
+    began = time.monotonic()
+    with forked_driver():
+        children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
+
+    assert all(stat_of(int(child)) is None for child in children)
+    assert time.monotonic() - began < 10
+
+
+def test_process_with_threads_forks_no_driver(tmp_path: Path) -> None:
+    """Locks of other threads would stay locked in the fork for ever; the interpreter starts a driver then."""
+    held = threading.Event()
+    thread = threading.Thread(target=held.wait)
+    thread.start()
+    try:
+        with forked_driver():
+            (line,) = watched(tmp_path, "0")
+    finally:
+        held.set()
+        thread.join()
+
+    assert line.split()[-1] == str(tmp_path)
