@@ -77,7 +77,7 @@ KAFKA_LOGIN_REFUSED = ErrorCode(
     202,
     "Kafka refuses the login or the connection's certificate",
     "Credentials, a token or a certificate were not accepted, by the brokers or by this client.",
-    "A password or certificate changed or expired, or the token endpoint is not available.",
+    "A password or certificate changed or expired, or the token endpoint or the token provider is not available.",
     "Correct the cluster's properties in the settings; docs/security.md says which are needed.",
 )
 KAFKA_DENIED = ErrorCode(

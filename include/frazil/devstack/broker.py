@@ -175,7 +175,7 @@ def _environment(java: Java) -> dict[str, str]:
 def _java_command(home: Home, java: Java, options: tuple[str, ...] = ()) -> list[str]:
     log4j = f"-Dlog4j2.configurationFile={home.kafka / 'log4j2.properties'}"
     classpath = ":".join(str(path) for path in jar_paths(home, "broker"))
-    return [str(java.command), *_JVM, *options, log4j, "-cp", classpath]
+    return [str(java.command), *_JVM, log4j, "-cp", classpath, *options]
 
 
 def _wait(home: Home, processes: Processes, ready: Callable[[], bool] | None) -> None:

@@ -1,4 +1,4 @@
-"""Formats, transforms and alert channels as they can be named here: where each comes from, in which version, whether it can be used."""
+"""Formats, transforms, token providers and alert channels as they can be named here: where each comes from, in which version, whether it can be used."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, v
 from types import MappingProxyType
 from typing import Final, Literal
 
-from frazil import __version__
+from frazil import __version__, kafka_properties
 from frazil.pipeline.channels.channels import CHANNELS
 from frazil.records.formats import catalogue as formats
 from frazil.records.transforms import catalogue as transforms
 
-Kind = Literal["format", "transform", "channel"]
+Kind = Literal["format", "transform", "channel", "token provider"]
 
 FRAZIL: Final = "frazil"
 
-OWN_PARTS: Final[Mapping[str, Kind]] = MappingProxyType({formats.GROUP: "format", transforms.GROUP: "transform"})
-"""Entry points by which other packages bring formats and transforms."""
+OWN_PARTS: Final[Mapping[str, Kind]] = MappingProxyType(
+    {formats.GROUP: "format", transforms.GROUP: "transform", kafka_properties.GROUP: "token provider"}
+)
+"""Entry points by which other packages bring formats, transforms and providers of tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ def _delivered() -> Iterator[Plugin]:
         yield Plugin("format", name, FRAZIL, __version__)
     for name in transforms.TRANSFORMS:
         yield Plugin("transform", name, FRAZIL, __version__)
+    for name in kafka_properties.PROVIDERS:
+        yield Plugin("token provider", name, FRAZIL, __version__)
     for name, channel in CHANNELS.items():
         installed = _version(channel.package)
         problem = None if installed else f"not installed where this command runs: pip install {channel.package}"

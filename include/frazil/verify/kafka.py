@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from frazil.error_codes import BAD_SETTING, KAFKA_FAILED, REGISTRY_FAILED
 from frazil.errors import FrazilError
 from frazil.extras import require
+from frazil.kafka_properties import client_properties
 from frazil.pipeline.settings.settings import ClusterSettings, RegistrySettings
 from frazil.verify.catalogs import kafka_fault
 from frazil.verify.values.native import Schema, UnjudgedError
@@ -93,7 +94,7 @@ class Source:
 
     def __init__(self, name: str, settings: ClusterSettings) -> None:
         self.name = name
-        self._properties = {"bootstrap.servers": settings.bootstrap_servers, **settings.properties}
+        self._properties = settings.client_properties
         self._client_errors: dict[int, str] = {}
         self._statistics = ""
         self._fetched: list[int] = []
@@ -173,10 +174,10 @@ class Source:
         """
         own = {**_REQUIRED, **self._callbacks(), "stats_cb": self._store_statistics}
         with self.asking(f"Kafka cluster {self.name}"):
-            return Consumer({**_DEFAULTS, **_BOUNDS, **self._properties, **own})
+            return Consumer({**_DEFAULTS, **_BOUNDS, **client_properties(self.name, self._properties), **own})
 
     def _admin(self) -> AdminClient:
-        return AdminClient({**_DEFAULTS, **self._properties, **self._callbacks()})
+        return AdminClient({**_DEFAULTS, **client_properties(self.name, self._properties), **self._callbacks()})
 
     def _callbacks(self) -> dict[str, Any]:
         return {"error_cb": self._record_error, "logger": _LOG}

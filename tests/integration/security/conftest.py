@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
@@ -16,11 +17,13 @@ from frazil.kafka.admin.grants import Grant, grant, grants, set_passwords
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.write.produce import produce
+from frazil.kafka_properties import TOKEN_PROVIDER
 from frazil.pipeline.syntax import java_properties
 from frazil.project import Project
 from frazil.runtime.home import Home
 from frazil.runtime.process import Processes
 from tests.integration.conftest import Shop
+from tests.integration.security.listeners import REGION, with_msk
 from tests.servers import with_password, with_ports
 from tests.token_server import Tokens, token_server
 
@@ -49,11 +52,15 @@ class Guarded:
         secured: Its listeners, users and certificates.
         tokens: Who issues tokens.
         plaintext: Address of the listener that asks nothing.
+        listener: Address of one more listener: that of Amazon MSK, or of Kerberos.
+        log: The broker's log.
     """
 
     secured: Secured
     tokens: Tokens
     plaintext: str
+    listener: str
+    log: Path
 
     @property
     def ruler(self) -> Cluster:
@@ -77,6 +84,14 @@ class Guarded:
                 "sasl.oauthbearer.token.endpoint.url": self.tokens.url,
                 "https.ca.location": str(self.secured.ca),
             },
+            "MSK": {
+                "bootstrap.servers": self.listener,
+                "security.protocol": "SASL_SSL",
+                "ssl.ca.location": str(self.secured.ca),
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.config": f"region={REGION}",
+                TOKEN_PROVIDER: "msk-iam",
+            },
         }
 
     def allow(self, *given: Grant, user: str = USER) -> None:
@@ -84,23 +99,32 @@ class Guarded:
         grant(self.ruler, user, given)
 
 
-@pytest.fixture(scope="session")
-def guarded(tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]) -> Iterator[Guarded]:
-    """A broker that asks everybody who they are, and lets nobody do what isn't granted."""
-    kafka, controller, sasl, ssl = free_ports(4)
-    root = tmp_path_factory.mktemp("guarded")
+@contextmanager
+def serving(root: Path, ports: list[int], extend: Callable[[Secured, int], Secured]) -> Iterator[Guarded]:
+    """A broker that asks everybody who they are, and lets nobody do what isn't granted, with one listener more."""
+    kafka, controller, sasl, ssl, listener = ports
     home = with_ports(replace(Home.resolve(), root=root), kafka=kafka, controller=controller)
     processes = Processes(home.run, home.logs, home.root)
     tokens = Tokens({USER: uuid4().hex}, AUDIENCE)
     own = secured(root / "secrets", sasl, ssl, [USER], tokens.write_keys(root / "keys.json"))
+    own = extend(own, listener)
+    log = processes.log(local_broker.NAME)
     with token_server(tokens, own.authority, root):
         try:
             local_broker.start(home, processes, print, secured=own)
-            made = Guarded(own, tokens, f"127.0.0.1:{kafka}")
+            made = Guarded(own, tokens, f"127.0.0.1:{kafka}", f"127.0.0.1:{listener}", log)
             set_passwords(made.ruler, own.users)
             yield made
         finally:
             local_broker.stop(processes)
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]) -> Iterator[Guarded]:
+    """The broker of all tests here, which takes the tokens of Amazon MSK too."""
+    root = tmp_path_factory.mktemp("guarded")
+    with serving(root, free_ports(5), lambda own, port: with_msk(own, port, USER, root)) as broker:
+        yield broker
 
 
 @dataclass
@@ -125,16 +149,17 @@ class Ward:
         """What roles need here."""
         return grants(*(roles or GRANTED), **self.names)
 
-    def project(self, properties: dict[str, str]) -> Project:
-        """The project under one entry of the settings. What it keeps secret comes out of a file."""
+    def project(self, properties: dict[str, str], **more: str) -> Project:
+        """The project under one entry of the settings, with more keys. What it keeps secret comes out of a file."""
         given = dict(properties)
         servers = given.pop("bootstrap.servers")
         hidden = {key: given[key] for key in given if key.endswith((".password", ".secret"))}
         (self.root / "secrets.properties").write_text(java_properties.write(hidden))
         given |= {key: f"${{file:{self.root}/secrets.properties:{key}}}" for key in hidden}
+        entry = {"bootstrap_servers": servers, "token_provider": given.pop(TOKEN_PROVIDER, None)}
         catalog = {"uri": f"sqlite:///{self.root}/catalog.db", "warehouse": f"file://{self.root}/warehouse"}
         settings = {
-            "clusters": {"guarded": {"bootstrap_servers": servers, "properties": given}},
+            "clusters": {"guarded": {**entry, **more, "properties": given}},
             "catalogs": {"lake": catalog},
         }
         (self.root / "settings.yaml").write_text(json.dumps(settings))
@@ -150,9 +175,9 @@ class Ward:
             "FRAZIL_PIPELINES": str(self.root / "pipelines"),
         }
 
-    def shop(self, properties: dict[str, str]) -> Shop:
+    def shop(self, properties: dict[str, str], **more: str) -> Shop:
         """The pipeline as somebody sees it who comes with these properties."""
-        return Shop(self.project(properties), self.guarded.ruler, self.names["topic"], self.name)
+        return Shop(self.project(properties, **more), self.guarded.ruler, self.names["topic"], self.name)
 
 
 @pytest.fixture

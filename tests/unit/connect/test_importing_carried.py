@@ -279,3 +279,70 @@ def test_reference_in_a_landed_transform_is_reported() -> None:
 
     (note,) = (note for note in connector.notes if "references.allow" in note)
     assert note.startswith("${file:/etc/worker.properties:region}")
+
+
+def test_kerberos_login_becomes_properties_of_librdkafka() -> None:
+    """Principal, key and service go where librdkafka looks for them; that its wheel has no Kerberos is said."""
+    name = "consumer.override.sasl"
+    jaas = 'com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true keyTab="/etc/me.keytab" principal="me@EXAMPLE.ORG" serviceName=broker;'
+    connector = imported(
+        {f"{name}.mechanism": "GSSAPI", f"{name}.jaas.config": jaas, f"{name}.kerberos.kinit.cmd": "/bin/kinit"}
+    )
+
+    assert connector.settings["clusters"]["kafka"]["properties"] == {
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.principal": "me@EXAMPLE.ORG",
+        "sasl.kerberos.keytab": "/etc/me.keytab",
+        "sasl.kerberos.service.name": "broker",
+    }
+    assert outcome(connector, f"{name}.jaas.config") == "carried"
+    assert outcome(connector, f"{name}.kerberos.kinit.cmd") == "changed"
+    assert any("docs/security.md" in (finding.by_hand or "") for finding in connector.findings)
+
+
+@pytest.mark.parametrize(
+    ("servers", "jaas", "config"),
+    [
+        ("b-1.shop.c2.kafka.eu-central-1.amazonaws.com:9098", "required;", "region=eu-central-1"),
+        (
+            "boot-x.c2.kafka-serverless.us-east-1.amazonaws.com:9098",
+            'required awsProfileName="ingest";',
+            "region=us-east-1 profile=ingest",
+        ),
+        ("kafka.example.org:9098", "required;", None),
+    ],
+)
+def test_msk_login_becomes_a_token_provider(servers: str, jaas: str, config: str | None) -> None:
+    """Region from the brokers' address, profile from the login; without a region the notes say where it goes."""
+    name = "consumer.override.sasl"
+    connector = imported(
+        {
+            "consumer.override.bootstrap.servers": servers,
+            "consumer.override.security.protocol": "SASL_SSL",
+            f"{name}.mechanism": "AWS_MSK_IAM",
+            f"{name}.jaas.config": f"software.amazon.msk.auth.iam.IAMLoginModule {jaas}",
+            f"{name}.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+        }
+    )
+
+    entry = connector.settings["clusters"]["kafka"]
+    assert entry["token_provider"] == "msk-iam"
+    assert entry["properties"]["sasl.mechanism"] == "OAUTHBEARER"
+    assert entry["properties"].get("sasl.oauthbearer.config") == config
+    assert {
+        outcome(connector, f"{name}.{key}") for key in ("mechanism", "jaas.config", "client.callback.handler.class")
+    } == {"changed"}
+    assert any("AWS_REGION" in note for note in connector.notes) == (config is None)
+
+
+def test_assumed_role_and_foreign_login_class_are_left_to_hand() -> None:
+    """What no client here can do is said with its replacement."""
+    name = "consumer.override.sasl"
+    role = imported(
+        {f"{name}.mechanism": "AWS_MSK_IAM", f"{name}.jaas.config": 'x required awsRoleArn="arn:aws:iam::1:role/r";'}
+    )
+    own = imported({f"{name}.mechanism": "OAUTHBEARER", f"{name}.login.callback.handler.class": "org.example.Login"})
+
+    assert outcome(role, f"{name}.jaas.config") == "not_supported"
+    assert outcome(own, f"{name}.login.callback.handler.class") == "not_supported"
+    assert any("token provider" in (finding.by_hand or "") for finding in own.findings)

@@ -28,6 +28,15 @@ CONFIGS: dict[str, dict[str, str | None]] = {
     "small": {},
     "envelope": {"value.converter.schemas.enable": "true"},
     "secured": _SASL,
+    "kerberos": {
+        "consumer.override.security.protocol": "SASL_SSL",
+        "consumer.override.sasl.mechanism": "GSSAPI",
+        "consumer.override.sasl.jaas.config": 'x.Krb5LoginModule required keyTab="/etc/me.keytab" principal="me@EXAMPLE.ORG";',
+    },
+    "msk": {
+        "consumer.override.bootstrap.servers": "b-1.shop.c2.kafka.eu-central-1.amazonaws.com:9098",
+        "consumer.override.sasl.mechanism": "AWS_MSK_IAM",
+    },
     "avro": _AVRO,
     "partitions": {"iceberg.tables.default-partition-by": "bucket(id, 4),month(at),id"},
     "dead letters": {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "dead"},

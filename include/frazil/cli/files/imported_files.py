@@ -74,7 +74,7 @@ class ImportTargets:
         if entry is None:
             return self._project().cluster(name)
         settings = _model(ClusterSettings, entry, name)
-        return Cluster(name, {"bootstrap.servers": settings.bootstrap_servers, **settings.properties})
+        return Cluster(name, settings.client_properties)
 
     def lake(self, name: str) -> Lake:
         """The catalog of that name.

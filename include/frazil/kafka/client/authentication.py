@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError
 from frazil.error_codes import KAFKA_LOGIN_REFUSED
 from frazil.errors import FrazilError, Terminal
 from frazil.kafka.client.cluster import Cluster
+from frazil.kafka_properties import TOKEN_PROVIDER, fetch_token
 
 _REFUSED: Final = frozenset(
     {
@@ -45,6 +46,9 @@ lost connection."""
 _NO_ISSUER: Final = ("failed to connect", "could not connect", "resolve host", "timed out", "timeout was reached")
 """Words of curl, which fetches tokens, for an endpoint that does not answer. Refused credentials come as the endpoint's own words."""
 
+_NO_KERBEROS: Final = "No provider for SASL mechanism GSSAPI"
+"""What a librdkafka says that was built without Cyrus SASL, as that in confluent-kafka's wheel is."""
+
 _VERIFY_FAILED: Final = "certificate verify failed"
 _ADDRESS: Final = re.compile(r"ssl://([^/\s]+):(\d+)")
 _LOOK_SECONDS: Final = 2.0
@@ -53,7 +57,7 @@ _LOOK_SECONDS: Final = 2.0
 
 def is_refusal(error: KafkaError) -> bool:
     """Return whether an error says that one side rejected the other's credentials or certificate."""
-    if error.code() in _REFUSED:
+    if error.code() in _REFUSED or _NO_KERBEROS in error.str():
         return True
     return error.code() == KafkaError._TRANSPORT and any(alert in error.str() for alert in _ALERTS)
 
@@ -78,26 +82,51 @@ def refusal(cluster: Cluster, where: str, reports: Iterable[KafkaError]) -> Fraz
             f"{where}: the TLS connection failed: {detail}",
             next_step=f"check {_settings(cluster)}: the keys that begin with ssl.",
         )
-    if "OAUTHBEARER token" in detail and any(words in detail.lower() for words in _NO_ISSUER):
-        mend = f"try again; if it persists, check sasl.oauthbearer.token.endpoint.url of {_settings(cluster)}"
-        return KAFKA_LOGIN_REFUSED.retryable(f"{where}: the token endpoint does not answer: {detail}", next_step=mend)
+    if "OAUTHBEARER token" in detail:
+        return _no_token(cluster, where, detail)
     return KAFKA_LOGIN_REFUSED.terminal(
         f"{where} did not accept the credentials: {detail}", next_step=_mend_credentials(cluster, detail)
     )
 
 
+def _no_token(cluster: Cluster, where: str, detail: str) -> FrazilError:
+    """Explain why the client has no token. Of a provider only another call can tell: the client does not say why."""
+    settings = _settings(cluster)
+    if TOKEN_PROVIDER in cluster.properties:
+        try:
+            fetch_token(cluster.name, cluster.properties)
+        except FrazilError as error:
+            return error
+        what = f"the token provider {cluster.properties[TOKEN_PROVIDER]!r} failed for a while"
+        return KAFKA_LOGIN_REFUSED.retryable(f"{where}: {what}", next_step="try again")
+    if any(words in detail.lower() for words in _NO_ISSUER):
+        mend = f"try again; if it persists, check sasl.oauthbearer.token.endpoint.url of {settings}"
+        return KAFKA_LOGIN_REFUSED.retryable(f"{where}: the token endpoint does not answer: {detail}", next_step=mend)
+    mend = (
+        f"no token was received: check sasl.oauthbearer.token.endpoint.url, .client.id, .client.secret and https.ca.location of"
+        f" {settings}"
+    )
+    return KAFKA_LOGIN_REFUSED.terminal(f"{where} did not accept the credentials: {detail}", next_step=mend)
+
+
 def _mend_credentials(cluster: Cluster, detail: str) -> str:
     settings, lowered = _settings(cluster), detail.lower()
-    if "oauthbearer token" in lowered:
-        return (
-            f"no token was received: check sasl.oauthbearer.token.endpoint.url, .client.id, .client.secret and https.ca.location of"
-            f" {settings}"
-        )
     if "mechanism handshake failed" in lowered or "unsupported sasl mechanism" in lowered:
         return f"set sasl.mechanism of {settings} to one that the broker has"
+    if _NO_KERBEROS in detail:
+        return "build confluent-kafka against a librdkafka with Cyrus SASL, as docs/security.md says under Kerberos"
     mechanism = cluster.properties.get("sasl.mechanism") or cluster.properties.get("sasl.mechanisms", "")
+    if mechanism.upper() == "GSSAPI":
+        return (
+            f"check sasl.kerberos.principal, .keytab and .service.name of {settings}: `kinit -k -t KEYTAB PRINCIPAL` must give a"
+            " ticket where this ran"
+        )
     if mechanism.upper() == "OAUTHBEARER":
-        return f"the token was refused: check its audience, scope and issuer, and sasl.oauthbearer.* of {settings}"
+        signer = cluster.properties.get(TOKEN_PROVIDER)
+        whose = (
+            f"for whom the token provider {signer!r} signs, and" if signer else "its audience, scope and issuer, and"
+        )
+        return f"the token was refused: check {whose} sasl.oauthbearer.* of {settings}"
     return (
         f"check sasl.username and sasl.password of {settings}: a wrong password, or a user that the broker doesn't know"
     )

@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient
 from frazil.kafka.client.authentication import is_refusal
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.errors import translate
+from frazil.kafka_properties import client_properties
 
 IDLE_SECONDS: Final = 60.0
 """After so long without a question a client is closed, at the next question to any cluster: a process that looks at its
@@ -378,7 +379,8 @@ def _build(
 ) -> _Client:
     """Make a client: the settings may change defaults, not what correctness rests on."""
     hooks = {"error_cb": complaints, "logger": _LOG}
-    properties = {**_DEFAULTS, **defaults, **cluster.properties, **required, **hooks}
+    own = client_properties(cluster.name, cluster.properties)
+    properties = {**_DEFAULTS, **defaults, **own, **required, **hooks}
     try:
         return make(properties)
     except KafkaException as e:

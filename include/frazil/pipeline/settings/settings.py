@@ -22,6 +22,47 @@ class ClusterSettings(Model):
     properties: dict[str, str] = Field(
         default_factory=dict, description="Further librdkafka properties, such as security.protocol.", repr=False
     )
+    token_provider: str | None = Field(
+        None,
+        description="Who gives the tokens of `sasl.mechanism: OAUTHBEARER`: `msk-iam`, or the name of an entry point of the group"
+        " `frazil.kafka_tokens`. Each process that makes a client asks it, executors too, and hands it `sasl.oauthbearer.config`.",
+    )
+    rack_variable: str | None = Field(
+        None,
+        description="Environment variable with the rack of the machine (in a cloud: its zone), looked up by each process that makes"
+        " a client, so by each executor. It becomes `client.rack`: records are read from a replica in that rack. Unset: from leaders.",
+    )
+
+    @property
+    def client_properties(self) -> dict[str, str]:
+        """Properties of a client as plain texts; `frazil.kafka_properties` completes them where the client is made."""
+        names = {name: getattr(self, key) for key, name in _COMPLETED.items()}
+        properties = {"bootstrap.servers": self.bootstrap_servers, **self.properties}
+        return properties | {name: value for name, value in names.items() if value is not None}
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        properties = self.properties
+        for key, name in _COMPLETED.items():
+            if name in properties:
+                raise ValueError(f"properties: {name} is set by {key}")
+        if self.rack_variable is not None and "client.rack" in properties:
+            raise ValueError("rack_variable and properties: client.rack exclude each other")
+        mechanism = properties.get("sasl.mechanism", properties.get("sasl.mechanisms", ""))
+        if self.token_provider is not None and not (
+            properties.get("security.protocol", "").upper().startswith("SASL_")
+            and mechanism.upper() == "OAUTHBEARER"
+            and properties.get("sasl.oauthbearer.method", "default").lower() == "default"
+        ):
+            raise ValueError(
+                "token_provider needs properties with security.protocol: SASL_SSL and sasl.mechanism: OAUTHBEARER, and without"
+                " sasl.oauthbearer.method"
+            )
+        return self
+
+
+_COMPLETED: Final = {"token_provider": "oauth_cb", "rack_variable": "client.rack.variable"}
+"""Keys, and the properties in which their values travel."""
 
 
 class RegistrySettings(Model):

@@ -14,8 +14,8 @@ from typing import Final
 _ZIPS: Final = ("pyspark", "python", "lib")
 """The folder, inside the installed package, of the zip files that Spark puts at the head of the path."""
 
-_OWN_PARTS: Final = {"frazil.formats", "frazil.transforms"}
-"""Entry points by which other packages bring formats and transforms."""
+_OWN_PARTS: Final = {"frazil.formats", "frazil.kafka_tokens", "frazil.transforms"}
+"""Entry points by which other packages bring formats, providers of tokens and transforms."""
 
 
 def prefer_unzipped() -> None:
