@@ -236,7 +236,7 @@ class Project:
         from frazil.registry.registry import Registry
 
         entry_of_registry = _named(self.settings.registries, name, "registries", self.settings_file)
-        return Registry(name, entry_of_registry.url, entry_of_registry.client_properties)
+        return Registry(name, entry_of_registry.url, entry_of_registry.client_properties, entry_of_registry.framing)
 
     def engine(self, name: str) -> EngineSettings:
         """The engine of that name in the settings file; of `auto`, the one that takes large runs.

@@ -19,7 +19,7 @@ import pyarrow as pa
 from google.protobuf.message_factory import GetMessageClass
 
 from frazil.records.formats.protobuf.schema import Schema
-from frazil.records.model.format import WriterSchema
+from frazil.records.model.format import Framing, WriterSchema
 
 PLACE = pa.struct([("city", pa.string()), ("lat", pa.float64()), ("lon", pa.float64())])
 FLAT = [
@@ -44,6 +44,7 @@ class Writers:
     """A `SchemaSource` in memory."""
 
     schemas: Mapping[int, WriterSchema]
+    framing: Framing = "confluent"
 
     def schema(self, schema_id: int | UUID) -> WriterSchema | None:
         """Return a schema, or None."""

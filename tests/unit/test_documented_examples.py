@@ -16,7 +16,7 @@ from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline import transforms
 from frazil.pipeline.models import value
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.pipeline.settings.settings import RegistrySettings
+from frazil.pipeline.settings.settings import RegistrySettings, Settings
 from frazil.records.formats import catalogue as formats
 from frazil.records.transforms import catalogue
 from frazil.run.staging.record_problems import record_problems
@@ -120,3 +120,15 @@ def test_transform_of_a_missing_key_is_refused() -> None:
     with pytest.raises(ValueError, match="number 2, Cast: keys are not decoded"):
         pipeline(transforms=steps)
     assert len(pipeline(transforms=[{"type": "ValueToKey", "fields": ["id"]}, *steps]).transforms) == 3
+
+
+@pytest.mark.parametrize(
+    "entries", [yaml.safe_load(text) for kind, text in blocks("kafka-services.md") if kind == "yaml"]
+)
+def test_documented_services_are_valid_settings(entries: dict[str, Any]) -> None:
+    """Who copies an entry must not be told that it has a key too many."""
+    lake = {"catalogs": {"lake": {"uri": "sqlite:///u", "warehouse": "w"}}}
+
+    settings = Settings.model_validate(entries | lake)
+
+    assert settings.clusters

@@ -124,10 +124,10 @@ def registry(project: Project, name: str) -> Iterator[Finding]:
             schemas.ask()
         finally:
             schemas.close()
-        yield Finding(check, "ok", f"{asked_registry.redact(asked_registry.url)} answers")
+        yield Finding(check, "ok", f"{asked_registry.redact(asked_registry.url) or 'AWS Glue'} answers")
 
     yield from findings_of(check, ask)
-    for url in project.settings.registries[name].url.split(","):
+    for url in filter(None, project.settings.registries[name].url.split(",")):
         yield from clock(check, url.strip())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from os import getpid
 from threading import get_ident
 from time import monotonic, sleep
@@ -17,8 +18,9 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from frazil.error_codes import REGISTRY_FAILED
 from frazil.errors import Retryable
-from frazil.records.model.format import NamedSchema, SchemaKind, TooManyUnknownIds, WriterSchema
+from frazil.records.model.format import Framing, NamedSchema, SchemaKind, TooManyUnknownIds, WriterSchema
 from frazil.registry.faults import FOREIGN, NO_SCHEMA, as_frazil, is_forbidden, is_missing, is_refused, translated
+from frazil.registry.glue import GlueVersions
 from frazil.registry.registry import Registry
 
 MAX_ANSWER: Final = 16 << 20
@@ -108,6 +110,9 @@ a renamed field elsewhere than the batch before."""
 
 _PAUSE_SECONDS: Final = 0.5
 
+_VERSIONS: Final = "../../registry/v3/search/versions"
+"""Apicurio's own API, beside the one of Confluent's kind that the settings name, `/apis/ccompat/v7`."""
+
 _DEFAULTS: Final[dict[str, float]] = {"max.retries": _RETRIES, "retries.wait.ms": 200, "retries.max.wait.ms": 1_000}
 
 
@@ -116,12 +121,14 @@ class RegistrySchemas:
 
     def __init__(self, registry: Registry, clock: Callable[[], float] = monotonic) -> None:
         self.registry: Final = registry
+        self.framing: Framing = registry.framing
         self._clock: Final = clock
         self._known: Final[dict[int | UUID, WriterSchema]] = {}
         self._versions: Final[dict[Version, Schema]] = {}
         self._unknown: Final[dict[int | UUID, tuple[float, WriterSchema | None]]] = {}
         self._last_extra = 0.0
         self._client: SchemaRegistryClient | None = None
+        self._glue: GlueVersions | None = None
 
     def __repr__(self) -> str:
         return f"RegistrySchemas({self.registry!r})"
@@ -149,14 +156,20 @@ class RegistrySchemas:
             return self._known[schema_id]
         if self._is_unknown(schema_id):
             return self._unknown[schema_id][1]
-        doing = f"asking for schema {schema_id}"
-        asking = _Asking(self.registry, self._opened(), self._clock, doing, self._versions)
-        writer = asking.schema(schema_id)
-        if writer is not None and asking.complete and not writer.refusal:
+        writer, is_complete = self._request(schema_id)
+        if writer is not None and is_complete and not writer.refusal:
             self._known[schema_id] = writer
         else:
             self._unknown[schema_id] = (self._clock(), writer)
         return writer
+
+    def _request(self, schema_id: int | UUID) -> tuple[WriterSchema | None, bool]:
+        """Return a schema, and whether everything that it refers to was there."""
+        if self.framing == "glue":
+            return (self._opened_glue().schema(schema_id) if isinstance(schema_id, UUID) else None), True
+        doing = f"asking for schema {schema_id}"
+        asking = _Asking(self.registry, self._opened(), self._clock, doing, self._versions)
+        return asking.schema(schema_id), asking.complete
 
     def _is_unknown(self, schema_id: int | UUID) -> bool:
         """Return whether an id had no schema moments ago."""
@@ -175,8 +188,13 @@ class RegistrySchemas:
 
     def ask(self) -> None:
         """Request the registry's schema types, to check that it answers and is a Schema Registry."""
+        if self.framing == "glue":
+            self._opened_glue().ask()
+            return
         with translated(self.registry, "asking whether it answers"):
             self._opened().get_schema_types()
+            if self.framing == "apicurio-global-id":
+                _content_id(self.registry, self._opened(), 1)
 
     def close(self) -> None:
         """Forget the schemas and end the connection; the next question opens another."""
@@ -185,6 +203,9 @@ class RegistrySchemas:
         if self._client is not None:
             self._client.close()
             self._client = None
+        if self._glue is not None:
+            self._glue.close()
+            self._glue = None
 
     def _opened(self) -> SchemaRegistryClient:
         if self._client is None:
@@ -192,6 +213,11 @@ class RegistrySchemas:
                 self._client = SchemaRegistryClient(configuration(self.registry))
                 bound_answers(self._client, _REQUEST_SECONDS)
         return self._client
+
+    def _opened_glue(self) -> GlueVersions:
+        if self._glue is None:
+            self._glue = GlueVersions(self.registry)
+        return self._glue
 
 
 _OPENED: Final[dict[tuple[object, ...], RegistrySchemas]] = {}
@@ -202,7 +228,7 @@ def shared_schemas(registry: Registry) -> RegistrySchemas:
 
     Each process and each thread has its own, since the client is not thread-safe.
     """
-    key = (getpid(), get_ident(), registry.name, registry.url, *sorted(registry.properties.items()))
+    key = (getpid(), get_ident(), registry.name, registry.url, registry.framing, *sorted(registry.properties.items()))
     return _OPENED.setdefault(key, RegistrySchemas(registry))
 
 
@@ -283,6 +309,8 @@ class _Asking:
     def _by_id(self, schema_id: int | UUID) -> Schema:
         if isinstance(schema_id, UUID):
             return self._client.get_schema_by_guid(str(schema_id))
+        if self._registry.framing == "apicurio-global-id":
+            schema_id = _content_id(self._registry, self._client, schema_id)
         return self._client.get_schema(schema_id)
 
     def _collect(self, schema: Schema, texts: dict[str, str], begun: set[str]) -> None:
@@ -348,6 +376,29 @@ class _Asking:
         is_in_time = self._clock() + _PAUSE_SECONDS <= self._deadline
         is_busy = isinstance(as_frazil(error, self._registry, self._doing), Retryable)
         return self._seconds == _EARLIER_SECONDS and is_in_time and is_busy
+
+
+def _content_id(registry: Registry, client: SchemaRegistryClient, global_id: int) -> int:
+    """Return the id of a version's content, by which Apicurio's API of Confluent's kind knows it.
+
+    Raises:
+        SchemaRegistryError: There is no such version.
+        Terminal: The server has no such search.
+    """
+    try:
+        answer = client._rest_client.get(_VERSIONS, {"globalId": global_id})  # noqa: SLF001  # addresses, logins and tries
+    except SchemaRegistryError as error:
+        if not is_missing(error):
+            raise
+        raise REGISTRY_FAILED.terminal(
+            f"{registry}: it has no search for versions by their global ids, which Apicurio 3 brings",
+            next_step="let producers write content ids (apicurio.registry.use-id: contentId), or let the server give global ids to"
+            f" Confluent's clients, and set framing: apicurio-content-id in registries.{registry.name} of the settings",
+        ) from error
+    versions = answer["versions"]
+    if not versions:
+        raise SchemaRegistryError(HTTPStatus.NOT_FOUND, NO_SCHEMA, f"no version with global id {global_id}")
+    return int(versions[0]["contentId"])
 
 
 def _subject_versions(client: SchemaRegistryClient, schema_id: int) -> list[tuple[str, int]]:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
+from frazil.records.model.format import Framing
+
 MASK = "***"
 _SECRET_MARKS = ("user.info", "password", "secret", "token")
 """Parts of property names whose values open a door: `basic.auth.user.info`, `ssl.key.password`, `bearer.auth.token`, …"""
@@ -21,12 +23,14 @@ class Registry:
 
     Attributes:
         url: Root of its API; several with commas are asked in turn.
-        properties: Further properties of confluent-kafka's registry client.
+        properties: Further properties of confluent-kafka's registry client, or of Glue's.
+        framing: How records name its schemas.
     """
 
     name: str
     url: str
     properties: Mapping[str, str | float] = field(default_factory=dict)
+    framing: Framing = "confluent"
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -40,7 +44,7 @@ class Registry:
         return text
 
     def __str__(self) -> str:
-        return f"Schema Registry {self.name!r} ({self.redact(self.url)})"
+        return f"Schema Registry {self.name!r} ({self.redact(self.url) or 'AWS Glue'})"
 
     def __repr__(self) -> str:
         shown = {key: MASK if _is_secret(key) else value for key, value in self.properties.items()}

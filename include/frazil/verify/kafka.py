@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
@@ -22,7 +23,7 @@ from frazil.extras import require
 from frazil.kafka_properties import client_properties
 from frazil.pipeline.settings.settings import ClusterSettings, RegistrySettings
 from frazil.verify.catalogs import kafka_fault
-from frazil.verify.values.native import Schema, UnjudgedError
+from frazil.verify.values.native import Schema, SchemaReader, UnjudgedError
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
@@ -365,6 +366,7 @@ class PartitionReader:
 
 _REFUSED = (401, 403)
 _NOT_FOUND = 404
+_VERSION: Final = "../../registry/v3/ids/globalIds"
 
 
 class Registries:
@@ -373,8 +375,8 @@ class Registries:
     def __init__(self, settings: Mapping[str, RegistrySettings]) -> None:
         self._settings = settings
 
-    def __call__(self, name: str) -> Callable[[int], Schema]:
-        """The function that reads schemas of a registry by id.
+    def __call__(self, name: str) -> SchemaReader:
+        """What reads the schemas of a registry by id.
 
         Raises:
             Terminal: The settings don't know it, or the client's libraries are not installed.
@@ -388,11 +390,49 @@ class Registries:
         from confluent_kafka.schema_registry import SchemaRegistryClient
 
         registry = self._settings[name]
+        if registry.framing == "glue":
+            return SchemaReader(_glue_reader(name, registry), registry.framing)
         client = SchemaRegistryClient({"url": registry.url, **registry.client_properties})
-        return lambda number: _schema(client, name, number)
+        is_global = registry.framing == "apicurio-global-id"
+        return SchemaReader(lambda key: _schema(client, name, key, is_global=is_global), registry.framing)
 
 
-def _schema(client: SchemaRegistryClient, name: str, number: int) -> Schema:
+def _glue_reader(name: str, registry: RegistrySettings) -> Callable[[int | UUID], Schema]:
+    """The function that reads versions of schemas of AWS Glue."""
+    require("glue", f"registry {name}")
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    options = {_GLUE_OPTIONS[key]: value for key, value in registry.properties.items()}
+    client = boto3.Session(**options).client("glue", endpoint_url=registry.url or None)
+
+    def read(version: int | UUID) -> Schema:
+        try:
+            return client.get_schema_version(SchemaVersionId=str(version))["SchemaDefinition"], {}
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            if code in ("EntityNotFoundException", "AccessDeniedException"):
+                raise UnjudgedError(f"registry {name} shows no schema {version}") from None
+            why = code
+        except BotoCoreError as error:
+            why = type(error).__name__
+        raise REGISTRY_FAILED.retryable(
+            f"registry {name} does not give schema {version}: {why}", next_step="try again later"
+        )
+
+    return read
+
+
+_GLUE_OPTIONS: Final = {
+    "glue.region": "region_name",
+    "glue.profile-name": "profile_name",
+    "glue.access-key-id": "aws_access_key_id",
+    "glue.secret-access-key": "aws_secret_access_key",
+    "glue.session-token": "aws_session_token",
+}
+
+
+def _schema(client: SchemaRegistryClient, name: str, number: int | UUID, *, is_global: bool) -> Schema:
     """A schema with all schemas that it refers to.
 
     Raises:
@@ -402,7 +442,10 @@ def _schema(client: SchemaRegistryClient, name: str, number: int) -> Schema:
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
     try:
-        schema = client.get_schema(number)
+        if is_global:  # Apicurio's own API, which puts in what a schema refers to
+            query = {"references": "DEREFERENCE"}
+            return json.dumps(client._rest_client.get(f"{_VERSION}/{number}", query)), {}  # noqa: SLF001
+        schema = client.get_schema(int(number))
         references: dict[str, str] = {}
         _add_references(client, schema.references or (), references)
     except SchemaRegistryError as error:

@@ -54,7 +54,7 @@ class Store:
 
 @pytest.fixture
 def store(shop: Callable[..., Any], registry: RegistryServer, tmp_path: Path) -> MakeStore:
-    """Make a store: `store(value={...}, columns={...}, transforms=[...], key={...})`; its registry is named `main`."""
+    """Make a store: `store(value={...}, columns={...}, transforms=[...], key={...})`; its registry, `main`, may be told."""
     settings = tmp_path / "settings.yaml"
     catalog = {
         "uri": f"sqlite:///{tmp_path}/home/catalog.db",
@@ -65,14 +65,15 @@ def store(shop: Callable[..., Any], registry: RegistryServer, tmp_path: Path) ->
         "catalogs": {"lake": catalog},
         "registries": {"main": {"url": registry.url}},
     }
-    settings.write_text(json.dumps(given))
 
     def make(
         value: dict[str, Any],
         columns: dict[str, Any],
         transforms: list[Any] | None = None,
         key: dict[str, Any] | None = None,
+        told: dict[str, Any] | None = None,
     ) -> Store:
+        settings.write_text(json.dumps(given | {"registries": {"main": told or {"url": registry.url}}}))
         made = shop(partitions=1)
         text = PIPELINE.format(
             topic=made.topic,

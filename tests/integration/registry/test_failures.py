@@ -49,6 +49,10 @@ class Scripted:
     hold: Event | None = None
     port: int = 0
 
+    def answer_to(self, body: bytes) -> tuple[int, str] | None:  # noqa: ARG002 - a subclass's
+        """What a request with this body gets, if not by its path."""
+        return None
+
     def registry(self, **properties: str | float) -> Registry:
         """The server as the product knows it."""
         return Registry("main", f"http://127.0.0.1:{self.port}", {"retries.wait.ms": 1, **properties})
@@ -66,7 +70,8 @@ def served(script: Scripted, tls: ssl.SSLContext | None = None) -> Iterator[Scri
             if script.hold is not None:
                 script.hold.wait(60)
                 return
-            status, body = script.answers.get(path, script.otherwise)
+            asked = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            status, body = script.answer_to(asked) or script.answers.get(path, script.otherwise)
             if script.busy.get(path, 0):
                 script.busy[path] -= 1
                 status, body = 503, ""
@@ -76,6 +81,8 @@ def served(script: Scripted, tls: ssl.SSLContext | None = None) -> Iterator[Scri
             self.end_headers()
             with suppress(ConnectionError):  # who reads has had enough
                 self.wfile.write(body.encode())
+
+        do_POST = do_GET  # noqa: N815 - the base's name
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base's name)
             pass

@@ -86,9 +86,9 @@ class _Decoding(Model):
         """The format with its options. `source` has the schemas of the registry, `truncates` is of `FormatSpec`."""
         shared = {"schema": self.schema_, "fields": self.fields}
         declared = {field.name for field in fields_of(self._kind)}
-        return self._kind(
-            self.format, source, truncates, **{name: shared[name] for name in declared & shared.keys()}, **self.options
-        )
+        framing = "confluent" if source is None else source.framing
+        named = {name: shared[name] for name in declared & shared.keys()}
+        return self._kind(self.format, source, truncates, framing, **named, **self.options)
 
     @field_validator("fields")
     @classmethod

@@ -13,6 +13,7 @@ from frazil.pipeline.models.maintenance import Age
 from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, INLINE_ENGINE, AutoEngine, Pipeline
 from frazil.pipeline.settings.catalogs import CaptureSettings, CatalogSettings, DatabaseSettings, refused_properties
 from frazil.pipeline.syntax.strict import Model, nearest
+from frazil.records.model.format import Framing
 
 
 class ClusterSettings(Model):
@@ -66,11 +67,19 @@ _COMPLETED: Final = {"token_provider": "oauth_cb", "rack_variable": "client.rack
 
 
 class RegistrySettings(Model):
-    """A Schema Registry with Confluent's API, and further properties of confluent-kafka's client of it."""
+    """A Schema Registry, and how records name its schemas."""
 
+    framing: Framing = Field(
+        "confluent",
+        description="How records name a schema. `confluent`: magic byte and id, as Confluent's serializers write them, and those of"
+        " Karapace, Redpanda and Apicurio 3. `apicurio-content-id`, `apicurio-global-id`: Apicurio's own ids of 8 bytes, in front of"
+        " the value or in headers, by what the serializers' `use-id` says. `glue`: the 18 bytes of AWS Glue, which is asked by its"
+        " own API.",
+    )
     url: str = Field(
+        "",
         description="Root of the API, such as https://registry.example.org or https://apicurio.example.org/apis/ccompat/v7;"
-        " several with commas are asked in turn.",
+        " several with commas are asked in turn. Of `glue`: an endpoint, if it is not Amazon's of the region.",
         repr=False,
     )
     user_info: str | None = Field(None, description="Basic authentication: `user:password`.", repr=False)
@@ -80,7 +89,9 @@ class RegistrySettings(Model):
     key_password: str | None = Field(None, description="Password of that key.", repr=False)
     properties: dict[str, str] = Field(
         default_factory=dict,
-        description="Further properties of the client, such as bearer.auth.credentials.source, proxy or timeout (seconds).",
+        description="Further properties of the client, such as bearer.auth.credentials.source, proxy or timeout (seconds). Of"
+        " `glue`: glue.region, glue.profile-name, glue.access-key-id, glue.secret-access-key and glue.session-token; what is not"
+        " there boto3 takes from its environment.",
         repr=False,
     )
 
@@ -93,8 +104,6 @@ class RegistrySettings(Model):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if not all(url.strip().startswith(("http://", "https://")) for url in self.url.split(",")):
-            raise ValueError("url must begin with http:// or https://")
         if self.user_info is not None and ":" not in self.user_info:
             raise ValueError("user_info must be `user:password`")
         if self.certificate_file is None and (self.key_file or self.key_password) is not None:
@@ -109,6 +118,29 @@ class RegistrySettings(Model):
                 raise ValueError(f"properties: {name}: expected a number, found {self.properties[name]!r}") from None
         return self
 
+    @model_validator(mode="after")
+    def _fits_its_framing(self) -> Self:
+        urls = [url.strip() for url in self.url.split(",") if self.url]
+        if not all(url.startswith(("http://", "https://")) for url in urls):
+            raise ValueError("url must begin with http:// or https://")
+        if self.framing == "apicurio-global-id" and not all(_COMPATIBLE_API.search(url) for url in urls):
+            raise ValueError("url must be Apicurio's API of Confluent's kind, https://HOST/apis/ccompat/v7")
+        if self.framing != "glue" and not urls:
+            raise ValueError("url is missing: the root of the registry's API")
+        foreign = [key for key in _REGISTRY_CLIENT if getattr(self, key) is not None]
+        foreign += [f"properties.{name}" for name in self.properties if name not in _GLUE_PROPERTIES]
+        if self.framing == "glue" and foreign:
+            keys = ", ".join(_GLUE_PROPERTIES)
+            raise ValueError(f"{', '.join(foreign)}: framing glue has no such key; its properties are {keys}")
+        return self
+
+
+_COMPATIBLE_API: Final = re.compile(r"/apis/ccompat/v\d+/?$")
+"""Where Apicurio's own API is beside it, which says of which content a version is."""
+
+_GLUE_PROPERTIES: Final = (
+    *("glue.region", "glue.profile-name", "glue.access-key-id", "glue.secret-access-key", "glue.session-token"),
+)
 
 _NUMBERS: Final = frozenset(
     {"max.retries", "retries.wait.ms", "retries.max.wait.ms", "timeout", "cache.capacity", "cache.latest.ttl.sec"}
@@ -307,6 +339,7 @@ def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
         yield from missing_setting("value.registry", pipeline.value.registry, settings.registries, "registries")
     if pipeline.key is not None and pipeline.key.registry is not None:
         yield from missing_setting("key.registry", pipeline.key.registry, settings.registries, "registries")
+    yield from _unread_frames(pipeline, settings)
     if pipeline.home_catalog == pipeline.catalog or any(
         template.catalog is None for template in pipeline.declared.values()
     ):
@@ -323,6 +356,17 @@ def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
     if pipeline.maintenance.engine is not None:
         yield from missing_setting("maintenance.engine", pipeline.maintenance.engine, settings.engines, "engines")
     yield from unknown_channels(pipeline.alerts, settings.alerts)
+
+
+def _unread_frames(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
+    """Protobuf's type of message follows the id: by numbers in Confluent's frame, otherwise in those of others."""
+    for key, half in (("value", pipeline.value), ("key", pipeline.key)):
+        registry = None if half is None or half.registry is None else settings.registries.get(half.registry)
+        if half is not None and registry is not None and half.format == "protobuf" and registry.framing != "confluent":
+            yield (
+                f"{key}.format: protobuf is read behind Confluent's frame only, and registries.{half.registry} has framing:"
+                f" {registry.framing}"
+            )
 
 
 def _refused_properties(pipeline: Pipeline, settings: Settings) -> Iterator[str]:

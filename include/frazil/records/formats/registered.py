@@ -31,7 +31,7 @@ BY_GUID: Final = 1
 HEADS: Final = {BY_ID: 5, BY_GUID: 17}
 """Length of a frame's head by its first byte."""
 
-_LONGEST: Final = (1 << 31) - 1
+LONGEST: Final = (1 << 31) - 1
 """No value is longer. (Without an end, `binary_slice` fails on values that end where the slice begins.)"""
 
 MAX_STEPS: Final = 100
@@ -71,9 +71,9 @@ def split_by_schema(values: pa.BinaryArray) -> SplitValues:
         has_frame = pc.and_(begins, pc.greater_equal(lengths, head))
         framed = pc.or_(framed, has_frame)
         groups += _by_head(values, _true_positions(has_frame), head)
-    dead = {
-        position: _unframed(values[position].as_py()) for position in _true_positions(pc.invert(framed)).to_pylist()
-    }
+    expected = "expected 0x00 and a schema's id of 4 bytes, or 0x01 and its GUID of 16"
+    unframed_positions = _true_positions(pc.invert(framed)).to_pylist()
+    dead = {position: unframed(values[position].as_py(), expected) for position in unframed_positions}
     return SplitValues(tuple(groups), dead)
 
 
@@ -82,7 +82,7 @@ def _by_head(values: pa.BinaryArray, positions: pa.Int64Array, head: int) -> lis
         return []
     framed = values if len(positions) == len(values) else values.take(positions)
     heads = pc.binary_slice(framed, 0, head).dictionary_encode()
-    payloads = pc.binary_slice(framed, head, _LONGEST)
+    payloads = pc.binary_slice(framed, head, LONGEST)
     if len(heads.dictionary) == 1:
         return [SchemaGroup(_schema_id(heads.dictionary[0].as_py()), payloads, positions)]
     order = pc.array_sort_indices(heads.indices)  # stable: positions stay ascending within a schema
@@ -104,10 +104,10 @@ def _true_positions(mask: pa.BooleanArray) -> pa.Int64Array:
     return pc.indices_nonzero(mask).cast(pa.int64())
 
 
-def _unframed(value: bytes) -> Reason:
+def unframed(value: bytes, expected: str) -> Reason:
+    """Return the reason of a value without a frame, or without anything."""
     if not value:
         return Reason(DeadCode.EMPTY_VALUE, "expected a schema's id and a value, found a value of 0 bytes")
-    expected = "expected 0x00 and a schema's id of 4 bytes, or 0x01 and its GUID of 16"
     shown = f"0x{value[:8].hex()}{'…' if len(value) > 8 else ''}"  # noqa: PLR2004
     return Reason(DeadCode.INVALID_WIRE, f"{expected}, found {len(value)} bytes: {shown}")
 

@@ -127,7 +127,15 @@ class StepSize:
             StepTooWide: all columns together take more than `STEP_BYTES`.
         """
         self._cells = 0
-        self._bytes += columns.nbytes
+        self.hold_bytes(columns.nbytes)
+
+    def hold_bytes(self, size: int) -> None:
+        """Add decoded bytes.
+
+        Raises:
+            StepTooWide: they take more than `STEP_BYTES` together.
+        """
+        self._bytes += size
         if self._bytes > STEP_BYTES and not self._is_one:
             raise StepTooWide
 

@@ -116,8 +116,8 @@ class DeadCode(StrEnum):
     INVALID_WIRE = (
         "INVALID_WIRE",
         Stage.DECODE,
-        "Neither before the value nor in its header is the id of a schema, as Schema Registry clients write it.",
-        "Check the serializer of the producer; a value without an id needs `value.schema_file`.",
+        "Neither before the value nor in its header is the id of a schema, as Schema Registry clients write it; or what Glue's packed can't be unpacked.",
+        "Check the serializer of the producer, and `framing` of the registry; a value without an id needs `value.schema_file`.",
     )
     UNKNOWN_SCHEMA = (
         "UNKNOWN_SCHEMA",

@@ -21,6 +21,10 @@ Dead = Mapping[int, Reason]
 SchemaKind = Literal["AVRO", "PROTOBUF", "JSON"]
 """As Schema Registries name them."""
 
+Framing = Literal["confluent", "glue", "apicurio-content-id", "apicurio-global-id"]
+"""How a record names its schema: Confluent's 5 or 17 bytes, the 18 of AWS Glue, or Apicurio's own 9 bytes and headers, whose ids
+are of contents or of versions."""
+
 
 @dataclass(frozen=True, slots=True)
 class NamedSchema:
@@ -55,7 +59,13 @@ class TooManyUnknownIds(Exception):
 
 
 class SchemaSource(Protocol):
-    """Returns writer schemas by id. They are immutable, so an answer may be cached."""
+    """Returns writer schemas by id. They are immutable, so an answer may be cached.
+
+    Attributes:
+        framing: How the records of its producers name a schema.
+    """
+
+    framing: Framing
 
     def schema(self, schema_id: int | UUID) -> WriterSchema | None:
         """Return a schema, or None if there surely is none of this id.
@@ -82,11 +92,13 @@ class FormatSpec:
         name: As files write it.
         source: Where writer schemas come from, for values that name theirs.
         truncates: Whether what is finer than microseconds is cut off times, rather than a reason to refuse the value.
+        framing: How values name their schema, if there is a `source`.
     """
 
     name: str = JSON
     source: SchemaSource | None = None
     truncates: bool = False
+    framing: Framing = "confluent"
 
     names: ClassVar[tuple[str, ...]] = (JSON,)
     """Its names in files."""

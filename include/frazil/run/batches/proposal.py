@@ -30,8 +30,8 @@ from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, INLINE_ENGINE, Pip
 from frazil.project import Project
 from frazil.records.evolution.types import type_from_evidence, write_type
 from frazil.records.formats.catalogue import FORMATS
+from frazil.records.formats.framing import HEADERS
 from frazil.records.formats.guess import REGISTERED, Guess, guess, likeliest, schema_id
-from frazil.records.formats.payload_decoder import HEADERS
 from frazil.records.json.exact import parse_object
 from frazil.records.model.kafka_schema import last_header
 from frazil.records.model.spec import RecordSpec
@@ -190,7 +190,7 @@ def _registered(project: Project, batches: Sequence[pa.RecordBatch], part: str) 
     framed = (*in_headers, *(data for batch in batches for data in batch[part].to_pylist()))
     numbers = Counter(number for data in framed if data and (number := schema_id(data)) is not None)
     number = numbers.most_common(1)[0][0]
-    names = sorted(project.settings.registries)
+    names = sorted(name for name, one in project.settings.registries.items() if one.framing == "confluent")
     if names:
         require("registry", f"a topic with schema {number}")
     for name in names:

@@ -23,7 +23,7 @@ from frazil.records.evolution.types import names_in_files
 from frazil.records.formats.catalogue import open_format
 from frazil.records.json.record import ExactDecoder
 from frazil.records.model.column import type_name
-from frazil.records.model.format import JSON, WriterSchema
+from frazil.records.model.format import JSON, Framing, WriterSchema
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.missing_fields import certain_outputs, missing_fields
 from frazil.run.staging.change_spec import routing_field
@@ -41,6 +41,8 @@ from frazil.run.staging.record_spec import (
 
 class _UnusedRegistry:
     """Stand-in for a registry while a pipeline file is only checked."""
+
+    framing: Framing = "confluent"
 
     def schema(self, schema_id: int | UUID) -> WriterSchema | None:  # noqa: ARG002 - what the port has
         return None

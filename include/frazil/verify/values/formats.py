@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import struct
+import zlib
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
@@ -29,6 +30,7 @@ from frazil.verify.values.native import (
     Json,
     LineText,
     Schema,
+    SchemaReader,
     UnjudgedError,
     python_value,
 )
@@ -43,24 +45,25 @@ class TombstoneError(Exception):
     """A value that counts as a tombstone, such as an envelope without payload."""
 
 
-def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema], *, truncates: bool = False) -> Decode | None:
+def format_decoder(decoding: Decoding, registry: SchemaReader | None, *, truncates: bool = False) -> Decode | None:
     """The reader of a format; None for one that another package brings.
 
     Args:
         decoding: The format and its options.
-        schemas: Reads schemas of the registry by id.
+        registry: Reads the schemas that values name, if they name any.
         truncates: Whether times lose what is finer than microseconds.
     """
-    header = "__key_schema_id" if isinstance(decoding, Key) else "__value_schema_id"
+    half = "key" if isinstance(decoding, Key) else "value"
     if decoding.format in ("avro", "protobuf", "json-schema"):
         make_reader = _maker(decoding.format, truncates=truncates)
-        if decoding.registry is None:
+        if decoding.registry is None or registry is None:
             schema = decoding.schema_ or "", decoding.options.get("schema_imports", {})
             message = decoding.options.get("message")
             schema_reader = lru_cache(1)(lambda: _reader_or_refusal(lambda: make_reader(schema, message)))
             return lambda raw, _: schema_reader()(raw)
-        reader_of_id = lru_cache(1_000)(lambda number: _reader_or_refusal(lambda: make_reader(schemas(number), None)))
-        return lambda raw, headers: _registered(raw, headers.get(header), reader_of_id)
+        reader_of_id = lru_cache(1_000)(lambda key: _reader_or_refusal(lambda: make_reader(registry.read(key), None)))
+        split = _FRAMES[registry.framing]
+        return lambda raw, headers: _registered(split(raw, headers, half), reader_of_id)
     if decoding.format == "json":
         return lambda raw, _: _json(raw, decoding, Options(truncates=truncates))
     read = _READERS.get(decoding.format)
@@ -97,18 +100,65 @@ def _reader_or_refusal(schema_reader: Callable[[], Callable[[bytes], Fields]]) -
     return refuse
 
 
-def _registered(raw: bytes, header: bytes | None, reader_of_id: Callable[[int], Callable[[bytes], Fields]]) -> Fields:
-    """Decode a value that names its schema by id, in a header or in its first bytes."""
+def _registered(
+    framed: tuple[int | UUID, bytes], reader_of_id: Callable[[int | UUID], Callable[[bytes], Fields]]
+) -> Fields:
+    """Decode a value by the schema that it names."""
+    return reader_of_id(framed[0])(framed[1])
+
+
+def _confluent(raw: bytes, headers: Mapping[str, bytes], half: str) -> tuple[int | UUID, bytes]:
+    """The id of a schema, from a header or the first bytes, and the value."""
+    header = headers.get(f"__{half}_schema_id")
     wire = raw if header is None else header
     if wire[:1] != b"\0":
         raise UnjudgedError("its schema is named by a GUID, or not at all")
     if len(wire) < _ID_END:
         raise Unfit("no id of a schema")
-    read = reader_of_id(int.from_bytes(wire[1:_ID_END], "big"))
-    return read(raw[_ID_END:]) if header is None else read(header[_ID_END:] + raw)
+    rest = raw[_ID_END:] if header is None else header[_ID_END:] + raw
+    return int.from_bytes(wire[1:_ID_END], "big"), rest
+
+
+def _apicurio(kind: str, raw: bytes, headers: Mapping[str, bytes], half: str) -> tuple[int | UUID, bytes]:
+    """The same of Apicurio's serializers: an id of 8 bytes in a header, or behind a 0."""
+    own = f"apicurio.{half}.{kind}"
+    if any(headers.get(f"apicurio.{half}.{name}") for name in ("globalId", "contentId") if name != kind):
+        raise UnjudgedError("its schema is named by an id of another kind")
+    wire = b"\0" + headers[own] if headers.get(own) else raw
+    if wire[:1] != b"\0" or len(wire) < _LONG_ID_END:
+        raise Unfit("no id of a schema")
+    return int.from_bytes(wire[1:_LONG_ID_END], "big"), raw if wire is not raw else raw[_LONG_ID_END:]
+
+
+def _glue(raw: bytes, _headers: Mapping[str, bytes], _half: str) -> tuple[int | UUID, bytes]:
+    """The same of AWS Glue's serializers: a version of 3, whether the rest is packed, and a UUID."""
+    if len(raw) < _GLUE_END or raw[0] != _GLUE_VERSION or raw[1] not in (0, _GLUE_PACKED):
+        raise Unfit("no id of a schema")
+    key, rest = UUID(bytes=raw[2:_GLUE_END]), raw[_GLUE_END:]
+    if raw[1] == 0:
+        return key, rest
+    unpacker = zlib.decompressobj()
+    try:
+        value = unpacker.decompress(rest, _MOST_UNPACKED)
+    except zlib.error as error:
+        raise Unfit("not packed by zlib") from error
+    if len(value) >= _MOST_UNPACKED or not unpacker.eof or unpacker.unused_data:
+        raise Unfit("not packed by zlib, or too much")
+    return key, value
 
 
 _ID_END: Final = 5
+_LONG_ID_END: Final = 9
+_GLUE_END, _GLUE_VERSION, _GLUE_PACKED = 18, 3, 5
+_MOST_UNPACKED: Final = 2**24
+"""Bytes that no unpacked value has: with as many it is a dead letter."""
+
+_FRAMES: Final[Mapping[str, Callable[[bytes, Mapping[str, bytes], str], tuple[int | UUID, bytes]]]] = {
+    "confluent": _confluent,
+    "apicurio-content-id": partial(_apicurio, "contentId"),
+    "apicurio-global-id": partial(_apicurio, "globalId"),
+    "glue": _glue,
+}
 
 
 def _text(raw: bytes) -> str:

@@ -39,6 +39,19 @@ Schema = tuple[str, Mapping[str, str]]
 """Text of a schema, and texts of the schemas that it refers to, by name."""
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaReader:
+    """A registry.
+
+    Attributes:
+        read: Reads a schema by its id, or raises UnjudgedError.
+        framing: How records name its schemas, as the settings call it.
+    """
+
+    read: Callable[[int | UUID], Schema]
+    framing: str = "confluent"
+
+
 class UnjudgedError(Exception):
     """The expected value can't be derived here."""
 

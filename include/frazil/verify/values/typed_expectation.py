@@ -20,7 +20,7 @@ from frazil.verify.values.evolved_schema import has_undeclared_columns
 from frazil.verify.values.formats import READ, Decode, TombstoneError, format_decoder
 from frazil.verify.values.header_cells import HeaderCells, headers_of
 from frazil.verify.values.json_document import Unfit, decoder_of, object_of
-from frazil.verify.values.native import UNKNOWN, Fields, Schema, UnjudgedError, native_reader
+from frazil.verify.values.native import UNKNOWN, Fields, SchemaReader, UnjudgedError, native_reader
 from frazil.verify.values.transforms import Record, transform, unread_steps
 
 LEFT_OUT: Final = Bad("a transform leaves it out")
@@ -29,11 +29,11 @@ LEFT_OUT: Final = Bad("a transform leaves it out")
 _UNJUDGED: Final = Bad("not read here")
 _ABSENT: Final = object()
 
-SchemasOf = Callable[[str], Callable[[int], Schema]]
-"""Registry name -> reader of its schemas by id."""
+SchemasOf = Callable[[str], SchemaReader]
+"""Registry name -> reader of its schemas."""
 
 
-def no_registry(name: str) -> Callable[[int], Schema]:
+def no_registry(name: str) -> SchemaReader:
     """Refuses every registry, for pipelines that use none."""
     raise BAD_SETTING.terminal(f"registry {name} is not known here")
 
@@ -110,8 +110,8 @@ class TypedExpectation:
         }
 
     def _decoder(self, decoding: Decoding) -> Decode:
-        schemas = (lambda _: ("", {})) if decoding.registry is None else self.schemas(decoding.registry)
-        decoder = format_decoder(decoding, schemas, truncates=self.pipeline.value.sub_micros == "truncate")
+        registry = None if decoding.registry is None else self.schemas(decoding.registry)
+        decoder = format_decoder(decoding, registry, truncates=self.pipeline.value.sub_micros == "truncate")
         if decoder is None:
             raise BAD_TRANSFORM.terminal(f"format {decoding.format} is not read by verify")
         return decoder
@@ -274,7 +274,7 @@ class TypedChanges(ChangeReader):
         self._checks_images = False
         self._null_value = pipeline.value.null_value
         value = pipeline.value
-        decode = format_decoder(value, (lambda _: ("", {})) if value.registry is None else schemas(value.registry))
+        decode = format_decoder(value, None if value.registry is None else schemas(value.registry))
         if decode is None:
             raise BAD_TRANSFORM.terminal(f"format {value.format} is not read by verify")
         self._decode = decode

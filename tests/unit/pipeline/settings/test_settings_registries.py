@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from frazil.pipeline.settings.settings import RegistrySettings, Settings
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.settings import RegistrySettings, Settings, unknown_names
 
 ELSE = {
     "clusters": {"local": {"bootstrap_servers": "a:1"}},
@@ -70,3 +71,43 @@ def test_contradicting_registry_settings_are_refused(given: dict[str, object], e
     """Found at validation, not by the first batch."""
     with pytest.raises(ValidationError, match=expected):
         RegistrySettings.model_validate(given)
+
+
+GLUE = {"framing": "glue", "properties": {"glue.region": "eu-central-1"}}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"framing": "other", "url": "http://a"}, "framing"),
+        ({"framing": "apicurio-content-id"}, "url is missing"),
+        ({"framing": "apicurio-global-id", "url": "http://a/apis/registry/v3"}, "ccompat"),
+        (GLUE | {"user_info": "me:hunter2"}, "user_info: framing glue has no such key"),
+        (GLUE | {"url": "glue.eu-central-1"}, "http://"),
+        ({"framing": "glue", "properties": {"region": "x"}}, "properties.region: framing glue"),
+    ],
+)
+def test_registry_that_does_not_fit_its_framing_is_refused(given: dict[str, object], expected: str) -> None:
+    """A key that a client does not have would be a setting that does nothing."""
+    with pytest.raises(ValidationError, match=expected):
+        RegistrySettings.model_validate(given)
+
+
+def test_glue_needs_no_address() -> None:
+    """Amazon's own is that of the region."""
+    assert RegistrySettings.model_validate(GLUE).client_properties == {"glue.region": "eu-central-1"}
+
+
+@pytest.mark.parametrize("half", ["value", "key"])
+def test_protobuf_is_refused_behind_another_frame_than_that_of_confluent(half: str) -> None:
+    """Else each record would be a dead letter."""
+    settings = Settings.model_validate(ELSE | {"registries": {"glue": GLUE}})
+    destination = {"table": "a.b", "columns": {"id": "long"}}
+    file = {"name": "p", "source": {"topics": ["t"]}, "value": {"format": "json"}, "destinations": [destination]}
+
+    pipeline = Pipeline.model_validate(file | {half: {"format": "protobuf", "registry": "glue"}})
+
+    problems = [line for line in unknown_names(pipeline, settings) if line.startswith(half)]
+    assert problems == [
+        f"{half}.format: protobuf is read behind Confluent's frame only, and registries.glue has framing: glue"
+    ]

@@ -16,7 +16,7 @@ from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.syntax.types import PRIMITIVES
 from frazil.records.formats.catalogue import FORMATS
-from frazil.records.model.format import WriterSchema
+from frazil.records.model.format import Framing, WriterSchema
 from frazil.run.staging.record_spec import record_spec
 from tests.unit.records.formats.case import COLUMN, Case
 from tests.unit.records.formats.cases import cases
@@ -29,6 +29,7 @@ class OneSchema:
     """A registry that knows the schema of the case."""
 
     text: str
+    framing: Framing = "confluent"
 
     def schema(self, schema_id: object) -> WriterSchema | None:
         """Return the schema, whatever the kind of the id."""

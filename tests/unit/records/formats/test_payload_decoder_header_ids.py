@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.records.formats.payload_decoder import HEADERS, prepend_schema_ids
+from frazil.records.formats.framing import HEADERS, prepend_schema_ids
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.kafka_schema import HEADERS as TYPE
 

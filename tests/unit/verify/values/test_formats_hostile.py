@@ -13,14 +13,15 @@ from frazil.pipeline.models.value import Value
 from frazil.pipeline.syntax.types import Primitive
 from frazil.verify.values.formats import Decode, format_decoder
 from frazil.verify.values.json_document import Unfit
-from frazil.verify.values.native import UnjudgedError, python_value
+from frazil.verify.values.native import SchemaReader, UnjudgedError, python_value
 
 PROTO = 'syntax = "proto3"; message Order { int64 id = 1; }'
 
 
 def of_registry(form: str, text: str, imports: dict[str, str] | None = None) -> Decode:
     """The reader of values whose schema a registry has."""
-    found = format_decoder(Value.model_validate({"format": form, "registry": "r"}), lambda _: (text, imports or {}))
+    registry = SchemaReader(lambda _: (text, imports or {}))
+    found = format_decoder(Value.model_validate({"format": form, "registry": "r"}), registry)
     assert found is not None
     return found
 
@@ -82,7 +83,7 @@ def test_imports_that_ingestion_brings_are_read() -> None:
 def test_schema_file_that_does_not_compile_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler takes a tenth of a second: not for each record."""
     value = Value.model_validate({"format": "protobuf", "schema_file": "m.proto", "message": "M"})
-    decode = format_decoder(value.model_copy(update={"schema_": "message of nothing"}), lambda _: ("", {}))
+    decode = format_decoder(value.model_copy(update={"schema_": "message of nothing"}), None)
     assert decode is not None
 
     with pytest.raises(UnjudgedError, match="does not compile here"):
@@ -165,7 +166,7 @@ def test_large_decimal_of_an_envelope_is_not_judged() -> None:
     """Its conversion takes the square of its length."""
     schema = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
     value = json.dumps({"schema": schema, "payload": "AQEB" * 100_000}).encode()
-    decode = format_decoder(Value.model_validate({"format": "json-envelope"}), lambda _: ("", {}))
+    decode = format_decoder(Value.model_validate({"format": "json-envelope"}), None)
     assert decode is not None
 
     with pytest.raises(UnjudgedError, match="4096"):
@@ -177,7 +178,7 @@ def test_all_digits_of_a_decimal_are_read() -> None:
     number = 10**37 + 1
     schema = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
     payload = b64encode(number.to_bytes(16, "big", signed=True)).decode()
-    decode = format_decoder(Value.model_validate({"format": "json-envelope"}), lambda _: ("", {}))
+    decode = format_decoder(Value.model_validate({"format": "json-envelope"}), None)
     assert decode is not None
 
     assert decode(json.dumps({"schema": schema, "payload": payload}).encode(), {}) == {"value": Decimal(f"{number}e-2")}

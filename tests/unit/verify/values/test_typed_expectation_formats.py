@@ -15,6 +15,7 @@ from frazil.records.model.dead_letter import DeadCode
 from frazil.run.staging.record_spec import record_spec
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.column_readers import Bad
+from frazil.verify.values.native import SchemaReader
 from frazil.verify.values.typed_expectation import LEFT_OUT, TypedExpectation, untyped_because
 from tests.unit.records.formats.case import COLUMN, Case
 from tests.unit.records.formats.cases import cases
@@ -49,7 +50,7 @@ def typed(case: Case) -> TypedExpectation:
     pipeline = pipeline_of(case)
     assert list(untyped_because(pipeline)) == []
     columns = pipeline.destinations[0].columns
-    return TypedExpectation(pipeline, columns, lambda _: lambda _: (case.schema or "", {}))
+    return TypedExpectation(pipeline, columns, lambda _: SchemaReader(lambda _: (case.schema or "", {})))
 
 
 def expected(case: Case) -> Any:
