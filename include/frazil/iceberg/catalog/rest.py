@@ -35,6 +35,9 @@ ANSWER = "rest.client.socket-timeout-ms"
 _DEFAULTS = {CONNECT: 10_000, ANSWER: 60_000}
 """A connection takes milliseconds; a commit on a busy server may wait for others. PyIceberg itself waits forever."""
 
+_SIGNED_RETRIES: Final = "rest.sigv4.max-retries"
+"""A request that is signed goes out as often as one that is not: PyIceberg's ten more make eleven waits for a silent server."""
+
 
 class BoundedRestCatalog(RestCatalog):
     """A REST catalog whose requests end, also those that fetch a token. Copies of its tables' metadata share their past.
@@ -79,6 +82,7 @@ class BoundedRestCatalog(RestCatalog):
     def _config_headers(self, session: Session) -> None:
         # The first thing that PyIceberg does to a new session; the first request follows at once, for a token.
         super()._config_headers(session)
+        self.properties.setdefault(_SIGNED_RETRIES, "0")
         limits = (_seconds(self.properties, CONNECT), _seconds(self.properties, ANSWER))
         session.request = partial(session.request, timeout=limits)  # type: ignore[method-assign]
 

@@ -56,6 +56,7 @@ _CATALOG_ONLY = (
     "resource",
     "glue.",
     "hive.",
+    "rest.",
 )
 """Prefixes of properties that open the catalog. Tasks don't get them: they write files and never commit."""
 
