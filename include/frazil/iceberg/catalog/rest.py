@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from pydantic import BaseModel
 from pydantic_core import from_json
-from pyiceberg.catalog.rest import RestCatalog, TableResponse
+from pyiceberg.catalog.rest import SIGV4_REGION, RestCatalog, TableResponse
 from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
@@ -82,9 +82,20 @@ class BoundedRestCatalog(RestCatalog):
     def _config_headers(self, session: Session) -> None:
         # The first thing that PyIceberg does to a new session; the first request follows at once, for a token.
         super()._config_headers(session)
-        self.properties.setdefault(_SIGNED_RETRIES, "0")
         limits = (_seconds(self.properties, CONNECT), _seconds(self.properties, ANSWER))
         session.request = partial(session.request, timeout=limits)  # type: ignore[method-assign]
+
+    def _init_sigv4(self, session: Session) -> None:
+        """Sign the requests of a session. PyIceberg looks for key and region at the first request, and fails without a word on them."""
+        from botocore.exceptions import NoCredentialsError, NoRegionError
+
+        self.properties.setdefault(_SIGNED_RETRIES, "0")
+        super()._init_sigv4(session)
+        signer = session.get_adapter(self.uri)._boto_session  # type: ignore[attr-defined]  # noqa: SLF001 - PyIceberg's own class
+        if signer.get_credentials() is None:
+            raise NoCredentialsError
+        if not self.properties.get(SIGV4_REGION, signer.region_name):
+            raise NoRegionError
 
 
 @dataclass(frozen=True, slots=True)
