@@ -24,6 +24,7 @@ from frazil.doctor.finding import (
 from frazil.errors import Retryable, Terminal
 from frazil.extras import require
 from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import lent_until_ms
 from frazil.kafka.admin.observe import matching_topics, observe
 from frazil.kafka.admin.topics import NEEDED, TopicAccess, topic_access
 from frazil.monitor.condition import HEALTH, Condition, state_of
@@ -107,7 +108,12 @@ def storage(lake: Lake, tables: Iterable[str]) -> Finding:
     if place is None:
         return Finding(check, "ok", "not known before there is a table: the server tells where it is")
     place.check_writable()
-    return Finding(check, "ok", f"a file was written to {place.location}, read and removed")
+    answer = f"a file was written to {place.location}, read and removed"
+    if (end := lent_until_ms(place.properties)) is not None:
+        answer += (
+            f"; the catalog lends its keys for {(end / 1000 - time.time()) / 60:.0f} minutes: batches must be shorter"
+        )
+    return Finding(check, "ok", answer)
 
 
 def registry(project: Project, name: str) -> Iterator[Finding]:

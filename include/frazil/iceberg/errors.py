@@ -247,6 +247,15 @@ _MEANINGS = (
     ),
     _Meaning(
         Retryable,
+        (OSError,),
+        "the keys of the storage ended before the work did",
+        "the next try gets new ones. If it ends so again, have the catalog lend keys for longer, or make batches smaller:"
+        " limits.max_records, limits.max_bytes",
+        says=("ExpiredToken",),
+        code=CATALOG_UNREACHABLE,
+    ),
+    _Meaning(
+        Retryable,
         _UNAVAILABLE,
         "the catalog or the storage is not available now",
         code=CATALOG_UNREACHABLE,

@@ -43,7 +43,7 @@ from frazil.error_codes import (
 from frazil.errors import FrazilError, Terminal, quotable, without_values
 from frazil.extras import require, require_database
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.pipeline.settings.catalogs import CatalogSettings
+from frazil.pipeline.settings.catalogs import SIGNING, CatalogSettings
 
 _WRAPPED = (
     ImportError,
@@ -170,6 +170,7 @@ class TimedRestCatalog(RestCatalog):
     def _config_headers(self, session: Session) -> None:
         # Called for each new session, before its first request.
         super()._config_headers(session)
+        self.properties.setdefault("rest.sigv4.max-retries", "0")
         limits = (
             self._seconds("rest.client.connection-timeout-ms", _CONNECT_SECONDS),
             self._seconds("rest.client.socket-timeout-ms", _ANSWER_SECONDS),
@@ -245,6 +246,8 @@ def _open_catalog(name: str, settings: CatalogSettings) -> Catalog:
     addresses = {"uri": settings.address, "warehouse": settings.warehouse}
     connection = {key: value for key, value in addresses.items() if value is not None}
     if settings.type == "rest":
+        if settings.properties.get(SIGNING, "").lower() == "true":
+            require("glue", f"catalog {name}, whose requests are signed,")
         return TimedRestCatalog(name, **settings.properties, **connection)
     properties = {**settings.properties, **connection}
     if settings.type == "jdbc":

@@ -140,6 +140,14 @@ def test_refusal_of_the_storage_is_not_tried_again(reading: Callable[[str], Abst
         raise OSError("When getting information for key 'a': AWS Error ACCESS_DENIED during HeadObject operation: no")
 
 
+def test_keys_that_ended_are_named() -> None:
+    """Lent by a catalog, for less time than a batch takes: a retry alone may never help, so the next step says what does."""
+    with pytest.raises(Retryable, match="keys of the storage ended") as raised, translated("writing a file"):
+        raise OSError("AWS Error UNKNOWN (HTTP status 400) during PutObject operation: ExceptionName: ExpiredToken")
+
+    assert "limits.max_records" in str(raised.value.next_step)
+
+
 def test_long_text_with_many_brackets_is_searched_in_linear_time() -> None:
     """A producer may have written it: an error of Spark or Python quotes a value of a megabyte."""
     text = "(a=" * 300_000

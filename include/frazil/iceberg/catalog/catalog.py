@@ -20,6 +20,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.utils.properties import property_as_bool
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random
 
 from frazil.error_codes import TABLE_MISSING
@@ -30,6 +31,7 @@ from frazil.iceberg.errors import translated
 from frazil.iceberg.patches import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection for all who read tables
 from frazil.iceberg.patches.storage import StorageFileIO, opened_storage, with_storage
 from frazil.iceberg.patches.variant import FORMAT_VERSION, metadata_text
+from frazil.pipeline.settings.catalogs import SIGNING
 
 _LOCAL = "local"
 _UNFINISHED = "."
@@ -187,6 +189,8 @@ class Lake:
         properties = {**with_storage(self.properties), "uri": self.uri, **place}
         with translated(f"opening catalog {self.name}"):
             if self.kind == "rest":
+                if property_as_bool(properties, SIGNING, default=False):
+                    require("glue", f"catalog {self.name}, whose requests are signed,")
                 from frazil.iceberg.catalog.rest import BoundedRestCatalog
 
                 rest = BoundedRestCatalog(self.name, **properties)

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from pydantic import BaseModel
 from pydantic_core import from_json
-from pyiceberg.catalog.rest import RestCatalog, TableResponse
+from pyiceberg.catalog.rest import SIGV4_REGION, RestCatalog, TableResponse
 from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
@@ -34,6 +34,9 @@ ANSWER = "rest.client.socket-timeout-ms"
 
 _DEFAULTS = {CONNECT: 10_000, ANSWER: 60_000}
 """A connection takes milliseconds; a commit on a busy server may wait for others. PyIceberg itself waits forever."""
+
+_SIGNED_RETRIES: Final = "rest.sigv4.max-retries"
+"""A request that is signed goes out as often as one that is not: PyIceberg's ten more make eleven waits for a silent server."""
 
 
 class BoundedRestCatalog(RestCatalog):
@@ -81,6 +84,18 @@ class BoundedRestCatalog(RestCatalog):
         super()._config_headers(session)
         limits = (_seconds(self.properties, CONNECT), _seconds(self.properties, ANSWER))
         session.request = partial(session.request, timeout=limits)  # type: ignore[method-assign]
+
+    def _init_sigv4(self, session: Session) -> None:
+        """Sign the requests of a session. PyIceberg looks for key and region at the first request, and fails without a word on them."""
+        from botocore.exceptions import NoCredentialsError, NoRegionError
+
+        self.properties.setdefault(_SIGNED_RETRIES, "0")
+        super()._init_sigv4(session)
+        signer = session.get_adapter(self.uri)._boto_session  # type: ignore[attr-defined]  # noqa: SLF001 - PyIceberg's own class
+        if signer.get_credentials() is None:
+            raise NoCredentialsError
+        if not self.properties.get(SIGV4_REGION, signer.region_name):
+            raise NoRegionError
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ its properties may do in this process.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from typing import Final
 
 from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.io import load_file_io
+from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -25,6 +26,7 @@ __all__ = [
     "Table",
     "TableMetadata",
     "delete_files",
+    "lent_until_ms",
     "metadata_path",
     "missing_files",
     "read_text",
@@ -56,8 +58,13 @@ _CATALOG_ONLY = (
     "resource",
     "glue.",
     "hive.",
+    "rest.",
 )
 """Prefixes of properties that open the catalog. Tasks don't get them: they write files and never commit."""
+
+
+_LENT_UNTIL: Final = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at")
+_MARGIN_SECONDS: Final = 60
 
 
 def staging_table(name: str, table: Table, *, by_engine: bool = False) -> StagingTable:
@@ -80,13 +87,13 @@ def metadata_path(table: Table, file_name: str) -> str:
 
 def write_text(table: Table, path: str, text: str) -> None:
     """Write a small file through the table's storage."""
-    with translated(f"writing {path}"), table.io.new_output(path).create(overwrite=True) as stream:
+    with translated(f"writing {path}"), _io(table).new_output(path).create(overwrite=True) as stream:
         stream.write(text.encode())
 
 
 def read_text(table: Table, path: str) -> str:
     """Read a small file through the table's storage."""
-    with translated(f"reading {path}"), table.io.new_input(path).open() as stream:
+    with translated(f"reading {path}"), _io(table).new_input(path).open() as stream:
         return stream.read().decode()
 
 
@@ -94,14 +101,29 @@ def delete_files(table: Table, paths: list[str]) -> None:
     """Delete files that were never part of a commit request."""
     for path in paths:
         with translated(f"deleting {path}"):
-            table.io.delete(path)
+            _io(table).delete(path)
 
 
 def missing_files(table: Table, paths: list[str]) -> list[str]:
     """Which of these files are not there."""
     with translated("looking for staged files"):
-        is_there = ExecutorFactory.get_or_create().map(lambda path: table.io.new_input(path).exists(), paths)
+        io = _io(table)
+        is_there = ExecutorFactory.get_or_create().map(lambda path: io.new_input(path).exists(), paths)
         return [path for path, exists in zip(paths, is_there, strict=True) if not exists]
+
+
+def _io(table: Table) -> FileIO:
+    """Its file-io, with new keys where those that the catalog lent with the table end: staging may have taken that long."""
+    end = lent_until_ms(table.io.properties)
+    if end is not None and end < (time.time() + _MARGIN_SECONDS) * 1000:
+        table.io = table.catalog.load_table(table.name()).io
+    return table.io
+
+
+def lent_until_ms(properties: Mapping[str, str]) -> int | None:
+    """When the keys that a catalog lends for a table's storage end, in milliseconds since 1970; None if they don't, or it does not say."""
+    ends = [str(properties.get(name, "")) for name in _LENT_UNTIL]
+    return min((int(end) for end in ends if end.isdecimal()), default=None)
 
 
 def absent_table(name: str) -> Table:

@@ -26,6 +26,10 @@ REFUSED_CATALOGS: Final[Mapping[str, str]] = {
 """Kinds of catalogs that people know, and why they are none here."""
 
 
+SIGNING: Final = "rest.sigv4-enabled"
+"""Property of a REST catalog: requests are signed as those of AWS are, by Amazon's libraries."""
+
+
 class CatalogSettings(Model):
     """An Iceberg catalog that Spark and PyIceberg share. Its name here is its name in both."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from frazil.pipeline.settings.catalogs import CatalogSettings
+from frazil.pipeline.settings.catalogs import SIGNING, CatalogSettings
 from frazil.pipeline.settings.settings import Settings
 from frazil.pipeline.syntax import java_properties
 
@@ -106,6 +106,9 @@ _ALIKE: Final = {
 }
 """PyIceberg's name -> Java's, where they differ; all others of `s3.`, `gcs.` and `adls.` are the same or PyIceberg's own."""
 
+_SIGNERS: Final = ("access-key-id", "secret-access-key", "session-token")
+"""Names of the keys: PyIceberg's begin with `client.` and serve for the catalog and for S3, Java's with `rest.` and `s3.`."""
+
 _IO: Final = "io-impl"
 _RESOLVING: Final = "org.apache.iceberg.io.ResolvingFileIO"
 """Takes the file-io that an address's scheme asks for. Without it a catalog in a database takes Hadoop's, which knows no s3://."""
@@ -152,6 +155,7 @@ def jar_sets(settings: Settings) -> tuple[str, ...]:
 def _is_in_s3(catalog: CatalogSettings) -> bool:
     return (
         catalog.type == "glue"
+        or catalog.properties.get(SIGNING, "").lower() == "true"
         or scheme_of(catalog.warehouse).startswith("s3")
         or any(name.startswith(_S3) for name in catalog.properties)
     )
@@ -174,7 +178,8 @@ def catalog_properties(settings: CatalogSettings) -> dict[str, str]:
             region = {"client.region": common["glue.region"]} if "glue.region" in common else {}
             return region | common | ({"glue.endpoint": settings.uri} if settings.uri else {})
         case _:
-            return common | {"uri": settings.uri}
+            keys = {f"{user}.{name}": common.get(f"client.{name}") for user in ("rest", "s3") for name in _SIGNERS}
+            return {name: key for name, key in keys.items() if key is not None} | common | {"uri": settings.uri}
 
 
 def _database(uri: str) -> dict[str, str]:

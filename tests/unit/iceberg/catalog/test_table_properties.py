@@ -18,8 +18,9 @@ from pyiceberg.table.locations import SimpleLocationProvider
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.rest import BoundedRestCatalog
-from frazil.iceberg.catalog.table import metadata_path, staging_table
+from frazil.iceberg.catalog.table import metadata_path, read_text, staging_table, write_text
 from frazil.iceberg.files.data_files import DataFileWriter
+from frazil.iceberg.patches.storage import StorageFileIO
 from frazil.iceberg.schema.schema import declared_schema
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.catalogs import CatalogSettings, refused_properties
@@ -138,6 +139,21 @@ def test_only_the_rest_server_may_change_the_storage_of_a_table(
 
     assert RAN == []
     assert table.io.properties == {**OURS, **vended}
+
+
+@pytest.mark.parametrize("name", ["s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at"])
+def test_files_get_new_keys_where_those_of_the_table_ended(altered: Path, name: str) -> None:
+    """A batch that was staged for longer than a catalog lends keys; tables with keys that last are not loaded again."""
+    table = lake_of(altered).load_table(TABLE)
+    lasting = table.io = StorageFileIO(OURS | {name: str(2**42)})
+    write_text(table, metadata_path(table, "a"), "a")
+    assert table.io is lasting
+    table.io = StorageFileIO(OURS | {name: "1"})
+
+    write_text(table, metadata_path(table, "b"), "b")
+
+    assert name not in table.io.properties
+    assert read_text(table, metadata_path(table, "b")) == "b"
 
 
 def test_verify_reads_a_table_that_names_code_without_running_it(altered: Path) -> None:

@@ -104,6 +104,17 @@ def test_spark_opens_the_same_metastore() -> None:
     assert own["glue.endpoint"] == "http://own:5000"
 
 
+def test_keys_of_signed_requests_serve_catalog_and_store() -> None:
+    """One pair, by PyIceberg's names; what the settings say by Java's stays."""
+    keys = {"client.access-key-id": "a", "client.secret-access-key": "b", "s3.access-key-id": "of the store"}
+
+    properties = catalog_properties(entry(type="rest", uri="https://x", properties=keys))
+
+    assert (properties["rest.access-key-id"], properties["rest.secret-access-key"]) == ("a", "b")
+    assert (properties["s3.access-key-id"], properties["s3.secret-access-key"]) == ("of the store", "b")
+    assert "rest.session-token" not in properties
+
+
 def test_spark_gets_the_jars_that_its_catalogs_need() -> None:
     """Those of S3 and PostgreSQL come where a catalog of the settings needs them, and nowhere else."""
 
@@ -113,7 +124,9 @@ def test_spark_gets_the_jars_that_its_catalogs_need() -> None:
         return jar_sets(Settings.model_validate({"clusters": clusters, "catalogs": named}))
 
     rest = entry(type="rest", uri="https://x", warehouse="analytics", properties={"s3.region": "here"})
+    signed = entry(type="rest", uri="https://x", warehouse="analytics", properties={"rest.sigv4-enabled": "true"})
     assert sets(entry()) == ("spark",)
+    assert sets(signed) == ("spark", "s3")
     assert sets(entry(type="glue", uri="", warehouse="s3://lake")) == ("spark", "s3")
     assert sets(entry(), entry(uri="postgresql://me@db/lake")) == ("spark", "postgres")
     assert sets(rest, entry(warehouse="s3://lake")) == ("spark", "s3")
