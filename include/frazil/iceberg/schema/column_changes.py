@@ -151,6 +151,15 @@ class _ColumnChange:
         return field.model_copy(update={"field_type": self.union(field.field_type, new_type)})
 
 
+def new_fields(parent: IcebergType, last_id: int, parent_id: int = -1) -> Iterator[tuple[int, NestedField]]:
+    """The fields with a higher id than `last_id`, each with the id of the field that holds it, or -1; without those inside them."""
+    for field in _parts(parent):
+        if field.field_id > last_id:
+            yield parent_id, field
+        else:
+            yield from new_fields(field.field_type, last_id, field.field_id)
+
+
 def _parts(nested: IcebergType) -> tuple[NestedField, ...]:
     match nested:
         case StructType():
