@@ -6,7 +6,7 @@ followed name by name: PyIceberg's own update joins them with dots, and a name m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.schema import Schema
@@ -47,7 +47,29 @@ def apply_changes(
         if after != fields:
             applied.append(change)
         fields = after
+    docs = {_key(path, fold=fold): doc for change in applied for path, doc in change.docs}
+    if docs:
+        fields = _parts(_described(StructType(*fields), docs, schema.highest_field_id, fold=fold))
     return Schema(*fields, identifier_field_ids=schema.identifier_field_ids), tuple(applied)
+
+
+def _described(
+    parent: IcebergType, docs: Mapping[tuple[str, ...], str], last_id: int, path: tuple[str, ...] = (), *, fold: bool
+) -> IcebergType:
+    """The type with the comments of its new fields: those with a higher id than `last_id`."""
+    if parent.is_primitive:
+        return parent
+    fields = []
+    for field in _parts(parent):
+        field_path = (*path, field.name)
+        update = {"field_type": _described(field.field_type, docs, last_id, field_path, fold=fold)}
+        doc = docs.get(_key(field_path, fold=fold)) if field.field_id > last_id else None
+        fields.append(field.model_copy(update=update if doc is None else update | {"doc": doc}))
+    return _with_parts(parent, fields)
+
+
+def _key(path: tuple[str, ...], *, fold: bool) -> tuple[str, ...]:
+    return tuple(name.casefold() for name in path) if fold else path
 
 
 _OF_COLUMNS = ("add", "widen", "optional", "doc")

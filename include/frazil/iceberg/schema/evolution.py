@@ -194,7 +194,7 @@ def plan_changes(table: Table, request: TableChanges) -> ChangedTable:
     if applied:
         _refuse_taken_names(table, request, coming)
         _refuse_unfit(request, schema)
-    return dataclasses.replace(after, applied=applied)
+    return dataclasses.replace(after, applied=tuple(dataclasses.replace(change, docs=()) for change in applied))
 
 
 def _is_applied(change: SchemaChange, table: Table, after: ChangedTable) -> bool:
