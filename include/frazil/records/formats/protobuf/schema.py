@@ -101,12 +101,11 @@ class Schema:
     def __init__(self, writer: WriterSchema) -> None:
         self.pool: Final = DescriptorPool()
         with reading_schema(EncodeError):
-            files = _files(replace(writer, earlier=()))
+            files, self.comments = _files(replace(writer, earlier=()))
             for file in files:
                 self.pool.AddSerializedFile(file.SerializeToString())
             self._check_known()
         self._main: Final = files[-1]
-        self.comments: Final = {name: text for file in files for name, text in _comments(file)}
 
     def _check_known(self) -> None:
         """Refuse own versions of messages that stand for one value, where they lack what makes the value."""
@@ -170,8 +169,13 @@ def _comments(file: FileDescriptorProto) -> Iterator[tuple[str, str]]:
 
 
 @lru_cache(maxsize=_CACHED_SCHEMAS)
-def _files(writer: WriterSchema) -> Sequence[FileDescriptorProto]:
-    return tuple(_from_descriptors(writer) or _from_sources(writer))
+def _files(writer: WriterSchema) -> tuple[Sequence[FileDescriptorProto], Mapping[str, str]]:
+    """The files of a schema, imported ones first, and the comments of its fields by their full names."""
+    files = tuple(_from_descriptors(writer) or _from_sources(writer))
+    comments = {name: text for file in files for name, text in _comments(file)}
+    for file in files:
+        file.ClearField("source_code_info")  # it is larger than all the rest, and kept with the schema
+    return files, comments
 
 
 def _from_sources(writer: WriterSchema) -> list[FileDescriptorProto]:
