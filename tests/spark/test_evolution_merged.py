@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -166,4 +168,32 @@ def test_merge_survives_compaction_and_foreign_columns(place: Place, monkeypatch
         "id": "int",
         "seen": "bigint",
     }
+    assert place.is_clean()
+
+
+def test_merge_finds_rows_of_files_without_field_ids(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that Spark's `add_files` took from Hive change as all others, also by columns that came after a kill."""
+    file = tmp_path / "pipelines" / "customers.yaml"
+    file.write_text(file.read_text().replace('partition_by: ["bucket(2, id)"]', ""))
+    place.run(event("c", None, {"id": 1, "name": "a"}))
+
+    def add(folder: Path, columns: dict[str, Any]) -> None:
+        folder.mkdir()
+        pq.write_table(pa.table(columns), folder / "part-0.parquet")
+        place.sql(f"CALL lake.system.add_files(table => 'shop.customers', source_table => '`parquet`.`{folder}`')")
+
+    add(tmp_path / "hive", {"id": pa.array([7, 8], pa.int32()), "name": ["g", "h"], "colour": ["red", "blue"]})
+    with monkeypatch.context() as patch:
+        at_failpoint(patch, Failpoint.EVOLVED, kill, evolution)
+        with pytest.raises(Killed):
+            place.run(event("u", {"id": 7}, {"id": 7, "name": "G", "price": 2.5}))
+    add(tmp_path / "later", {"id": pa.array([9], pa.int32()), "name": ["i"], "price": [0.5]})
+    place.run(event("u", {"id": 9}, {"id": 9, "name": "I", "price": 1.5}), event("d", {"id": 1}, None))
+
+    expected = [(7, "G", 2.5), (8, "h", None), (9, "I", 1.5)]
+    assert place.rows("name", "price") == expected
+    place.compact()
+    assert place.rows("name", "price") == expected
     assert place.is_clean()

@@ -229,7 +229,7 @@ class Manifest:
         body = {_STORED_NAMES.get(name, name): value for name, value in body.items()}
         for changes in body["schema_changes"].values():
             for change in changes:
-                del change["position"]  # of demands only
+                del change["position"], change["docs"]  # of demands only
         return json.dumps(body, separators=(",", ":"))
 
     @classmethod

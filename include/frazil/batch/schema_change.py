@@ -10,6 +10,10 @@ from typing import Final, Literal
 ChangeKind = Literal["add", "widen", "optional", "doc", "identifier", "partition", "sort", "property"]
 
 
+Docs = tuple[tuple[tuple[str, ...], str], ...]
+"""Path -> comment, in order."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class SchemaChange:
     """One change.
@@ -26,6 +30,8 @@ class SchemaChange:
         former: Of what is only asked for: names that the field had before, so that it gets no column beside that of another
             record's field which still has one of them.
         position: Of what is only asked for: where the field stands among its neighbours in the records, which orders columns.
+        docs: Of `add`: paths of the new column and its fields, each with the comment that the schema of the records has for it. What
+            is on record has none: the table tells.
     """
 
     path: tuple[str, ...]
@@ -33,6 +39,7 @@ class SchemaChange:
     type: str = ""
     former: tuple[str, ...] = ()
     position: int = 0
+    docs: Docs = ()
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self.kind, ".".join(self.path), self.type)))

@@ -16,7 +16,7 @@ from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from frazil.errors import Retryable
-from tests.operations import assert_clean
+from tests.operations import assert_clean, lake
 from tests.registry_server import RegistryServer
 
 MakeStore = Callable[..., Any]
@@ -71,6 +71,25 @@ def test_two_writer_schemas_land_in_one_batch(store: MakeStore, confluent: Schem
     assert [(row["id"], row["note"]) for row in rows] == [(1, None), (2, "gift"), (3, None)]
     assert rows[0] == {"id": 1, "total": Decimal("12.50"), "at": AT, "lines": ["a", "b"], "note": None}
     assert letters == [(2, "UNKNOWN_SCHEMA"), (3, "INVALID_WIRE"), (5, "INVALID_AVRO")]
+    assert_clean(shop.shop)
+
+
+def test_columns_have_docs_of_schema_that_brought_them(store: MakeStore, confluent: SchemaRegistryClient) -> None:
+    """A later version with another doc makes no commit: the table keeps the doc, also one that a person wrote."""
+    first = {**ORDER, "fields": [{**each, "doc": f"the {each['name']}"} for each in ORDER["fields"]]}
+    later = {**ORDER, "fields": [{**each, "doc": "another"} for each in ORDER["fields"]]}
+    shop = store({"format": "avro", "registry": "main"}, {})
+    shop.lands(avro(confluent, first, order(1)))
+    with lake(shop.shop).load_table("shop.orders").update_schema() as update:
+        update.update_column("id", doc="mine")
+
+    rows, _ = shop.lands(avro(confluent, later, order(2)))
+
+    assert [row["id"] for row in rows] == [1, 2]
+    table = lake(shop.shop).load_table("shop.orders")
+    docs = {field.name: field.doc for field in table.schema().fields if not field.name.startswith("_")}
+    assert docs == {"id": "mine", "total": "the total", "at": "the at", "lines": "the lines"}
+    assert len(table.metadata.schemas) == 3
     assert_clean(shop.shop)
 
 

@@ -6,7 +6,7 @@ followed name by name: PyIceberg's own update joins them with dots, and a name m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.schema import Schema
@@ -47,7 +47,29 @@ def apply_changes(
         if after != fields:
             applied.append(change)
         fields = after
+    docs = {_key(path, fold=fold): doc for change in applied for path, doc in change.docs}
+    if docs:
+        fields = _parts(_described(StructType(*fields), docs, schema.highest_field_id, fold=fold))
     return Schema(*fields, identifier_field_ids=schema.identifier_field_ids), tuple(applied)
+
+
+def _described(
+    parent: IcebergType, docs: Mapping[tuple[str, ...], str], last_id: int, path: tuple[str, ...] = (), *, fold: bool
+) -> IcebergType:
+    """The type with the comments of its new fields: those with a higher id than `last_id`."""
+    if parent.is_primitive:
+        return parent
+    fields = []
+    for field in _parts(parent):
+        field_path = (*path, field.name)
+        update = {"field_type": _described(field.field_type, docs, last_id, field_path, fold=fold)}
+        doc = docs.get(_key(field_path, fold=fold)) if field.field_id > last_id else None
+        fields.append(field.model_copy(update=update if doc is None else update | {"doc": doc}))
+    return _with_parts(parent, fields)
+
+
+def _key(path: tuple[str, ...], *, fold: bool) -> tuple[str, ...]:
+    return tuple(name.casefold() for name in path) if fold else path
 
 
 _OF_COLUMNS = ("add", "widen", "optional", "doc")
@@ -149,6 +171,15 @@ class _ColumnChange:
 
     def merge_field(self, field: NestedField, new_type: ColumnType) -> NestedField:
         return field.model_copy(update={"field_type": self.union(field.field_type, new_type)})
+
+
+def new_fields(parent: IcebergType, last_id: int, parent_id: int = -1) -> Iterator[tuple[int, NestedField]]:
+    """The fields with a higher id than `last_id`, each with the id of the field that holds it, or -1; without those inside them."""
+    for field in _parts(parent):
+        if field.field_id > last_id:
+            yield parent_id, field
+        else:
+            yield from new_fields(field.field_type, last_id, field.field_id)
 
 
 def _parts(nested: IcebergType) -> tuple[NestedField, ...]:

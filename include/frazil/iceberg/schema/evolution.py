@@ -9,14 +9,16 @@ import dataclasses
 import itertools
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
-from pyiceberg.table import Table
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.name_mapping import MappedField, update_mapping
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
@@ -34,6 +36,7 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
 )
+from pyiceberg.types import NestedField
 
 from frazil.batch.schema_change import ChangeKind, SchemaChange, listed, shorten
 from frazil.error_codes import TABLE_UNFIT
@@ -45,7 +48,7 @@ from frazil.iceberg.commit.refs import send
 from frazil.iceberg.commit.summary_state import CHANGES_KEY
 from frazil.iceberg.errors import as_frazil, foreign_errors
 from frazil.iceberg.patches.variant import FORMAT_VERSION
-from frazil.iceberg.schema.column_changes import apply_changes
+from frazil.iceberg.schema.column_changes import apply_changes, new_fields
 from frazil.iceberg.schema.schema import declared_order, partition_field
 from frazil.pipeline.models.layout import parse_partition_field, parse_sort_field
 from frazil.pipeline.models.pipeline_file import Destination
@@ -185,13 +188,13 @@ def plan_changes(table: Table, request: TableChanges) -> ChangedTable:
         applied,
         _spec_after(table, request, schema, coming),
         _order_after(table, request, schema, coming),
-        _properties_after(table, request),
+        _properties_after(table, request) | _mapping_after(table, schema),
     )
     applied = tuple(change for change in request.changes if _is_applied(change, table, after))
     if applied:
         _refuse_taken_names(table, request, coming)
         _refuse_unfit(request, schema)
-    return dataclasses.replace(after, applied=applied)
+    return dataclasses.replace(after, applied=tuple(dataclasses.replace(change, docs=()) for change in applied))
 
 
 def _is_applied(change: SchemaChange, table: Table, after: ChangedTable) -> bool:
@@ -226,6 +229,32 @@ def _properties_after(table: Table, request: TableChanges) -> dict[str, str]:
     names = [change.path[0] for change in request.changes if change.kind == "property"]
     values = {name: request.destination.properties[name] for name in names if name in request.destination.properties}
     return {name: value for name, value in values.items() if table.metadata.properties.get(name) != value}
+
+
+def _mapping_after(table: Table, after: Schema) -> dict[str, str]:
+    """The table's name mapping with the new fields: without it, files that have no field ids would never show them.
+
+    A name that another field has there stays with it. Iceberg's libraries would hand it on, and with it the values in files that
+    are there: a record must not do that. A mapping that nobody can read stays as it is: no record waits for it.
+    """
+    added = [*new_fields(after.as_struct(), table.metadata.last_column_id)]
+    try:
+        mapping = table.name_mapping() if added else None
+    except ValueError:
+        return {}
+    if mapping is None:
+        return {}
+    present, adds = {*_mapped_names(mapping)}, defaultdict[int, list[NestedField]](list)
+    for parent_id, field in added:
+        if (parent_id, field.name) not in present:
+            adds[parent_id].append(field)
+    return {TableProperties.DEFAULT_NAME_MAPPING: update_mapping(mapping, {}, adds).model_dump_json()}
+
+
+def _mapped_names(fields: Iterable[MappedField], parent_id: int | None = -1) -> Iterator[tuple[int | None, str]]:
+    for field in fields:
+        yield from ((parent_id, name) for name in field.names)
+        yield from _mapped_names(field.fields, field.field_id)
 
 
 def _new_columns(table: Table, after: Schema) -> set[str]:

@@ -7,7 +7,7 @@ a uuid its 16 bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any, Final
 
@@ -180,6 +180,31 @@ def _runs(array: pa.Array, read: Callable[..., list[Any]], *parts: pa.Array) -> 
     items = read(*(part.slice(first, last - first) for part in parts))
     edges, valid = offsets.to_pylist(), array.is_valid().to_pylist()
     return [items[edges[row] : edges[row + 1]] if is_valid else None for row, is_valid in enumerate(valid)]
+
+
+_DOC: Final = b"frazil.doc"
+"""Metadata of a field: what its schema says about it."""
+
+_LONGEST_DOC: Final = 255
+"""Characters of a doc: a Hive Metastore takes 256, Glue 255 in one line."""
+
+
+def with_doc(field: pa.Field, text: object) -> pa.Field:
+    """Return a field with its doc as metadata: one line of bounded length. Anything but a text is none."""
+    line = " ".join(text.split()) if type(text) is str else ""  # a number of JSON is a text, too
+    doc = "".join(char for char in line[: _LONGEST_DOC + 1] if char.isprintable())
+    doc = doc if len(line) <= _LONGEST_DOC else f"{doc[: _LONGEST_DOC - 1]}…"
+    return field.with_metadata({**(field.metadata or {}), _DOC: doc.encode()}) if doc else field
+
+
+def docs_of(field: pa.Field, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the path and the doc of a field, and of those inside it, that have one; `path` leads to its parent."""
+    if encoded := (field.metadata or {}).get(_DOC):
+        yield (*path, field.name), encoded.decode()
+    plain_data_type = plain_type(field.type)
+    names = {Kind.LIST: ("element",), Kind.MAP: ("key", "value")}.get(kind_of(plain_data_type))
+    for index, child in enumerate(child_fields(plain_data_type)):
+        yield from docs_of(child if names is None else child.with_name(names[index]), (*path, field.name))
 
 
 STANDS_IN: Final = b"frazil.stands_in"

@@ -43,12 +43,14 @@ class RequestedField:
         widest: The types of its values.
         former: Names that the field had before; with its own name if some record has no former name for it.
         position: Its lowest position among its siblings in any record.
+        docs: Path -> comment of the field, and of those inside it. Of several the one that sorts first counts.
     """
 
     path: Path
     widest: Widest
     former: set[str] = field(default_factory=set)
     position: int = 0
+    docs: dict[Path, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -87,7 +89,15 @@ class SchemaRequests:
         self.untyped_paths.clear()
         self.budget = FieldBudget()
 
-    def add(self, path: Path, data_type: pa.DataType, former: Iterable[str] = (), *, position: int = 0) -> None:
+    def add(
+        self,
+        path: Path,
+        data_type: pa.DataType,
+        former: Iterable[str] = (),
+        *,
+        position: int = 0,
+        docs: Iterable[tuple[Path, str]] = (),
+    ) -> None:
         """Request a column or field. Of several spellings of its name the one that sorts first counts."""
         key = self._key(path)
         if (request := self.adds.get(key)) is None:
@@ -98,6 +108,8 @@ class SchemaRequests:
         request.position = min(request.position, position)
         request.widest.add(data_type)
         request.former.update(tuple(former) or path[-1:])
+        for described, doc in docs:
+            request.docs[described] = min(doc, request.docs.get(described, doc))
 
     def add_untyped(self, path: Path) -> None:
         """Remember a path whose value has no type."""
@@ -114,7 +126,13 @@ class SchemaRequests:
     def add_all(self, requests: SchemaRequests) -> None:
         """Add the requests of another collection to this one."""
         for request in requests.adds.values():
-            self.add(request.path, request.widest.type, request.former, position=request.position)
+            self.add(
+                request.path,
+                request.widest.type,
+                request.former,
+                position=request.position,
+                docs=request.docs.items(),
+            )
         for path, data_type in requests.widens.items():
             self.widen(path, data_type)
         self.optional |= requests.optional
@@ -137,7 +155,8 @@ class SchemaRequests:
             if is_rescued or counts[group] < limit:
                 former = tuple(sorted(request.former)) if request.former - {*request.path[-1:]} else ()
                 type_ = write_type(_with_fewer_fields(data_type, limit))
-                changes.append(SchemaChange(request.path, "add", type_, former, request.position))
+                docs = tuple(sorted(request.docs.items()))
+                changes.append(SchemaChange(request.path, "add", type_, former, request.position, docs))
                 # A renamed field may turn out to be one that is counted already, and the rescued column needs no budget.
                 counts[group] += not former and not is_rescued
         return tuple(sorted(changes))
@@ -154,6 +173,7 @@ class SchemaRequests:
         if not self:
             return ()
         adds = self._by_oldest_name()
+        docs = {path: tuple(sorted(request.docs.items())) for path, request in adds.items()}
         rescued_path = (spec.rescued_column,)
         rescued_request = adds.pop(rescued_path, None)
         # Breadth first: shallow leaves go first; of equal depth, the first fields of all structs, then the second ones.
@@ -168,7 +188,7 @@ class SchemaRequests:
         ) or rescued_request is not None:
             fitting[rescued_path] = pa.string()
         added = [
-            SchemaChange(path, "add", write_type(type_from_evidence(data_type)))
+            SchemaChange(path, "add", write_type(type_from_evidence(data_type)), docs=docs.get(path, ()))
             for path, data_type in fitting.items()
             if data_type != pa.null()
         ]
@@ -182,7 +202,7 @@ class SchemaRequests:
         merged = SchemaRequests(self.fold)
         for request in self.adds.values():
             oldest = self._oldest(request)
-            merged.add(oldest.path, request.widest.type, position=oldest.position)
+            merged.add(oldest.path, request.widest.type, position=oldest.position, docs=oldest.docs.items())
         return {request.path: request for request in sorted(merged.adds.values(), key=_column_order)}
 
     def _oldest(self, request: RequestedField) -> RequestedField:
@@ -295,7 +315,7 @@ def merge_changes(changes: Iterable[SchemaChange], spec: RecordSpec) -> tuple[Sc
     requests = SchemaRequests(spec.fold is not None)
     for change in changes:
         if change.kind == "add":
-            requests.add(change.path, read_type(change.type), change.former, position=change.position)
+            requests.add(change.path, read_type(change.type), change.former, position=change.position, docs=change.docs)
         elif change.kind == "widen":
             requests.widen(change.path, read_type(change.type))
         else:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from frazil.records.casting.nested import ExactPlan
 from frazil.records.casting.renames import former_names
 from frazil.records.casting.scalar import FitRules
-from frazil.records.casting.source import Kind, kind_of, plain_type
+from frazil.records.casting.source import Kind, docs_of, kind_of, plain_type
 from frazil.records.evolution.schema_requests import Path, SchemaRequests, column_budget
 from frazil.records.evolution.types import (
     NO_TYPE,
@@ -182,7 +182,8 @@ class SchemaInspector:
             inspection.rescued_paths.setdefault(top_field or source_field.name, set()).add((*path, source_field.name))
         if may_add and pruned != NO_TYPE:
             former = [name for name in former_names(source_field) if self._key(name) not in names]
-            inspection.requests.add((*path, source_field.name), pruned, former, position=position)
+            docs = docs_of(source_field, path)
+            inspection.requests.add((*path, source_field.name), pruned, former, position=position, docs=docs)
 
     def _type_if_whole(self, source_type: pa.DataType, path: Path) -> pa.DataType | None:
         """Return the column type for a whole value; None if it is too deep, or no column can have its names."""

@@ -119,6 +119,28 @@ def test_field_ids_are_unique(events: Lake) -> None:
     assert metadata.last_column_id == 20
 
 
+@pytest.mark.parametrize("fold", [False, True], ids=["exact", "folded"])
+def test_docs_come_with_the_columns_that_records_bring(events: Lake, *, fold: bool) -> None:
+    """Of new fields, wherever they are. One that is there keeps what a person wrote, and a doc alone makes no commit."""
+    docs = ((("shop",), "where"), (("shop", "at", "element", "no"), "which"), (("place", "city"), "not asked"))
+    requested = (
+        SchemaChange(("shop",), "add", "struct<at: list<struct<no: long>>>", docs=docs),
+        SchemaChange(("PLACE" if fold else "place", "zip"), "add", "string", docs=((("place", "zip"), "code"),)),
+        SchemaChange(("price",), "add", "float", docs=((("price",), "mine"),)),
+    )
+    changes = TableChanges(Destination.model_validate({"table": TABLE}), requested, fold=fold)
+
+    applied = evolve(events, changes)
+
+    assert [change.path[-1] for change in applied] == ["shop", "zip"]
+    assert [change.docs for change in applied] == [(), ()]
+    table = events.load_table(TABLE)
+    found = {path: table.schema().find_field(path).doc for path in table.schema().column_names}
+    described = {"shop": "where", "shop.at.element.no": "which", "place.zip": "code"}
+    assert {path: doc for path, doc in found.items() if doc} == described
+    assert evolve(events, changes) == ()
+
+
 def test_relaxed_column_becomes_optional(events: Lake) -> None:
     """A change that relaxes a column lets it be null."""
     assert ask(events, of("id", "optional")) == (of("id", "optional"),)

@@ -96,7 +96,7 @@ def message(name: str = "All", text: str = SOURCE, **fields: object) -> Any:
 @cache
 def codec(name: str = "All", text: str = SOURCE) -> MessageCodec:
     """The codec of a type."""
-    return message_codec(schema(text).named(name), schema(text).pool)
+    return message_codec(schema(text).named(name), schema(text))
 
 
 def outcomes(decoded: Decoded) -> dict[int, object]:

@@ -34,6 +34,7 @@ import pyarrow.compute as pc
 from fastavro.schema import SchemaParseException, UnknownType
 
 from frazil.records.casting.renames import with_former
+from frazil.records.casting.source import with_doc
 from frazil.records.formats import logical
 from frazil.records.formats.avro import columns, read
 from frazil.records.formats.avro.columns import PRIMITIVES, ColumnReader, read_fixed
@@ -385,10 +386,10 @@ def _record_columns(fields: list[tuple[str, Node]]) -> columns.ColumnReader | No
 
 
 def _field(schema: Mapping[str, Any], data_type: pa.DataType) -> pa.Field:
-    """Return the field of a record, with its aliases as what it was called before."""
+    """Return the field of a record, with its doc, and its aliases as what it was called before."""
     aliases = schema.get("aliases", ())
     names = [name for name in aliases if isinstance(name, str)] if isinstance(aliases, list | tuple) else []
-    return with_former(pa.field(schema["name"], data_type), names)
+    return with_doc(with_former(pa.field(schema["name"], data_type), names), schema.get("doc"))
 
 
 def _leaf(kind: str, schema: Mapping[str, Any], *, truncates: bool) -> Node:

@@ -31,6 +31,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
+from frazil.records.casting.source import with_doc
 from frazil.records.json import times
 from frazil.records.json.convert import (
     Converter,
@@ -249,16 +250,18 @@ class Slot:
         nullable: Whether `convert` may return None.
         convert: Takes what the payload has there, None for nothing.
         carrier: What reads many values at once; None if only `convert` can.
+        doc: What the schema says about it, a text as a rule.
     """
 
     type: pa.DataType
     nullable: bool
     convert: Converter
     carrier: Carrier | None = None
+    doc: JsonValue = None
 
     def field(self, name: str) -> pa.Field:
         """Return the Arrow field of this slot."""
-        return pa.field(name, self.type, nullable=self.nullable)
+        return with_doc(pa.field(name, self.type, nullable=self.nullable), self.doc)
 
 
 class Compiler:
@@ -283,7 +286,8 @@ class Compiler:
         else:
             convert = partial(_required, str(schema.get("type")), logical_type.read)
         # Only `convert` knows the default that a null stands for: to a carrier the value is required.
-        return Slot(logical_type.type, optional and default is None, convert, logical_type.carrier)
+        nullable = optional and default is None
+        return Slot(logical_type.type, nullable, convert, logical_type.carrier, schema.get("doc"))
 
     def _type(self, schema: Schema) -> Logical:
         base = schema.get("type")

@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from referencing.exceptions import Unresolvable
 
+from frazil.records.casting.source import with_doc
 from frazil.records.formats.logical import INSTANT, TIME, decimal_from_bytes, meaning, time_unit
 from frazil.records.formats.registered import MAX_COLUMNS, unusable_schema
 from frazil.records.json import times
@@ -167,7 +168,9 @@ class Compiler:
         properties, additional = schema.get("properties"), schema.get("additionalProperties")
         if isinstance(properties, Mapping) and properties:
             nodes = {name: self.node(part, resolver) for name, part in properties.items()}
-            data_type = pa.struct([pa.field(name, node.type) for name, node in nodes.items()])
+            data_type = pa.struct(
+                [with_doc(pa.field(name, node.type), _description(properties[name])) for name, node in nodes.items()]
+            )
             convert = partial(_struct, [(name, node.convert) for name, node in nodes.items()])
             return Node(data_type, convert, struct_carrier(data_type, [node.carrier for node in nodes.values()]))
         if isinstance(additional, Mapping) and additional:
@@ -186,6 +189,10 @@ class Compiler:
         item = self.node(items, resolver)
         list_type = pa.list_(item.type)
         return Node(list_type, partial(_list, item.convert), list_carrier(list_type, item.carrier))
+
+
+def _description(schema: Any) -> object:
+    return schema.get("description") if isinstance(schema, Mapping) else None
 
 
 def _is_null(schema: Any) -> bool:

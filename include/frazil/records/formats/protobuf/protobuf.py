@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -179,7 +178,7 @@ class ProtobufFormat(RegistryFormat):
         """
         try:
             schema = Schema(WriterSchema("PROTOBUF", text, references))
-            return message_codec(schema.named(message), schema.pool, truncates=truncates)
+            return message_codec(schema.named(message), schema, truncates=truncates)
         except Rejection as e:
             raise BAD_SCHEMA.terminal(
                 f"Protobuf schema: {e.reason.message}", next_step="correct the schema file"
@@ -228,7 +227,7 @@ class _SchemaCodec:
     def _codec(self, path: Path) -> Codec:
         if path not in self._codecs:
             message = self._schema.message_at(path)
-            self._codecs[path] = message_codec(message, self._schema.pool, self._former, truncates=self._truncates)
+            self._codecs[path] = message_codec(message, self._schema, self._former, truncates=self._truncates)
         return self._codecs[path]
 
 
@@ -323,7 +322,7 @@ class MessageCodec:
 
 
 def message_codec(
-    descriptor: Descriptor, pool: DescriptorPool, former: FormerNames | None = None, *, truncates: bool = False
+    descriptor: Descriptor, schema: Schema, former: FormerNames | None = None, *, truncates: bool = False
 ) -> MessageCodec:
     """Return the codec of a type of messages.
 
@@ -331,7 +330,7 @@ def message_codec(
         Rejection: UNUSABLE_SCHEMA.
     """
     with reading_schema():
-        compiler = Compiler(pool, former, truncates=truncates)
+        compiler = Compiler(schema, former, truncates=truncates)
         data_type, read_fields, read_column = compiler.message(descriptor)
         parse = _parser(GetMessageClass(descriptor))
         wire = WireCells(descriptor)

@@ -7,7 +7,7 @@ import binascii
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from importlib import resources
@@ -101,7 +101,7 @@ class Schema:
     def __init__(self, writer: WriterSchema) -> None:
         self.pool: Final = DescriptorPool()
         with reading_schema(EncodeError):
-            files = _files(replace(writer, earlier=()))
+            files, self.comments = _files(replace(writer, earlier=()))
             for file in files:
                 self.pool.AddSerializedFile(file.SerializeToString())
             self._check_known()
@@ -149,9 +149,33 @@ class Schema:
         raise unusable_schema(f"no message {message}, but {known_names or 'none'}")
 
 
+def _comments(file: FileDescriptorProto) -> Iterator[tuple[str, str]]:
+    """Full names of fields with the comment before each, or else the one behind it."""
+    messages, nested, fields = (
+        4,
+        3,
+        2,
+    )  # numbers of these parts in descriptor.proto: a location is a path of them and indexes
+    for location in file.source_code_info.location:
+        text, path = location.leading_comments or location.trailing_comments, location.path
+        is_field = len(path) >= 4 and len(path) % 2 == 0 and path[0] == messages and path[-2] == fields  # noqa: PLR2004
+        if not text or not is_field or {*path[2:-2:2]} - {nested}:
+            continue
+        message, names = file.message_type[path[1]], [file.package] if file.package else []
+        for index in path[3:-2:2]:
+            names.append(message.name)
+            message = message.nested_type[index]
+        yield ".".join([*names, message.name, message.field[path[-1]].name]), text
+
+
 @lru_cache(maxsize=_CACHED_SCHEMAS)
-def _files(writer: WriterSchema) -> Sequence[FileDescriptorProto]:
-    return tuple(_from_descriptors(writer) or _from_sources(writer))
+def _files(writer: WriterSchema) -> tuple[Sequence[FileDescriptorProto], Mapping[str, str]]:
+    """The files of a schema, imported ones first, and the comments of its fields by their full names."""
+    files = tuple(_from_descriptors(writer) or _from_sources(writer))
+    comments = {name: text for file in files for name, text in _comments(file)}
+    for file in files:
+        file.ClearField("source_code_info")  # it is larger than all the rest, and kept with the schema
+    return files, comments
 
 
 def _from_sources(writer: WriterSchema) -> list[FileDescriptorProto]:
@@ -221,7 +245,15 @@ _LOGGED: Final = re.compile(r"WARNING: All log messages|[IWEF]\d{4} ")
 def _run_protoc(root: Path, built: Path) -> None:
     # In a process of its own: it recurses without limit, and prints what it finds wrong.
     library_folder = resources.files("grpc_tools") / "_proto"
-    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{root}", f"-I{library_folder}", "--include_imports"]
+    command = [
+        sys.executable,
+        "-m",
+        "grpc_tools.protoc",
+        f"-I{root}",
+        f"-I{library_folder}",
+        "--include_imports",
+        "--include_source_info",
+    ]
     try:
         process = subprocess.run(
             [*command, f"--descriptor_set_out={built}", _MAIN], capture_output=True, check=False, timeout=_SECONDS

@@ -28,7 +28,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.descriptor_pool import DescriptorPool
 
 from frazil.records.casting.renames import with_former
-from frazil.records.casting.source import STANDS_IN
+from frazil.records.casting.source import STANDS_IN, with_doc
 from frazil.records.formats.protobuf import columns
 from frazil.records.formats.protobuf.columns import ReadColumn
 from frazil.records.formats.protobuf.schema import Schema
@@ -130,17 +130,18 @@ class Compiler:
     """Makes types and readers of one schema's messages.
 
     Args:
-        pool: Knows the messages.
+        schema: Knows the messages, and the comments of their fields.
         former: Knows how fields were called before.
         truncates: Whether what is finer than microseconds is cut off times.
     """
 
-    def __init__(self, pool: DescriptorPool, former: FormerNames | None = None, *, truncates: bool = False) -> None:
+    def __init__(self, schema: Schema, former: FormerNames | None = None, *, truncates: bool = False) -> None:
         self._known: Final = TRUNCATING if truncates else KNOWN
         self._known_columns: Final = columns.TRUNCATING_COLUMNS if truncates else columns.KNOWN_COLUMNS
-        self._pool: Final = pool
+        self._pool: Final = schema.pool
         self._former: Final = former or FormerNames()
-        self._json: Final = json_text(pool)
+        self._comments: Final = schema.comments
+        self._json: Final = json_text(schema.pool)
         self._open_messages: Final[list[str]] = []
         self._columns = 0
         self.holds_messages_as_text = False
@@ -163,8 +164,11 @@ class Compiler:
         readers = [(field.name, read_field) for field, _, read_field, _ in fields]
         declared = pa.struct(
             [
-                with_former(
-                    pa.field(field.name, data_type, metadata=_stands_in(field)), self._former.former_names(field)
+                with_doc(
+                    with_former(
+                        pa.field(field.name, data_type, metadata=_stands_in(field)), self._former.former_names(field)
+                    ),
+                    self._comments.get(field.full_name),
                 )
                 for field, data_type, _, _ in fields
             ]

@@ -1,0 +1,139 @@
+"""What a schema says about its fields reaches the columns that are made for them."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+
+from frazil.batch.schema_change import SchemaChange
+from frazil.records.evolution.schema_requests import merge_changes
+from frazil.records.formats.protobuf.schema import Schema
+from frazil.records.model.format import FormatSpec, WriterSchema
+from tests.format_specs import format_spec
+from tests.unit.records.evolution.evolving import land, spec, transformed
+from tests.unit.records.formats.envelopes import envelope, fields
+
+LONG = "x" * 300
+
+AVRO = {
+    "type": "record",
+    "name": "r",
+    "fields": [
+        {"name": "id", "type": "int", "doc": " its \n number\u0007 "},
+        {
+            "name": "at",
+            "doc": LONG,
+            "type": [
+                "null",
+                {"type": "record", "name": "p", "fields": [{"name": "zip", "type": "int", "doc": "code"}]},
+            ],
+        },
+        {"name": "lines", "type": {"type": "array", "items": "p"}},
+        {"name": "odd", "type": "int", "doc": ["no text"]},
+        {"name": "bare", "type": "int", "doc": " \ud800 "},
+    ],
+}
+JSON_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer", "description": "its number"},
+        "at": {
+            "type": "object",
+            "description": LONG,
+            "properties": {"zip": {"type": "integer", "description": "code"}},
+        },
+        "lines": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"zip": {"type": "integer", "description": "code"}}},
+        },
+        "odd": {"type": "integer", "description": ""},
+        "bare": {"type": "integer"},
+    },
+}
+PROTO = f"""
+syntax = "proto2";
+package shop;
+// The message itself.
+message Order {{
+  // its
+  // number
+  optional int64 id = 1;
+  message Place {{
+    optional int32 zip = 1; // code
+  }}
+  /* {LONG} */
+  optional Place at = 2;
+  repeated Place lines = 3;
+  optional int32 odd = 4;
+  optional int32 bare = 5 [default = 3];
+}}
+"""
+VALUE: dict[str, Any] = {"id": 1, "at": {"zip": 2}, "lines": [{"zip": 3}], "odd": 4, "bare": 5}
+
+
+def _avro() -> bytes:
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, fastavro.parse_schema(AVRO), VALUE)
+    return buffer.getvalue()
+
+
+def _protobuf() -> bytes:
+    message = GetMessageClass(Schema(WriterSchema("PROTOBUF", PROTO)).named("Order"))(**VALUE)
+    text: bytes = message.SerializeToString()
+    return text
+
+
+def _connect() -> bytes:
+    place = fields(zip={"type": "int32", "doc": "code"})
+    number = {"type": "int32"}
+    lines = {"type": "array", "items": place}
+    docs = {"id": number | {"doc": "its number"}, "at": place | {"doc": LONG}}
+    return envelope(fields(**docs, lines=lines, odd=number | {"doc": 7}, bare=number), json.dumps(VALUE))
+
+
+class _Registry:
+    """A registry of one JSON Schema."""
+
+    def schema(self, schema_id: int | Any) -> WriterSchema | None:
+        assert schema_id == 1
+        return WriterSchema("JSON", json.dumps(JSON_SCHEMA))
+
+
+SENT: dict[str, tuple[FormatSpec, bytes]] = {
+    "avro": (format_spec("avro", schema=json.dumps(AVRO)), _avro()),
+    "protobuf": (format_spec("protobuf", schema=PROTO, message="Order"), _protobuf()),
+    "json-schema": (format_spec("json-schema", _Registry()), b"\0\0\0\0\1" + json.dumps(VALUE).encode()),
+    "json-envelope": (format_spec("json-envelope"), _connect()),
+}
+
+DOCS = {
+    ("id",): "its number",
+    ("at",): "x" * 254 + "…",
+    ("at", "zip"): "code",
+    ("lines", "element", "zip"): "code",
+}
+
+
+@pytest.mark.parametrize(("sent", "value"), SENT.values(), ids=SENT)
+@pytest.mark.parametrize("is_transformed", [False, True], ids=["plain", "transformed"])
+def test_new_columns_have_docs_of_their_schema(sent: FormatSpec, value: bytes, *, is_transformed: bool) -> None:
+    """Of fields inside as well, in one line of bounded length; what is no text is no doc. A doc alone asks for nothing."""
+    wanted = spec(format=sent)
+    landed = land([[value]], transformed(wanted) if is_transformed else wanted)
+    (changes,) = landed.rounds
+    assert {path: doc for change in changes for path, doc in change.docs} == DOCS
+    assert landed.codes == []
+    assert len(landed.rows) == 1
+
+
+def test_docs_do_not_depend_on_which_records_come_first() -> None:
+    """Of two docs of one column the one that sorts first counts."""
+    docs = [SchemaChange(("a",), "add", "int", docs=((("a",), text),)) for text in ("new", "old")]
+    followed = spec([pa.field("id", pa.int32())])
+    assert merge_changes(docs, followed) == merge_changes(docs[::-1], followed) == (docs[0],)
