@@ -21,6 +21,7 @@ from frazil_airflow.tasks.operators import SparkJobOperator
 
 if TYPE_CHECKING:
     from frazil.capture.run import CaptureResult
+    from frazil.spark.submit.handover import Handover
 
 CAPTURE_TIMEOUT = timedelta(hours=2)
 """Bounds a task that hangs. What takes longer loses no work: committed transactions stay, the next try goes on."""
@@ -109,7 +110,7 @@ class CaptureRowsOperator(CaptureLineage, SparkJobOperator):
             What was done, as JSON.
 
         Raises:
-            AirflowFailException, AirflowException: As of every job.
+            AirflowFailException, AirflowException, FrazilError: As of every job.
         """
         from frazil.capture.run import CaptureResult
 
@@ -124,6 +125,13 @@ class CaptureRowsOperator(CaptureLineage, SparkJobOperator):
         from frazil.spark.submit.submission import capture_run
 
         return capture_run(context["run_id"])
+
+    def handover(self, run: str) -> Handover:
+        """Return a new attempt at the order of this task: a capture has no table, so it stays on this machine."""
+        from frazil.spark.submit.handover import Handover, local_storage
+
+        project = load_project_for_job()
+        return Handover.begin(project, local_storage(project.home), self.pipeline, run, self.plan_json)
 
     def submission(self) -> Any:
         """Return how the job is started.
