@@ -12,6 +12,7 @@ from frazil.capture.position import CaptureOrder
 from frazil.error_codes import FILES_OUTDATED
 from frazil.pipeline.settings.capture import Capture, FileCapture, dag_of
 from frazil.project import Project
+from frazil.spark.submit.handover import Handover, local_storage
 from frazil_airflow.alerts.callbacks import deadline
 from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.outputs.lineage import CaptureLineage
@@ -21,7 +22,6 @@ from frazil_airflow.tasks.operators import SparkJobOperator
 
 if TYPE_CHECKING:
     from frazil.capture.run import CaptureResult
-    from frazil.spark.submit.handover import Handover
 
 CAPTURE_TIMEOUT = timedelta(hours=2)
 """Bounds a task that hangs. What takes longer loses no work: committed transactions stay, the next try goes on."""
@@ -128,8 +128,6 @@ class CaptureRowsOperator(CaptureLineage, SparkJobOperator):
 
     def handover(self, run: str) -> Handover:
         """Return a new attempt at the order of this task: a capture has no table, so it stays on this machine."""
-        from frazil.spark.submit.handover import Handover, local_storage
-
         project = load_project_for_job()
         return Handover.begin(project, local_storage(project.home), self.pipeline, run, self.plan_json)
 

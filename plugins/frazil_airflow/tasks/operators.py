@@ -15,6 +15,7 @@ from frazil.batch.plan import RunPlan
 from frazil.error_codes import BAD_SETTING, PROGRAM_MISSING
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, without_values
 from frazil.runtime.home import Home
+from frazil.spark.submit.handover import Handover, storage_of
 from frazil_airflow.compat import AirflowException, AirflowFailException, AirflowNotFoundException
 from frazil_airflow.outputs.lineage import IngestLineage, not_loaded_if_off
 from frazil_airflow.outputs.links import TableLink
@@ -24,7 +25,6 @@ from frazil_airflow.tasks import ingest_tasks
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-    from frazil.spark.submit.handover import Handover
     from frazil.spark.submit.submission import Submission
 
 
@@ -110,8 +110,6 @@ class SparkJobOperator(SparkSubmitOperator):
 
     def handover(self, run: str) -> Handover:
         """Return a new attempt at the order of this task."""
-        from frazil.spark.submit.handover import Handover, storage_of
-
         project = load_project_for_job()
         location = storage_of(project, project.pipeline(self.pipeline))
         return Handover.begin(project, location, self.pipeline, run, self.plan_json)

@@ -3,7 +3,7 @@ meanwhile, or be on another machine.
 
 An order lies beside the ledger's metadata, where manifests are, under a name that every try at it finds. It names the attempt
 that counts. An outcome has its attempt in its name: what an older attempt leaves, however late, nobody reads. Whoever takes an
-outcome removes both; orphan removal takes what nobody took. Imports no pyspark.
+outcome removes both; orphan removal takes what nobody took. Imports no pyspark, and PyIceberg when it is used: DAG files name what is here.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from frazil.error_codes import BAD_HANDOVER, RUN_OVERTAKEN
 from frazil.errors import FrazilError, Retryable, Terminal, error_from_json, error_to_json
-from frazil.iceberg.catalog.catalog import Folder
-from frazil.iceberg.catalog.table import metadata_path
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.runtime.home import Home, private_folder
 from frazil.spark.submit.configuration import scheme_of
+
+if TYPE_CHECKING:
+    from frazil.iceberg.catalog.catalog import Folder
 
 HANDOVER_VERSION: Final = 1
 """Version of order and outcome."""
@@ -233,6 +234,8 @@ class Handover:
 
     def _folder(self) -> Folder:
         """The folder, opened anew: what a catalog lends for its storage expires within an hour."""
+        from frazil.iceberg.catalog.catalog import Folder
+
         if scheme_of(self.location) in ("", "file"):
             return Folder(self.location, {})
         pipeline = self.project.pipeline(self.name)
@@ -264,6 +267,8 @@ def _read(folder: Folder, file: str) -> dict[str, Any] | None:
 
 def storage_of(project: Project, pipeline: Pipeline) -> str:
     """Where orders of a pipeline lie: beside its ledger's metadata; without tables, in the state folder of this machine."""
+    from frazil.iceberg.catalog.table import metadata_path
+
     ledger = project.lake(pipeline.home_catalog).find_table(pipeline.ledger_table)
     if ledger is None:
         return local_storage(project.home)

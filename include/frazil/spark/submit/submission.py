@@ -14,7 +14,7 @@ from urllib.parse import quote
 from frazil.batch.plan import RunPlan
 from frazil.capture.position import CaptureOrder
 from frazil.capture.run import CaptureResult
-from frazil.error_codes import PROGRAM_MISSING, RUN_FAILED
+from frazil.error_codes import BAD_ARGUMENT, PROGRAM_MISSING, RUN_FAILED
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import JdbcCapture
 from frazil.project import Project
@@ -137,6 +137,11 @@ def _submission(
     engine = project.engine(engine_name)
     if on_server:
         return _connected(project, engine_name, application, name)
+    if engine.type == "operator":
+        raise BAD_ARGUMENT.terminal(
+            f"engine {engine_name}: its jobs are started by an operator in Airflow, not by a command",
+            next_step="trigger the pipeline's DAG ingest__…, or name another engine: --engine inline",
+        )
     sets = jar_sets(project.settings) if writes else ("spark",)
     fetch(project.home, *sets)
     sources = _sources(project)
