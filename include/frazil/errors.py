@@ -134,16 +134,19 @@ def code_in(text: str) -> ErrorCode | None:
     return None if mark is None else _CODES.get(int(mark[1]))
 
 
-def error_to_json(error: Retryable | Terminal) -> str:
-    """The JSON form of an error, which an executor's task sends to the driver."""
-    return json.dumps([error.exit_code, error.message, error.code.number, error.next_step])
+_KINDS: Final = {kind.exit_code: kind for kind in (Retryable, Unavailable, Terminal, OutcomeUnknown, Stopped)}
 
 
-def error_from_json(text: str) -> Retryable | Terminal:
-    """The error that an executor's task reported."""
-    exit_code, message, number, next_step = json.loads(text)
-    kind = Terminal if exit_code == Terminal.exit_code else Retryable
-    return kind(message, code=_CODES[number], next_step=next_step)
+def error_to_json(error: FrazilError) -> str:
+    """The JSON form of an error: what a task sends to its driver, and what a job leaves for whoever started it."""
+    body = {"exit_code": error.exit_code, "message": error.message, "code": error.code.number}
+    return json.dumps(body | {"next_step": error.next_step})
+
+
+def error_from_json(text: str) -> FrazilError:
+    """The error that a task or a job reported."""
+    body = json.loads(text)
+    return _KINDS[body["exit_code"]](body["message"], code=_CODES[body["code"]], next_step=body["next_step"])
 
 
 _PARTITION_FOLDER: Final = re.compile(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,14 +15,19 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from frazil.batch.plan import PlannedTopic, RunPlan
-from frazil.errors import FrazilError, Retryable
+from frazil.error_codes import TOPIC_MISSING
+from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Stopped, Terminal, error_to_json
 from frazil.project import Project
 from frazil.run.batches.session import Session
+from frazil.runtime.home import private_folder
+from frazil.spark.submit.handover import Handover, Outcome
 from frazil.spark.submit.submission import Submission
 from frazil_airflow.tasks import ingest_tasks
 from frazil_airflow.tasks.operators import SparkConnectIngestOperator, SparkIngestOperator
 
 pytestmark = pytest.mark.dags
+
+JobEnds = Callable[[Submission], "str | None"]
 
 PLAN = RunPlan("orders", "r", "2026-05-01T10:00:00.000+00:00", "c", {}, complete=False).to_json()
 
@@ -89,21 +95,59 @@ def test_task_log_has_no_partition_values_of_spark_lines(
     assert "alice" not in caplog.text + hook._submit_log_tail
 
 
-@pytest.fixture
-def job_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: SparkIngestOperator, job: Submission):
-    """Run the task against a `spark-submit` that writes a line and ends with the given exit code."""
+SUBMIT = """#!{python}
+import json, os, sys
+from pathlib import Path
+told = dict(zip(sys.argv, sys.argv[1:]))
+with Path("{folder}/jobs").open("a") as jobs:
+    print(*sys.argv[1:], file=jobs)
+order, attempt = Path(told["--order"]), told["--attempt"]
+Path("{folder}/plan").write_text(json.loads(order.read_text())["order"])
+if "--properties-file" in told:
+    Path("{folder}/properties").write_text(Path(told["--properties-file"]).read_text())
+body = dict(v=1, attempt=attempt, error=json.loads(os.environ["MET"]), result=os.environ["RESULT"] or None)
+if os.environ["MET"] != "{{}}":
+    order.with_name(f"{{order.stem}}-{{attempt}}.json").write_text(json.dumps(body))
+print("INFO noise")
+print("frazil: 900 records staged")
+sys.exit(int(os.environ["CODE"]))
+"""
+"""A spark-submit whose job meets what MET says: an error or none; of `{}` it dies, and leaves no outcome."""
 
-    def run(code: int, writes: str = "") -> str | None:
-        program = tmp_path / "bin" / "spark-submit"
-        program.parent.mkdir()
-        program.write_text(
-            f'#!/bin/sh\necho "$@" >{tmp_path}/arguments\nfor last; do :; done\ncat "${{last#@}}" >{tmp_path}/plan\n'
-            f"cat $(echo \"$@\" | sed 's/.*--properties-file //; s/ .*//') >{tmp_path}/properties\n"
-            f"echo INFO noise\necho frazil: said {code}\n"
-            f"[ -z '{writes}' ] || echo -n '{writes}' >$(echo \"$@\" | sed 's/.*--result //; s/ .*//')\nexit {code}\n"
-        )
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+
+@pytest.fixture
+def submit_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: SparkIngestOperator) -> None:
+    """That program in place of Spark's own, and orders in a folder of the test."""
+    program = tmp_path / "bin" / "spark-submit"
+    program.parent.mkdir()
+    program.write_text(SUBMIT.format(python=sys.executable, folder=tmp_path))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    orders = private_folder(tmp_path / "orders")
+
+    def handover(run: str) -> Handover:
+        return Handover.begin(Project.load({}), str(orders), "orders", run, ingest.plan_json)
+
+    monkeypatch.setattr(ingest, "handover", handover)
+
+
+def ending(job: Submission, met: FrazilError | None, result: str = "") -> Submission:
+    """A job that ends so."""
+    code = 0 if met is None else met.exit_code
+    told = {"CODE": str(code), "MET": "null" if met is None else error_to_json(met), "RESULT": result}
+    return replace(job, env={**job.env, **told})
+
+
+def dying(job: Submission, code: int) -> Submission:
+    """A job that is killed."""
+    return replace(job, env={**job.env, "CODE": str(code), "MET": "{}", "RESULT": ""})
+
+
+@pytest.fixture
+def job_ends(submit_program: None, monkeypatch: pytest.MonkeyPatch, ingest: SparkIngestOperator):
+    """Run the task with a job that ends in a certain way."""
+
+    def run(job: Submission) -> str | None:
         monkeypatch.setattr(ingest, "submission", lambda: job)
         try:
             return ingest.execute({"run_id": "manual__1", "outlet_events": {}})  # type: ignore[typeddict-item]
@@ -113,63 +157,80 @@ def job_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: SparkInges
     return run
 
 
-def test_errors_for_person_are_not_retried(job_ends: Callable[[int], None]):
-    """Exit code 78: the task fails for good, with the job's own last line instead of a command line."""
+def test_errors_for_person_are_not_retried(job_ends: JobEnds, job: Submission):
+    """The task fails for good, with the job's own error instead of a command line."""
     with pytest.raises(AirflowFailException) as failure:
-        job_ends(78)
+        job_ends(ending(job, TOPIC_MISSING.terminal("gone", next_step="create it")))
 
-    assert str(failure.value) == "said 78"
-
-
-@pytest.mark.parametrize("code", [70, 75, 76, 1])
-def test_temporary_errors_are_retried(job_ends: Callable[[int], None], code: int):
-    """Kafka away, outcome unknown, parent lost, Spark broken: another try reads the tables and carries on."""
-    with pytest.raises(AirflowException, match=f"Error code is: {code}") as failure:
-        job_ends(code)
-
-    assert not isinstance(failure.value, AirflowFailException)
+    assert str(failure.value) == "gone [FRZ-204]\n  next: create it"
 
 
-def test_a_job_that_ends_well_is_a_success(job_ends: Callable[[int], str | None]):
-    """Exit code 0 raises nothing, and nothing is handed on."""
-    assert job_ends(0) is None
+@pytest.mark.parametrize("kind", [Retryable, OutcomeUnknown, Stopped])
+def test_temporary_errors_are_retried(job_ends: JobEnds, job: Submission, kind: type[FrazilError]):
+    """Kafka away, outcome unknown, asked to stop: another try reads the tables and carries on."""
+    with pytest.raises(kind, match="no broker"):
+        job_ends(ending(job, kind("no broker", code=TOPIC_MISSING)))
 
 
-def test_plan_of_many_partitions_is_passed_as_file(job_ends: Callable[[int], None], tmp_path: Path):
-    """The job gets the plan as a file, which is gone afterwards."""
-    job_ends(0)
+@pytest.mark.parametrize("code", [0, 70, 137, 1])
+def test_job_without_outcome_is_tried_again(job_ends: JobEnds, job: Submission, code: int):
+    """It was killed, or its driver was lost: the tables answer."""
+    with pytest.raises(Retryable, match=f"exit code {code} and left no outcome") as failure:
+        job_ends(dying(job, code))
 
-    arguments = (tmp_path / "arguments").read_text().split()
-    assert arguments[-4:-1] == ["--pipeline", "orders", "--plan"]
+    assert "spark-submit" not in str(failure.value)
+
+
+def test_a_job_that_ends_well_is_a_success(job_ends: JobEnds, job: Submission):
+    """Nothing is raised, and nothing is handed on."""
+    assert job_ends(ending(job, None)) is None
+
+
+def test_plan_of_many_partitions_is_passed_by_storage(job_ends: JobEnds, job: Submission, tmp_path: Path):
+    """The job's arguments name the order; it is gone afterwards, as its outcome is."""
+    job_ends(ending(job, None))
+
+    arguments = (tmp_path / "jobs").read_text().split()
+    assert arguments[-6:-4] == ["--pipeline", "orders"]
     assert (tmp_path / "plan").read_text() == PLAN
-    assert not Path(arguments[-1].removeprefix("@")).exists()
+    assert list((tmp_path / "orders").iterdir()) == []
+
+
+def test_next_try_takes_the_result_of_a_lost_task(
+    job_ends: JobEnds, job: Submission, ingest: SparkIngestOperator, tmp_path: Path
+):
+    """The job did its order, and the task was lost before it took note: no Spark is started again."""
+    lost = ingest.handover("manual__1")
+    lost.hand_over(PLAN)
+    lost.leave(Outcome(result='{"looked_at":3}'))
+
+    ingest.submission = lambda: ending(job, None)  # type: ignore[method-assign]
+    assert ingest.execute({"run_id": "manual__1", "outlet_events": {}}) == '{"looked_at":3}'  # type: ignore[typeddict-item]
+
+    assert not (tmp_path / "jobs").exists()
+    assert job_ends(ending(job, None, "again")) == "again"
 
 
 def test_conf_of_engine_is_passed_in_file_instead_of_argument(
-    job_ends: Callable[[int], None], tmp_path: Path, ingest: SparkIngestOperator
+    job_ends: JobEnds, job: Submission, tmp_path: Path, ingest: SparkIngestOperator
 ):
     """It may be secret: spark-submit finds it in a file, which is gone afterwards; neither command line nor operator has it."""
-    job_ends(0)
+    job_ends(ending(job, None))
 
-    arguments = (tmp_path / "arguments").read_text()
+    arguments = (tmp_path / "jobs").read_text()
     assert "hunter2" not in arguments
     assert "hunter2" not in str(ingest.conf)
     assert "spark.own=hunter2" in (tmp_path / "properties").read_text()
     assert not Path(arguments.split("--properties-file ")[1].split()[0]).exists()
 
 
-def test_result_of_dry_run_reaches_next_task(
-    job_ends: Callable[..., str | None], tmp_path: Path, ingest: SparkIngestOperator
-):
-    """The job writes it to a file; the task returns it, and the file is gone. Without one it returns nothing."""
-    assert job_ends(0, writes='{"looked_at":3}') == '{"looked_at":3}'
-
-    result = Path((tmp_path / "arguments").read_text().split("--result ")[1].split()[0])
-    assert not result.exists()
+def test_result_of_dry_run_reaches_next_task(job_ends: JobEnds, job: Submission):
+    """The job leaves it in its outcome; the task returns it."""
+    assert job_ends(ending(job, None, '{"looked_at":3}')) == '{"looked_at":3}'
 
 
 def test_session_starts_spark_with_first_plan_for_it(
-    job_ends: Callable[..., str | None], tmp_path: Path, ingest: SparkIngestOperator, monkeypatch: pytest.MonkeyPatch
+    job_ends: JobEnds, job: Submission, tmp_path: Path, ingest: SparkIngestOperator, monkeypatch: pytest.MonkeyPatch
 ):
     """The job begins with the first plan that this process does not land, and hands back what it tells at its end."""
     order = replace(RunPlan.from_json(PLAN), until="2026-05-01T10:10:00.000+00:00")
@@ -183,19 +244,14 @@ def test_session_starts_spark_with_first_plan_for_it(
 
     monkeypatch.setattr("frazil_airflow.tasks.ingest_tasks.stay", stay)
 
-    assert job_ends(0, writes=told) == told
+    assert job_ends(ending(job, None, told)) == told
     assert RunPlan.from_json((tmp_path / "plan").read_text()) == found
     assert ingest.plan_json == order.to_json()
 
 
 @pytest.fixture
-def submits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: SparkIngestOperator):
-    """Run a session that hands a plan over for each job: its environment says how it ends, a file what it was started with."""
-    program = tmp_path / "bin" / "spark-submit"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/jobs\necho "frazil: said $CODE"\nexit $CODE\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+def submits(submit_program: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: SparkIngestOperator):
+    """Run a session that hands a plan over for each job."""
     ingest.plan_json = replace(RunPlan.from_json(PLAN), until="2026-05-01T10:10:00.000+00:00").to_json()
 
     def run(*jobs: Submission) -> list[str]:
@@ -216,41 +272,37 @@ def submits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: SparkIngest
     return run
 
 
-def ending(job: Submission, code: int) -> Submission:
-    return replace(job, env={**job.env, "CODE": str(code)})
-
-
 def test_each_job_of_session_starts_with_its_own_settings(
     submits: Callable[..., list[str]], job: Submission, tmp_path: Path
 ):
     """The provider's hook keeps what it was made with; each job is started with what is found then, and watched once."""
-    other = replace(ending(job, 0), conf={"spark.ui.enabled": "true"}, jars=("/jars/c.jar",))
+    other = replace(ending(job, None), conf={"spark.ui.enabled": "true"}, jars=("/jars/c.jar",))
 
-    first, second = submits(ending(job, 0), other)
+    first, second = submits(ending(job, None), other)
 
     assert ("spark.ui.enabled=false" in first, "/jars/a.jar,/jars/b.jar" in first) == (True, True)
     assert ("spark.ui.enabled=true" in second, "/jars/c.jar" in second) == (True, True)
     assert [thread.name for thread in threading.enumerate()].count("parent-watch") == 1
 
 
-@pytest.mark.parametrize("code", [70, 75, 76, 1])
-def test_dead_spark_is_retryable_in_session(submits: Callable[..., list[str]], job: Submission, code: int):
+def test_dead_spark_is_retryable_in_session(submits: Callable[..., list[str]], job: Submission):
     """What may pass by itself is the session's to try again, in another job."""
-    with pytest.raises(Retryable, match=f"said {code}"):
-        submits(ending(job, code))
+    for failing in (dying(job, 70), dying(job, 1), ending(job, Retryable("no broker", code=TOPIC_MISSING))):
+        with pytest.raises(Retryable):
+            submits(failing)
 
 
 def test_job_that_somebody_ended_is_not_started_again(
     submits: Callable[..., list[str]], job: Submission, ingest: SparkIngestOperator
 ):
     """`frazil stop`, what a person must mend, and a task that Airflow ends: the session starts no other job."""
-    for code, kind in ((79, AirflowException), (78, AirflowFailException)):
+    for met, kind in ((Stopped, Stopped), (Terminal, AirflowFailException)):
         with pytest.raises(kind):
-            submits(ending(job, code))
+            submits(ending(job, met("said", code=TOPIC_MISSING)))
 
     ingest.on_kill()
     with pytest.raises(AirflowException):
-        submits(ending(job, 1))
+        submits(dying(job, 1))
 
 
 def test_engine_of_another_dag_is_not_started(write_pipeline: Callable[..., Path], monkeypatch: pytest.MonkeyPatch):

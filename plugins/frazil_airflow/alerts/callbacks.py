@@ -19,7 +19,7 @@ from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from asgiref.sync import sync_to_async
 
 from frazil.alerts.failure import ChoreKind, Failure, failure, of_chore
-from frazil.errors import OutcomeUnknown, Retryable, Stopped, Terminal, without_values
+from frazil.errors import without_values
 from frazil.pipeline.models.alerts import AlertSettings
 from frazil.pipeline.models.maintenance import parse_age
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -175,9 +175,6 @@ _KILLED = "its process ended without a word: it was killed, or its machine was l
 _COMMAND = "Cannot execute: "
 """Before the command line, in errors of the Spark provider; the line has settings that are nobody's business."""
 
-_SPOKEN = frozenset(error.exit_code for error in (Retryable, Terminal, OutcomeUnknown, Stopped))
-"""Exit codes of jobs whose last line is their error."""
-
 _REASONS = {
     "timed_out": "the run took too long: Airflow ended it (dagrun_timeout)",
     "task_failure": "a task failed; its log says why",
@@ -310,16 +307,10 @@ def _chore(dag: str) -> ChoreKind | None:
 
 
 def _error_text(error: BaseException, task: str) -> str:
-    """An error's text. The Spark provider's message begins with the whole command, so the job's last line replaces it if the
-    job reported an error. The last line of a killed or crashed job is only its progress.
-    """
-    from frazil.spark.submit.job_process import REPORT_PREFIX
-    from frazil_airflow.project.secrets import exit_code, job_lines
+    """An error's text. That of the Spark provider begins with the whole command."""
+    from frazil_airflow.project.secrets import exit_code
 
     text = without_values(str(error)) or type(error).__name__
     if _COMMAND not in text:
         return text
-    code, lines = exit_code(text), job_lines(text, REPORT_PREFIX)
-    if lines and code in _SPOKEN:
-        return lines[-1]
-    return f"task {task}: the Spark job ended with exit code {code}; its log says why"
+    return f"task {task}: the Spark job ended with exit code {exit_code(text)}; its log says why"

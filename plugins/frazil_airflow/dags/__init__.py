@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal, get_args
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from frazil_airflow.tasks.job_operators import JobOperator
 
 Kind = Literal["ingest", "maintain", "letters", "replay", "capture", "monitor"]
 
 
 def load(*kinds: Kind) -> None:
     """Make the project's DAGs, or only some kinds. Call it in a DAG file: Airflow registers them while it parses the file.
+
+    Ingest DAGs of pipelines whose engine is of type operator are made by `load_with`.
 
     A task's process only builds the DAG it belongs to. Pipelines that no DAG can be made of are left out: an error would take
     every other DAG of the file along. They are logged, or shown by a file of their own, as `dags/broken_pipelines.py` is.
@@ -24,7 +30,7 @@ def load(*kinds: Kind) -> None:
     from frazil_airflow.dags.captures import capture_dags
     from frazil_airflow.dags.dead_letter_replay import replay_dag
     from frazil_airflow.dags.dead_letter_reports import letter_dag
-    from frazil_airflow.dags.factory import ingest_dag
+    from frazil_airflow.dags.factory import ingest_dag, is_by_operator
     from frazil_airflow.dags.maintenance import maintain_dag
     from frazil_airflow.dags.monitor import monitor_dags
     from frazil_airflow.project.pipelines import INGEST, MAINTAIN, REPLAY, REPORT, refuse_broken, selected_pipelines
@@ -44,9 +50,30 @@ def load(*kinds: Kind) -> None:
         else:
             prefix, make = makers[kind]
             for pipeline in selected_pipelines(project, prefix, only):
-                make(project, pipeline)
+                if kind != "ingest" or not is_by_operator(project, pipeline):
+                    make(project, pipeline)
     if not kinds and only is None:
         try:
             refuse_broken(project)
         except Terminal as error:
             logging.getLogger(__name__).warning("%s", error)
+
+
+def load_with(operators: Mapping[str, JobOperator]) -> None:
+    """Make the ingest DAGs of pipelines whose engine is of type operator. Call it in a DAG file of your own.
+
+    `operators`: engine -> function that makes the operator of a job; other engines' pipelines are left to other files.
+
+    Raises:
+        Terminal: There is no project, its settings can't be used, or a function returns something else.
+    """
+    from airflow.sdk import get_parsing_context
+
+    from frazil.project import Project
+    from frazil_airflow.dags.factory import ingest_dag, is_by_operator
+    from frazil_airflow.project.pipelines import INGEST, selected_pipelines
+
+    project, only = Project.load(), get_parsing_context().dag_id
+    for pipeline in selected_pipelines(project, INGEST, only):
+        if pipeline.engine in operators and is_by_operator(project, pipeline):
+            ingest_dag(project, pipeline, operators)

@@ -12,6 +12,7 @@ from frazil.capture.position import CaptureOrder
 from frazil.error_codes import FILES_OUTDATED
 from frazil.pipeline.settings.capture import Capture, FileCapture, dag_of
 from frazil.project import Project
+from frazil.spark.submit.handover import Handover, local_storage
 from frazil_airflow.alerts.callbacks import deadline
 from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.outputs.lineage import CaptureLineage
@@ -109,7 +110,7 @@ class CaptureRowsOperator(CaptureLineage, SparkJobOperator):
             What was done, as JSON.
 
         Raises:
-            AirflowFailException, AirflowException: As of every job.
+            AirflowFailException, AirflowException, FrazilError: As of every job.
         """
         from frazil.capture.run import CaptureResult
 
@@ -124,6 +125,11 @@ class CaptureRowsOperator(CaptureLineage, SparkJobOperator):
         from frazil.spark.submit.submission import capture_run
 
         return capture_run(context["run_id"])
+
+    def handover(self, run: str) -> Handover:
+        """Return a new attempt at the order of this task: a capture has no table, so it stays on this machine."""
+        project = load_project_for_job()
+        return Handover.begin(project, local_storage(project.home), self.pipeline, run, self.plan_json)
 
     def submission(self) -> Any:
         """Return how the job is started.

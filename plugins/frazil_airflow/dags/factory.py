@@ -5,8 +5,9 @@ look.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
@@ -21,7 +22,8 @@ from frazil_airflow.dags.dag_defaults import FairOrder, dag_arguments, timetable
 from frazil_airflow.outputs.assets import completeness_alias, completeness_asset, destination_assets, waiting_asset
 from frazil_airflow.project.pipelines import INGEST
 from frazil_airflow.project.run_request import params
-from frazil_airflow.tasks import ingest_tasks
+from frazil_airflow.tasks import ingest_tasks, job_operators
+from frazil_airflow.tasks.job_operators import JobOperator
 from frazil_airflow.tasks.operators import (
     AutoIngestOperator,
     InlineIngestOperator,
@@ -140,11 +142,13 @@ RUN_TIMEOUT = timedelta(hours=6, minutes=30)
 _log = logging.getLogger(__name__)
 
 _PLAN_JSON = "{{ ti.xcom_pull(task_ids='plan') }}"
-_FOUND_JSON = "{{ ti.xcom_pull(task_ids='ingest') }}"
+_FOUND_JSON = "{{{{ ti.xcom_pull(task_ids='{}') }}}}"
+
+_NO_OPERATORS: Mapping[str, JobOperator] = MappingProxyType({})
 
 
-def ingest_dag(project: Project, pipeline: Pipeline) -> DAG:
-    """Make the DAG of a pipeline."""
+def ingest_dag(project: Project, pipeline: Pipeline, operators: Mapping[str, JobOperator] = _NO_OPERATORS) -> DAG:
+    """Make the DAG of a pipeline. `operators` start the jobs of engines of type operator."""
     with DAG(
         f"{INGEST}{pipeline.name}",
         description=pipeline.description or f"Lands {pipeline.source.described}",
@@ -155,8 +159,11 @@ def ingest_dag(project: Project, pipeline: Pipeline) -> DAG:
         deadline=deadline(project, pipeline),
         **dag_arguments("ingest", pipeline, project=project) | _side_by_side(pipeline),
     ) as dag:
-        record = _record_task(pipeline)
-        _plan_task(pipeline) >> _ingest_task(project, pipeline) >> record
+        if pipeline.engine in operators:
+            record = _by_operator(project, pipeline, operators[pipeline.engine])
+        else:
+            record = _record_task(pipeline, "ingest")
+            _plan_task(pipeline, ingest_tasks.plan) >> _ingest_task(project, pipeline) >> record
         if pipeline.catch_up is not None:
             record >> _catch_up_task(pipeline, pipeline.catch_up)
     for (
@@ -164,6 +171,24 @@ def ingest_dag(project: Project, pipeline: Pipeline) -> DAG:
     ) in dag.tasks:  # not among the default arguments: as one of them it is written down with its address in memory
         task.weight_rule = FairOrder()
     return dag
+
+
+def is_by_operator(project: Project, pipeline: Pipeline) -> bool:
+    """Return whether an operator of a DAG file of the user's own starts the pipeline's jobs."""
+    engine = project.settings.engines.get(pipeline.engine)
+    return engine is not None and engine.type == "operator"
+
+
+def _by_operator(project: Project, pipeline: Pipeline, make: JobOperator) -> BaseOperator:
+    """Make the tasks of a pipeline whose jobs somebody's operator starts. Returns the last one."""
+    plan, record = _plan_task(pipeline, job_operators.plan), _record_task(pipeline, "outcome")
+    ingest = job_operators.job_task(project, pipeline, project.engine_entry(pipeline.engine), make)
+    if ingest.execution_timeout is None:
+        ingest.execution_timeout = INGEST_TIMEOUT + (pipeline.session or timedelta())
+    outcome = job_operators.outcome_task(pipeline, execution_timeout=INGEST_TIMEOUT)
+    plan >> ingest >> outcome >> record
+    plan >> outcome
+    return record
 
 
 def _side_by_side(pipeline: Pipeline) -> dict[str, Any]:
@@ -188,11 +213,11 @@ def _schedule(pipeline: Pipeline) -> BaseTimetable:
     )
 
 
-def _plan_task(pipeline: Pipeline) -> BaseOperator:
+def _plan_task(pipeline: Pipeline, plan: Callable[..., str | None]) -> BaseOperator:
     return ShortCircuitOperator(
         task_id="plan",
         doc_md="Fixes what the run reads, without a JVM. Nothing new: the rest is skipped.",
-        python_callable=ingest_tasks.plan,
+        python_callable=plan,
         op_args=[pipeline.name],
         inlets=[completeness_asset(pipeline.name)],  # so that Airflow knows it before its first event
         outlets=[completeness_alias(pipeline.name)],
@@ -229,12 +254,12 @@ def _ingest_task(project: Project, pipeline: Pipeline) -> BaseOperator:
     return operator(conn_id=engine.connection, driver_memory=engine.driver_memory, **shared)
 
 
-def _record_task(pipeline: Pipeline) -> BaseOperator:
+def _record_task(pipeline: Pipeline, found_by: str) -> BaseOperator:
     return PythonOperator(
         task_id="record",
         doc_md="Reports the run: asset event, note, log.",
         python_callable=ingest_tasks.record,
-        op_args=[pipeline.name, _PLAN_JSON, _FOUND_JSON],
+        op_args=[pipeline.name, _PLAN_JSON, _FOUND_JSON.format(found_by)],
         outlets=[*destination_assets(pipeline).values(), completeness_alias(pipeline.name)],
         execution_timeout=RECORD_TIMEOUT,
     )

@@ -89,8 +89,3 @@ def exit_code(message: str) -> int | None:
     """Return the exit code of spark-submit in a message of the Spark provider; None when it names none."""
     match = _EXIT_CODE.search(message)
     return int(match[1]) if match else None
-
-
-def job_lines(message: str, prefix: str) -> list[str]:
-    """Return the lines that the job itself wrote for people, of the output quoted in a message."""
-    return [line.removeprefix(prefix).strip() for line in message.splitlines() if line.startswith(prefix)]

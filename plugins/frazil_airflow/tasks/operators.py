@@ -5,19 +5,21 @@ maintenance.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Connection, Context
 
 from frazil import shutdown
 from frazil.batch.plan import RunPlan
-from frazil.error_codes import BAD_SETTING, PROGRAM_MISSING, RUN_FAILED
-from frazil.errors import Retryable, Stopped, Terminal, code_in, without_values
+from frazil.error_codes import BAD_SETTING, PROGRAM_MISSING
+from frazil.errors import FrazilError, OutcomeUnknown, Retryable, without_values
 from frazil.runtime.home import Home
+from frazil.spark.submit.handover import Handover, storage_of
 from frazil_airflow.compat import AirflowException, AirflowFailException, AirflowNotFoundException
 from frazil_airflow.outputs.lineage import IngestLineage, not_loaded_if_off
 from frazil_airflow.outputs.links import TableLink
-from frazil_airflow.project.secrets import exit_code, job_lines, load_project_for_job, terminal_is_final
+from frazil_airflow.project.secrets import exit_code, load_project_for_job, terminal_is_final
 from frazil_airflow.tasks import ingest_tasks
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class SparkJobOperator(SparkSubmitOperator):
         self.plan_json = plan_json
         self.asset_name = asset_name
         self.is_killed = False
+        self.withdraw: Callable[[], object] | None = None
 
     def execute(self, context: Context) -> str | None:  # type: ignore[override]  # the provider's returns nothing
         """Run the job and wait for it.
@@ -63,30 +66,53 @@ class SparkJobOperator(SparkSubmitOperator):
 
         Raises:
             AirflowFailException: A person must act: the job said so, or it can't even be started.
-            AirflowException: The job failed otherwise. Another try reads the tables and carries on.
+            FrazilError: The job failed otherwise. Another try reads the tables and carries on.
+            AirflowException: The provider did not start it.
         """
-        from frazil.spark.submit.job_process import handed_over
+        from frazil.spark.submit.job_process import private_properties
 
         shutdown.end_with_parent()  # without its worker Airflow starts another try, beside this one
         self._require_connection()
+        run = self.run_of(context)
         with terminal_is_final():
             job = self.submission()
             self.take(job)
-            home = Home.resolve()
-        with handed_over(home, self.pipeline, self.run_of(context), self.plan_json, job.private) as handover:
+            handover = self.handover(run)
+            if (earlier := handover.collect()) is not None:
+                self.log.info("an earlier try did this to its end, nobody had taken note")
+                return earlier.result
+            handover.hand_over(self.plan_json, outlives=job.outlives)
+        self.withdraw = handover.withdraw if job.outlives else None
+        with private_properties(Home.resolve(), self.pipeline, run, job.private) as properties:
             self.application_args = handover.arguments
-            self.properties_file = str(handover.properties) if handover.properties is not None else None
-            try:
-                super().execute(context)
-            except AirflowException as error:
-                if exit_code(str(error)) == Terminal.exit_code:
-                    raise AirflowFailException(_job_message(str(error))) from error
+            self.properties_file = str(properties) if properties is not None else None
+            lost = self._watch(context)
+        with terminal_is_final():
+            return handover.take(lost)
+
+    def _watch(self, context: Context) -> FrazilError:
+        """Run the job by the provider. Returns what to raise if it leaves no outcome."""
+        from frazil.spark.submit.job_process import lost_job
+
+        code, lines = 0, list[str]()
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            ended = exit_code(str(error))
+            if ended is None:  # it did not even start
                 raise
-            return handover.read_result()
+            code, lines = ended, str(error).splitlines()
+        return lost_job(code, lines, "the log of this task")
 
     def run_of(self, context: Context) -> str:
         """Return the id under which the job is known: of its files and its log."""
         return context["run_id"]
+
+    def handover(self, run: str) -> Handover:
+        """Return a new attempt at the order of this task."""
+        project = load_project_for_job()
+        location = storage_of(project, project.pipeline(self.pipeline))
+        return Handover.begin(project, location, self.pipeline, run, self.plan_json)
 
     def submission(self) -> Submission:
         """Return how the job is started.
@@ -128,6 +154,8 @@ class SparkJobOperator(SparkSubmitOperator):
     def on_kill(self) -> None:
         """End the job when Airflow ends the task, and start no other one."""
         self.is_killed = True
+        if self.withdraw is not None:  # its driver is elsewhere
+            self.withdraw()
         super().on_kill()
 
     def _require_connection(self) -> None:
@@ -174,8 +202,7 @@ class SparkIngestOperator(IngestLineage, SparkJobOperator):
             Of a dry run what it found, of a session what it tells when it ends, as JSON; else None.
 
         Raises:
-            AirflowFailException, AirflowException: As of every job.
-            Retryable, OutcomeUnknown: Another try reads the tables and carries on.
+            AirflowFailException, AirflowException, FrazilError: As of every job.
         """
         if ingest_tasks.handed_plan(self.plan_json).until is None:
             return super().execute(context)
@@ -184,11 +211,10 @@ class SparkIngestOperator(IngestLineage, SparkJobOperator):
             self.plan_json = plan.to_json()
             try:
                 return super(SparkIngestOperator, self).execute(context)
-            except AirflowException as error:
-                if self._is_final(error):
-                    raise
-                message = _job_message(str(error))
-                raise Retryable(message, code=code_in(message) or RUN_FAILED) from error
+            except (Retryable, OutcomeUnknown) as error:
+                if self.is_killed:  # somebody ended it: the session must not start another job
+                    raise AirflowException(str(error)) from error
+                raise
 
         shutdown.end_with_parent()  # as above
         order = self.plan_json
@@ -196,11 +222,6 @@ class SparkIngestOperator(IngestLineage, SparkJobOperator):
             return ingest_tasks.stay(self.pipeline, order, context["outlet_events"], submit)
         finally:
             self.plan_json = order  # which lineage reads
-
-    def _is_final(self, error: AirflowException) -> bool:
-        """Whether a session must not start another job: a person must act, or somebody ended this one."""
-        is_asked = self.is_killed or exit_code(str(error)) == Stopped.exit_code
-        return is_asked or isinstance(error, AirflowFailException)
 
 
 class AutoIngestOperator(SparkIngestOperator):
@@ -252,14 +273,6 @@ class SparkMaintainOperator(SparkJobOperator):
 
         project = load_project_for_job()
         return maintenance_submission(project, project.pipeline(self.pipeline), "maintenance")
-
-
-def _job_message(message: str) -> str:
-    """The job's last line for people, without the command line that the provider puts before it."""
-    from frazil.spark.submit.job_process import REPORT_PREFIX
-
-    lines = job_lines(message, REPORT_PREFIX)
-    return lines[-1] if lines else message
 
 
 class SparkConnectJobOperator(BaseOperator):

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from frazil.batch.target import RunRequest
+from frazil.error_codes import INTERNAL
+from frazil.errors import Terminal
 from frazil.project import Project
 from frazil.run.batches.plan import plan_run
 from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch
 from frazil.spark.submit.configuration import LOCAL_VARIABLE
+from frazil.spark.submit.handover import Handover, storage_of
 from frazil.spark.submit.job_process import REPORT_PREFIX
 from frazil.spark.submit.submission import Submission, submission
 
@@ -58,7 +61,7 @@ def test_spark_that_does_not_start_is_no_failure_of_the_job(place: Place) -> Non
 
 @pytest.mark.parametrize("local", [True, False])
 def test_job_that_fails_at_once_keeps_its_message(place: Place, local: bool) -> None:
-    """A plan that can't be carried out is told with its exit code, whether Spark is on its way by then or not."""
+    """A plan that can't be carried out is told by its outcome, whether Spark is on its way by then or not."""
     fetch(Home.resolve(), "spark")
     place.succeed("produce", place.topic, "--generate", "payments", "--count", "10")
     project = Project.load(place.environment)
@@ -68,7 +71,12 @@ def test_job_that_fails_at_once_keeps_its_message(place: Place, local: bool) -> 
     if not local:
         job = replace(job, env={key: of for key, of in job.env.items() if key != LOCAL_VARIABLE})
 
-    code, said = job_result(job, "--pipeline", "nobody", "--plan", plan.to_json())
+    handover = Handover.begin(project, storage_of(project, pipeline), "nobody", plan.run, plan.to_json())
+    handover.hand_over(plan.to_json())
+
+    code, said = job_result(job, *handover.arguments)
 
     assert code == 78, said
     assert "nobody" in said
+    with pytest.raises(Terminal, match="nobody"):
+        handover.take(INTERNAL.retryable("it left nothing"))

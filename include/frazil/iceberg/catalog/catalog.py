@@ -71,6 +71,13 @@ class Folder:
             with files.open_input_stream(f"{path}/{name}") as stream:
                 return bytes(stream.read()).decode()
 
+    def find(self, name: str) -> str | None:
+        """The text of a file; None if there is none."""
+        with translated(f"looking for {self.location}/{name}"):
+            files, path = self._opened()
+            is_there = files.get_file_info(f"{path}/{name}").type == FileType.File
+        return self.read(name) if is_there else None
+
     def write(self, name: str, text: str) -> None:
         """Replace a file atomically: readers see the old text or the new one."""
         with translated(f"writing {self.location}/{name}"):

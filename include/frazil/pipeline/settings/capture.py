@@ -220,7 +220,7 @@ def unknown_in_capture(capture: Capture, settings: Settings) -> Iterator[str]:
         return
     yield from missing_setting("engine", capture.engine, settings.engines, "engines")
     engine = settings.engines.get(capture.engine)
-    if engine is not None and engine.type == "connect" and not engine.managed:
+    if engine is not None and engine.type != "submit" and not engine.managed:
         yield f"engine: {capture.engine} is of type {engine.type}; a capture starts a Spark of its own, with the driver's jars: type submit, or a managed engine"
 
 

@@ -159,10 +159,11 @@ _REGISTRY_CLIENT = {
 class EngineSettings(Model):
     """How Spark is reached for a batch: started for each run, or warm and shared."""
 
-    type: Literal["submit", "connect"] = Field(
+    type: Literal["submit", "connect", "operator"] = Field(
         "submit",
         description="`submit`: each run starts Spark with spark-submit. `connect`: runs use a Spark that is up already, a spark"
-        " connect server.",
+        " connect server. `operator`: an Airflow operator starts the job elsewhere; the DAG file says which, see"
+        " docs/spark-by-operators.md.",
     )
     url: str | None = Field(
         None,
@@ -213,7 +214,7 @@ class EngineSettings(Model):
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
-        engine_type = "type submit" if self.type == "submit" else "a managed server" if self.managed else "type connect"
+        engine_type = "a managed server" if self.type == "connect" and self.managed else f"type {self.type}"
         foreign = [key for key in _FOREIGN_KEYS[engine_type] if key in self.model_fields_set and getattr(self, key)]
         if foreign:
             raise ValueError(f"{', '.join(foreign)}: {engine_type} has no such key")
@@ -246,6 +247,10 @@ _FOREIGN_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "type submit": ("url", "managed", "token"),
     "type connect": ("master", "connection", "driver_memory", "py_files", "archives"),
     "a managed server": ("url", "token", "connection", "py_files", "archives"),
+    "type operator": (
+        *("url", "managed", "token", "master", "connection", "driver_memory", "py_files", "archives", "conf"),
+        "maintenance_pool",
+    ),
 }
 """What says nothing to an engine: silently taken it would be a setting that does nothing."""
 
@@ -355,6 +360,7 @@ def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
         )
     if pipeline.maintenance.engine is not None:
         yield from missing_setting("maintenance.engine", pipeline.maintenance.engine, settings.engines, "engines")
+    yield from _unfit_operators(pipeline, settings)
     yield from unknown_channels(pipeline.alerts, settings.alerts)
 
 
@@ -367,6 +373,18 @@ def _unread_frames(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
                 f"{key}.format: protobuf is read behind Confluent's frame only, and registries.{half.registry} has framing:"
                 f" {registry.framing}"
             )
+
+
+def _unfit_operators(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
+    """Engines that an Airflow operator starts, where Frazil itself starts the engine."""
+    by_operator = {name for name, engine in settings.engines.items() if engine.type == "operator"}
+    if pipeline.engine == AUTO_ENGINE and settings.auto.engine in by_operator:
+        yield f"engine: auto stands for {settings.auto.engine}, which is of type operator: name it as the engine itself"
+    elif pipeline.maintenance.schedule and pipeline.maintenance_engine in by_operator:
+        yield (
+            f"maintenance.engine: {pipeline.maintenance_engine} is of type operator, which runs batches only: name an engine of type"
+            " submit or connect, or say maintenance: {schedule: false}"
+        )
 
 
 def _refused_properties(pipeline: Pipeline, settings: Settings) -> Iterator[str]:

@@ -29,9 +29,8 @@ from frazil.pipeline.settings.capture import JdbcCapture
 from frazil.pipeline.settings.catalogs import DatabaseSettings
 from frazil.project import Project
 from frazil.spark.errors import SPARK_FAILED, fetch_rows
-from frazil.spark.jobs.driver import end_with_parent, exit_code, say, session
+from frazil.spark.jobs.driver import carry_out, say, session
 from frazil.spark.jobs.stage import cancel_of
-from frazil.spark.submit.job_process import Handover
 from frazil.spark.writes.quoting import quote_name
 
 if TYPE_CHECKING:
@@ -179,18 +178,14 @@ _CAUSES: Final = 20
 
 def main(argv: list[str]) -> int:
     """Capture what is new in a database."""
-    end_with_parent()
-    handover = Handover.from_arguments("capture", argv)
+    return carry_out("capture", argv, _run)
 
-    def work() -> None:
-        project = Project.load()
-        capture = project.capture(handover.pipeline)
-        if not isinstance(capture, JdbcCapture):
-            raise BAD_HANDOVER.terminal(f"capture {capture.name} reads files, which needs no Spark")
-        order = CaptureOrder.from_json(handover.read_plan())
-        handover.hand_back(capture_rows(project, capture, order).to_json())
 
-    return exit_code(work)
+def _run(project: Project, name: str, order: str) -> str:
+    capture = project.capture(name)
+    if not isinstance(capture, JdbcCapture):
+        raise BAD_HANDOVER.terminal(f"capture {capture.name} reads files, which needs no Spark")
+    return capture_rows(project, capture, CaptureOrder.from_json(order)).to_json()
 
 
 def capture_rows(project: Project, capture: JdbcCapture, order: CaptureOrder) -> CaptureResult:

@@ -6,17 +6,18 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NoReturn
+from contextlib import contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from frazil import shutdown
 from frazil.error_codes import RUN_FAILED
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.project import Project
 from frazil.runtime.process import stat_of
 from frazil.spark.errors import SPARK_FAILED, error_text, not_started, silence_error_log
 from frazil.spark.jobs.start import started_session
 from frazil.spark.submit.configuration import ENGINE_VARIABLE, LOCAL_VARIABLE, SUBMITTER_VARIABLE
+from frazil.spark.submit.handover import Handover, Outcome
 from frazil.spark.submit.job_process import REPORT_PREFIX
 from frazil.spark.writes.quoting import configure_quoting
 
@@ -24,11 +25,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_GATEWAY_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
+"""Spark's own: set in a driver whose parent is its JVM."""
+
+
 def end_with_parent() -> None:
     """End this process when its JVM, or the JVM's parent, has ended: a killed task leaves both running.
 
-    A batch that it decides at this moment is finished first: it needs the catalog, not the JVM.
+    A batch that it decides at this moment is finished first: it needs the catalog, not the JVM. A process that somebody else's
+    operator started, without a JVM, depends on nobody.
     """
+    if SUBMITTER_VARIABLE not in os.environ and _GATEWAY_VARIABLE not in os.environ:
+        return
     # Who kills the JVM together with its group, as Airflow does, means the run; the driver sees it and ends by itself.
     if os.getsid(0) != os.getpid():
         os.setpgid(0, 0)
@@ -107,6 +115,50 @@ def _exit_code_of(exit_request: SystemExit) -> int:
     return 1
 
 
+def carry_out(prog: str, argv: list[str], work: Callable[[Project, str, str], str | None]) -> int:
+    """Do the order that a job's command line names, and leave its outcome where the order is.
+
+    `work` takes the project, the name of the pipeline or capture, and the order; it returns the result, if the job has one.
+
+    Returns:
+        See `exit_code`. For people and their tools: who waits for the job reads the outcome.
+    """
+    end_with_parent()
+    return exit_code(lambda: _carry_out(prog, argv, work))
+
+
+def _carry_out(prog: str, argv: list[str], work: Callable[[Project, str, str], str | None]) -> None:
+    project = Project.load()
+    handover = Handover.from_arguments(project, prog, argv)
+    order, outlives = handover.read_order()
+    if outlives:
+        # Somebody's operator may start a second driver for one attempt: it waits for the first, and has no more to do.
+        earlier = handover.await_outcome()
+        if earlier is not None and earlier.error is None:
+            return
+    with handover.beating() if outlives else nullcontext():
+        outcome = _outcome(lambda: work(project, handover.name, order))
+        try:
+            handover.leave(outcome)
+        except (Retryable, Terminal) as error:
+            say(f"warning: the outcome of this job is not told: {error.message_with_code}")
+    if outcome.error is not None:
+        raise outcome.error
+
+
+def _outcome(work: Callable[[], str | None]) -> Outcome:
+    try:
+        return Outcome(result=work())
+    except FrazilError as error:
+        return Outcome(error=error)
+    except SPARK_FAILED as error:
+        return Outcome(error=_spark_failure(error))
+
+
+def _spark_failure(error: BaseException) -> Retryable:
+    return RUN_FAILED.retryable(f"Spark failed: {error_text(error)}")
+
+
 def exit_code(work: Callable[[], object]) -> int:
     """Do the work of a job.
 
@@ -118,7 +170,7 @@ def exit_code(work: Callable[[], object]) -> int:
         say(f"{error.label}: {' '.join(str(error).split())}")
         return error.exit_code
     except SPARK_FAILED as error:
-        failure = RUN_FAILED.retryable(f"Spark failed: {error_text(error)}")
+        failure = _spark_failure(error)
         say(f"{failure.label}: {failure}")
         return failure.exit_code
     return 0

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.batch.plan import RunPlan
@@ -13,8 +11,7 @@ from frazil.project import Project
 from frazil.run.batches.dry_run import dry_run
 from frazil.run.batches.session import Session, ingest, run_session
 from frazil.run.state.engine import needs_writer
-from frazil.runtime.home import write_atomically
-from frazil.spark.jobs.driver import end_with_parent, exit_code, say, session
+from frazil.spark.jobs.driver import carry_out, say, session
 from frazil.spark.jobs.stage import SparkStage, tasks_of
 from frazil.spark.jobs.start import wake_workers
 from frazil.spark.submit.configuration import open_catalog
@@ -26,39 +23,18 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     """Run the batches of a plan, or preview them in a dry run."""
-    end_with_parent()
-    parser = argparse.ArgumentParser(prog="ingest")
-    parser.add_argument("--pipeline", required=True, help="name of the pipeline")
-    parser.add_argument(
-        "--plan", required=True, help="plan JSON, the `plan` of `frazil plan PIPELINE --json`; or @FILE that holds it"
-    )
-    parser.add_argument(
-        "--result", type=Path, help="file for what a dry run or a session found; without it that is a line of output"
-    )
-    arguments = parser.parse_args(argv)
-
-    def work() -> None:
-        answer = _run(arguments.pipeline, RunPlan.from_json(_plan(arguments.plan)))
-        if answer is not None:
-            _hand_back(answer, arguments.result)
-
-    return exit_code(work)
+    return carry_out("ingest", argv, _run)
 
 
-def _plan(argument: str) -> str:
-    return Path(argument[1:]).read_text(encoding="utf-8") if argument.startswith("@") else argument
-
-
-def _run(pipeline: str, plan: RunPlan) -> str | None:
-    project = Project.load()
-    definition = project.pipeline(pipeline)
-    with session(project, writes=needs_writer(definition, plan)) as spark:
+def _run(project: Project, name: str, order: str) -> str | None:
+    plan, pipeline = RunPlan.from_json(order), project.pipeline(name)
+    with session(project, writes=needs_writer(pipeline, plan)) as spark:
         wake_workers(spark, tasks_of(spark, plan.ranges))
         if plan.mode == "dry_run":
-            return dry_run(project, definition, plan, SparkStage(spark), say).to_json()
+            return dry_run(project, pipeline, plan, SparkStage(spark), say).to_json()
         if plan.until is not None:
-            return _run_session(spark, pipeline, plan)
-        land(spark, project, definition, plan)
+            return _run_session(spark, name, plan)
+        land(spark, project, pipeline, plan)
         return None
 
 
@@ -93,10 +69,3 @@ def _apply(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunP
     for name in project.settings.catalogs if plan.waits else pipeline.catalogs:
         open_catalog(spark, name, project.settings.catalogs[name])
     return SparkApply(spark)
-
-
-def _hand_back(answer: str, file: Path | None) -> None:
-    if file is None:
-        say(answer)
-    else:
-        write_atomically(file, answer)

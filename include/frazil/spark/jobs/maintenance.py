@@ -11,14 +11,12 @@ from frazil.error_codes import MAINTENANCE_FAILED
 from frazil.errors import Retryable
 from frazil.maintain.need import Order
 from frazil.maintain.procedures import Argument, Conflict
-from frazil.maintain.result import MaintenanceResult
 from frazil.maintain.run import maintain
 from frazil.project import Project
 from frazil.run.state.context import RunContext
 from frazil.spark.errors import SPARK_FAILED, error_text
-from frazil.spark.jobs.driver import end_with_parent, exit_code, say, session
+from frazil.spark.jobs.driver import carry_out, say, session
 from frazil.spark.submit.configuration import open_catalog
-from frazil.spark.submit.job_process import Handover
 from frazil.spark.writes.quoting import literal, prepare_writer, quote_name, quote_text
 
 if TYPE_CHECKING:
@@ -93,20 +91,12 @@ def main(argv: list[str]) -> int:
     Returns:
         See `frazil.spark.jobs.driver.exit_code`: 0 also if a step failed, which the result says.
     """
-    end_with_parent()
-    handover = Handover.from_arguments("maintain", argv)
-
-    def work() -> None:
-        order = Order.from_json(handover.read_plan())
-        handover.hand_back(_run(handover.pipeline, order).to_json())
-
-    return exit_code(work)
+    return carry_out("maintain", argv, _run)
 
 
-def _run(name: str, order: Order) -> MaintenanceResult:
-    project = Project.load()
-    context = RunContext.open(project, project.pipeline(name), say)
+def _run(project: Project, name: str, order: str) -> str:
+    due, context = Order.from_json(order), RunContext.open(project, project.pipeline(name), say)
     with session(project, writes=True) as spark:
         for catalog in context.pipeline.catalogs:
             open_catalog(spark, catalog, project.settings.catalogs[catalog])
-        return maintain(context, order, SparkProcedures(spark))
+        return maintain(context, due, SparkProcedures(spark)).to_json()

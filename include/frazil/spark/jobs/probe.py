@@ -14,10 +14,9 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.spark.errors import fetch_rows
 from frazil.spark.jobs import executor_facts
-from frazil.spark.jobs.driver import end_with_parent, exit_code, session
+from frazil.spark.jobs.driver import carry_out, session
 from frazil.spark.jobs.workers import WORK
 from frazil.spark.submit.configuration import cores
-from frazil.spark.submit.job_process import Handover
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,17 +29,14 @@ _LEAST: Final = 4
 
 
 def main(argv: list[str]) -> int:
-    """Collect facts from the executors and write them to a file."""
-    end_with_parent()
-    handover = Handover.from_arguments("probe", argv)
+    """Collect facts from the executors."""
+    return carry_out("probe", argv, _run)
 
-    def work() -> None:
-        project = Project.load()
-        pipelines = [project.pipeline(name) for name in json.loads(handover.read_plan())]
-        with session(project) as spark:
-            handover.hand_back(json.dumps(_probe_executors(spark, project, pipelines)))
 
-    return exit_code(work)
+def _run(project: Project, _name: str, order: str) -> str:
+    pipelines = [project.pipeline(pipeline) for pipeline in json.loads(order)]
+    with session(project) as spark:
+        return json.dumps(_probe_executors(spark, project, pipelines))
 
 
 def _probe_executors(spark: SparkSession, project: Project, pipelines: Iterable[Pipeline]) -> dict[str, Any]:

@@ -1,10 +1,9 @@
-"""A job in another process: the files that pass its plan and result, and its output, without values that must not be
-repeated. Imports no pyspark.
+"""A job in another process: its private configuration, and its output, without values that must not be repeated. Imports
+no pyspark.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import runpy
@@ -16,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self
@@ -23,16 +23,7 @@ from urllib.parse import quote
 
 from frazil import shutdown
 from frazil.error_codes import RUN_FAILED
-from frazil.errors import (
-    FrazilError,
-    OutcomeUnknown,
-    Retryable,
-    Stopped,
-    Terminal,
-    Unavailable,
-    code_in,
-    without_values,
-)
+from frazil.errors import FrazilError, Retryable, without_values
 from frazil.runtime.drivers import Driver
 from frazil.runtime.home import PRIVATE_FILE, Home, private_folder, write_atomically
 from frazil.spark.submit.configuration import properties_text
@@ -88,18 +79,6 @@ STOP_SECONDS = shutdown.GRACE_SECONDS + 3.0
 """How long a job that was asked to stop may take: its driver's own time, and what the JVM needs to end."""
 
 _LAST_LINES = 200
-_ERROR_CLASSES: Mapping[int, type[FrazilError]] = {
-    e.exit_code: e for e in (Retryable, Unavailable, Terminal, OutcomeUnknown, Stopped)
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _JobEnd:
-    """How a job ended: its exit code, its last line for people, and the end of its log."""
-
-    code: int
-    last_line: str
-    lines: list[str]
 
 
 @dataclass(slots=True)
@@ -108,15 +87,20 @@ class _Job:
 
     Attributes:
         at_work: The drivers that say that they run batches now.
+        withdraw: Asks a driver that is elsewhere to stop; it stops within seconds.
         asked_pids: Process ids of those that were asked: once, a driver that is about to end takes a second time for an order.
     """
 
     child: subprocess.Popen[str] | ForkedDriver
     at_work: Callable[[], list[Driver]]
+    withdraw: Callable[[], object] | None = None
     asked_pids: set[int] = field(default_factory=set)
 
     def cancel(self) -> None:
         """Ask the job's driver to stop. Without a driver no batch is running, so the child process is ended."""
+        if self.withdraw is not None:
+            self.withdraw()
+            return
         for driver in self.at_work():
             if driver.is_here and driver.pid not in self.asked_pids:
                 self.asked_pids.add(driver.pid)
@@ -212,17 +196,31 @@ def watch_job(
     log: Path,
     report: Callable[[str], None],
     at_work: Callable[[], list[Driver]],
-) -> None:
+    withdraw: Callable[[], object] | None = None,
+) -> FrazilError:
     """Start a job and wait until it ends. A signal asks its driver to stop; its second Ctrl-C ends it at once.
 
-    `at_work` returns the job's drivers that registered themselves as running batches.
+    `at_work` returns the job's drivers that registered themselves as running batches; of one elsewhere `withdraw` asks it to stop.
+
+    Returns:
+        What to raise if the job left no outcome: how it ended.
     """
     with shutdown.handled(report, STOP_SECONDS):
-        ended = _watched(command, env, log, report, at_work)
-        if ended.code and shutdown.requester() and ended.code not in _ERROR_CLASSES:
-            raise shutdown.stopped("the job was ended; what it decided is finished, or the next run finishes it")
-    if ended.code:
-        raise _failure(ended, log)
+        code, lines = _watched(command, env, log, report, partial(_Job, at_work=at_work, withdraw=withdraw))
+        if shutdown.requester():
+            return shutdown.stopped("the job was ended; what it decided is finished, or the next run finishes it")
+    return lost_job(code, lines, str(log))
+
+
+def lost_job(code: int, lines: list[str], log: str) -> Retryable:
+    """The error for a job that ended without an outcome: it was killed, or did not get as far as its storage."""
+    reports = [line.removeprefix(REPORT_PREFIX) for line in lines if line.startswith(REPORT_PREFIX)]
+    # Not the lines themselves: Spark and Python quote values of records in theirs, and this goes into alerts.
+    end = "; ".join([*reports[-1:], *shown_lines(lines)]) or "names no error"
+    return RUN_FAILED.retryable(
+        f"the Spark job ended with exit code {code} and left no outcome; the end of its log: {end}",
+        next_step=f"another try asks the tables what it did; the whole log: {log}",
+    )
 
 
 def _watched(
@@ -230,24 +228,23 @@ def _watched(
     env: Mapping[str, str],
     log: Path,
     report: Callable[[str], None],
-    at_work: Callable[[], list[Driver]],
-) -> _JobEnd:
+    job_of: Callable[[subprocess.Popen[str]], _Job],
+) -> tuple[int, list[str]]:
+    """The exit code of a job, and the end of its log."""
     lines: list[str] = []
-    last_line = ""
     with log.open("w", encoding="utf-8") as log_file, _start_process(command, env) as child:
         try:
-            with shutdown.cancelling(_Job(child, at_work).cancel):
+            with shutdown.cancelling(job_of(child).cancel):
                 for line in map(without_values, child.stdout or ()):
                     log_file.write(line)
                     log_file.flush()  # whoever is killed leaves a log to look at
                     lines = [*lines[-_LAST_LINES:], line.rstrip()]
                     if line.startswith(REPORT_PREFIX):
-                        last_line = line.removeprefix(REPORT_PREFIX).rstrip()
-                        report(last_line)
+                        report(line.removeprefix(REPORT_PREFIX).rstrip())
         except BaseException:
             _end(child)
             raise
-    return _JobEnd(child.returncode, last_line, lines)
+    return child.returncode, lines
 
 
 def _start_process(command: list[str], env: Mapping[str, str]) -> subprocess.Popen[str] | ForkedDriver:
@@ -275,94 +272,33 @@ def _end(child: subprocess.Popen[str] | ForkedDriver) -> None:
         child.kill()
 
 
-def _failure(ended: _JobEnd, log: Path) -> FrazilError:
-    kind = _ERROR_CLASSES.get(ended.code, Retryable)
-    if ended.code in _ERROR_CLASSES and ended.last_line:
-        return kind(ended.last_line, code=code_in(ended.last_line) or RUN_FAILED, next_step=f"the whole log: {log}")
-    # Not the lines themselves: Spark and Python quote values of records in theirs, and this goes into alerts.
-    log_end = "\n".join(shown_lines(ended.lines)) or "names no error"
-    return kind(
-        f"the Spark job ended with exit code {ended.code}; the end of its log: {log_end}",
-        code=RUN_FAILED,
-        next_step=f"the whole log: {log}",
-    )
-
-
 _ABANDONED_SECONDS: Final = 3600.0
-"""Age of private configuration that nobody will read any more: spark-submit does when it starts."""
+"""Age of files in the state folder that nobody will read any more: a job does when it starts."""
 
 _NO_CONF: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Handover:
-    """Files between a job and the process that waits for it: a plan of thousands of partitions is too long for an argument.
-
-    Attributes:
-        pipeline: Name of the pipeline or capture.
-        plan: File with the job's order.
-        result: File for the job's result.
-        properties: File with Spark's private configuration; None without one.
-    """
-
-    pipeline: str
-    plan: Path
-    result: Path
-    properties: Path | None = None
-
-    @classmethod
-    def from_arguments(cls, prog: str, argv: list[str]) -> Handover:
-        """Parse a job's command line: the reverse of `arguments`."""
-        parser = argparse.ArgumentParser(prog=prog)
-        parser.add_argument("--pipeline", required=True, help="name of the pipeline or capture")
-        parser.add_argument("--plan", required=True, help="@FILE that holds what is asked for, as JSON")
-        parser.add_argument("--result", type=Path, required=True, help="file for what was done, as JSON")
-        arguments = parser.parse_args(argv)
-        return cls(arguments.pipeline, Path(arguments.plan.removeprefix("@")), arguments.result)
-
-    @property
-    def arguments(self) -> list[str]:
-        """Command-line arguments of the job."""
-        return ["--result", str(self.result), "--pipeline", self.pipeline, "--plan", f"@{self.plan}"]
-
-    def read_plan(self) -> str:
-        """Read the plan: what the job is to do, as JSON."""
-        return self.plan.read_text(encoding="utf-8")
-
-    def hand_back(self, text: str) -> None:
-        """Write the result of the job."""
-        write_atomically(self.result, text)
-
-    def read_result(self) -> str | None:
-        """Read the result that the job wrote; None if it wrote none."""
-        return self.result.read_text(encoding="utf-8") if self.result.exists() else None
-
-
 @contextmanager
-def handed_over(
-    home: Home, pipeline: str, run_id: str, plan_json: str, conf: Mapping[str, str] = _NO_CONF
-) -> Iterator[Handover]:
-    """Write the job's plan and Spark's private configuration to files. At the end these are removed, as are files of killed
-    submitters.
+def private_properties(home: Home, name: str, run: str, conf: Mapping[str, str] = _NO_CONF) -> Iterator[Path | None]:
+    """A file with Spark's private configuration, for spark-submit; None without any. It goes with the block; those of killed
+    submitters go with the next one.
     """
-    folder, name = private_folder(home.root / "plans"), f"{pipeline}-{quote(run_id, safe=':+')}"
-    properties = folder / f"{name}.properties" if conf else None
-    handover = Handover(pipeline, folder / f"{name}.json", folder / f"{name}.result.json", properties)
+    folder = private_folder(home.root / "plans")
     _sweep(folder)
-    handover.result.unlink(missing_ok=True)  # of a run that was killed
+    if not conf:
+        yield None
+        return
+    file = folder / f"{name}-{quote(run, safe=':+')}.properties"
     try:
-        write_atomically(handover.plan, plan_json)
-        if properties is not None:
-            write_atomically(properties, properties_text(conf), mode=PRIVATE_FILE)
-        yield handover
+        write_atomically(file, properties_text(conf), mode=PRIVATE_FILE)
+        yield file
     finally:
-        for file in filter(None, (handover.plan, handover.result, properties)):
-            file.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)
 
 
 def _sweep(folder: Path) -> None:
-    """Remove private configuration whose submitter was killed: it may hold secrets, and no other run would."""
-    for file in folder.glob("*.properties*"):  # also half written ones, which begin with a dot
+    """Remove what killed submitters left: it may hold secrets, and no other run would."""
+    for file in folder.iterdir():  # also half written ones, which begin with a dot
         with suppress(FileNotFoundError):  # its own submitter, or another sweep, was faster
             if time.time() - file.stat().st_mtime > _ABANDONED_SECONDS:
                 file.unlink()

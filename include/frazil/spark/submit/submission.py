@@ -14,7 +14,7 @@ from urllib.parse import quote
 from frazil.batch.plan import RunPlan
 from frazil.capture.position import CaptureOrder
 from frazil.capture.run import CaptureResult
-from frazil.error_codes import PROGRAM_MISSING, RUN_FAILED
+from frazil.error_codes import BAD_ARGUMENT, PROGRAM_MISSING, RUN_FAILED
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import JdbcCapture
 from frazil.project import Project
@@ -34,7 +34,8 @@ from frazil.spark.submit.configuration import (
     jar_sets,
     with_extensions,
 )
-from frazil.spark.submit.job_process import handed_over, watch_job
+from frazil.spark.submit.handover import Handover, local_storage, storage_of
+from frazil.spark.submit.job_process import private_properties, watch_job
 from frazil.spark.submit.server import JVM_OPTIONS, client_environment, run_on_engine
 from frazil.spark.submit.shipped import driver_place, executor_python, job_file
 
@@ -76,6 +77,7 @@ class Submission:
         jars: Jars that Spark itself lacks: for tables that it writes. Other batches are read, written and committed by Python.
         private: That of the engine's entry: by a file, since some of it may be secret. It wins.
         driver_memory: Heap of the driver, such as ``1g``.
+        outlives: Whether the driver goes on when the process that started it has ended, as one inside a cluster does.
     """
 
     application: Path
@@ -86,6 +88,7 @@ class Submission:
     conf: Mapping[str, str] = field(default_factory=dict)
     private: Mapping[str, str] = field(default_factory=dict, repr=False)
     driver_memory: str = "1g"
+    outlives: bool = False
 
     def command(self, arguments: list[str], properties: Path | None = None) -> list[str]:
         """The program that does the job, with its arguments.
@@ -134,6 +137,11 @@ def _submission(
     engine = project.engine(engine_name)
     if on_server:
         return _connected(project, engine_name, application, name)
+    if engine.type == "operator":
+        raise BAD_ARGUMENT.terminal(
+            f"engine {engine_name}: its jobs are started by an operator in Airflow, not by a command",
+            next_step="trigger the pipeline's DAG ingest__…, or name another engine: --engine inline",
+        )
     sets = jar_sets(project.settings) if writes else ("spark",)
     fetch(project.home, *sets)
     sources = _sources(project)
@@ -185,7 +193,8 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
     session its result as JSON, else None.
     """
     make = partial(submission, project, pipeline, plan)
-    return _run(project, pipeline.engine, make, (pipeline.name, plan.run, plan.to_json()), report)
+    order = storage_of(project, pipeline), pipeline.name, plan.run, plan.to_json()
+    return _run(project, pipeline.engine, make, order, report)
 
 
 def run_maintenance(
@@ -196,36 +205,44 @@ def run_maintenance(
     Returns what was done, as JSON.
     """
     make = partial(maintenance_submission, project, pipeline, run)
-    return _run(project, pipeline.maintenance_engine, make, (pipeline.name, run, order), report)
+    job_order = storage_of(project, pipeline), pipeline.name, run, order
+    return _run(project, pipeline.maintenance_engine, make, job_order, report)
 
 
 def _run(
     project: Project,
     engine_name: str,
     make: Callable[..., Submission],
-    job_order: tuple[str, str, str],
+    job_order: tuple[str, str, str, str],
     report: Callable[[str], None],
 ) -> str | None:
     """Run a job on an engine. `make` builds its submission, given whether a server has its session."""
 
     def run(on_server: bool) -> str | None:  # noqa: FBT001
-        return run_submission(project.home, make(on_server=on_server), *job_order, report)
+        return run_submission(project, make(on_server=on_server), *job_order, report)
 
     return run_on_engine(project, project.engine(engine_name), report, run)
 
 
-def run_submission(
-    home: Home, job: Submission, name: str, run: str, order: str, report: Callable[[str], None]
+def run_submission(  # noqa: PLR0913, PLR0917 - an order has four parts
+    project: Project, job: Submission, location: str, name: str, run: str, order: str, report: Callable[[str], None]
 ) -> str | None:
-    """Start a job, and wait for it.
+    """Start a job, and wait for it, unless an earlier try at the order left a result that nobody took.
 
     Its files and its log are named after the pipeline, capture or probe, and its drivers are found by that name.
-    Returns what it handed back.
+    Returns the result that it left, see `frazil.spark.submit.handover`.
     """
-    with handed_over(home, name, run, order, job.private) as handover:
-        command = job.command(handover.arguments, handover.properties)
-        watch_job(command, job.env, log_of(home, name, run), report, partial(drivers, home, name, run))
-        return handover.read_result()
+    handover = Handover.begin(project, location, name, run, order)
+    if (earlier := handover.collect()) is not None:
+        report(f"{name}: an earlier try did this to its end, nobody had taken note")
+        return earlier.result
+    handover.hand_over(order, outlives=job.outlives)
+    log = log_of(project.home, name, run)
+    with private_properties(project.home, name, run, job.private) as properties:
+        withdraw = handover.withdraw if job.outlives else None
+        at_work = partial(drivers, project.home, name, run)
+        lost = watch_job(job.command(handover.arguments, properties), job.env, log, report, at_work, withdraw)
+    return handover.take(lost, str(log))
 
 
 def maintenance_run(run: str) -> str:
@@ -271,7 +288,8 @@ def run_capture(
     """Capture a database in a Spark job started by this process, and wait for it."""
     job = capture_submission(project, capture, order.run)
     run = capture_run(order.run)
-    return handed_back(run_submission(project.home, job, capture.name, run, order.to_json(), report))
+    location = local_storage(project.home)
+    return handed_back(run_submission(project, job, location, capture.name, run, order.to_json(), report))
 
 
 def handed_back(text: str | None) -> CaptureResult:
@@ -303,5 +321,6 @@ def run_probe(
 
     Returns what they said, as JSON; see `frazil.spark.jobs.probe`.
     """
-    job_order = f"doctor-{engine_name}", str(os.getpid()), json.dumps(list(pipelines))
-    return _run(project, engine_name, partial(probe_submission, project, engine_name), job_order, report)
+    probe = f"doctor-{engine_name}", str(os.getpid()), json.dumps(list(pipelines))
+    make = partial(probe_submission, project, engine_name)
+    return _run(project, engine_name, make, (local_storage(project.home), *probe), report)

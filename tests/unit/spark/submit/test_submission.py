@@ -11,7 +11,7 @@ from frazil.pipeline.syntax import java_properties
 from frazil.project import Project
 from frazil.runtime.home import Home
 from frazil.spark.submit.configuration import ENGINE_VARIABLE, properties_text
-from frazil.spark.submit.job_process import handed_over
+from frazil.spark.submit.job_process import private_properties
 from frazil.spark.submit.server import TOKEN_VARIABLE
 from frazil.spark.submit.submission import Submission, maintenance_submission
 
@@ -62,13 +62,14 @@ def test_conf_of_the_engine_is_in_a_private_file(tmp_path: Path) -> None:
     )
     home = replace(Home.resolve({}), root=tmp_path)
 
-    with handed_over(home, "orders", "a run", "{}", job.private) as handover:
-        command = job.command(handover.arguments, handover.properties)
+    with private_properties(home, "orders", "a run", job.private) as file:
+        assert file is not None
+        command = job.command([], file)
         assert "hunter2" not in " ".join(command)
-        assert command[command.index("--properties-file") + 1] == str(handover.properties)
-        assert java_properties.read(handover.properties.read_text()) == job.private
-        assert handover.properties.stat().st_mode & 0o777 == 0o600
-    assert not handover.properties.exists()
+        assert command[command.index("--properties-file") + 1] == str(file)
+        assert java_properties.read(file.read_text()) == job.private
+        assert file.stat().st_mode & 0o777 == 0o600
+    assert not file.exists()
 
 
 def test_conf_of_the_engine_comes_after_spark_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

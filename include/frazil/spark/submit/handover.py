@@ -1,0 +1,280 @@
+"""What a job is asked to do, and what came of it, as small objects in storage: the process that started the job may be lost
+meanwhile, or be on another machine.
+
+An order lies beside the ledger's metadata, where manifests are, under a name that every try at it finds. It names the attempt
+that counts. An outcome has its attempt in its name: what an older attempt leaves, however late, nobody reads. Whoever takes an
+outcome removes both; orphan removal takes what nobody took. Imports no pyspark, and PyIceberg when it is used: DAG files name what is here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from frazil.error_codes import BAD_HANDOVER, RUN_OVERTAKEN
+from frazil.errors import FrazilError, Retryable, Terminal, error_from_json, error_to_json
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.project import Project
+from frazil.runtime.home import Home, private_folder
+from frazil.spark.submit.configuration import scheme_of
+
+if TYPE_CHECKING:
+    from frazil.iceberg.catalog.catalog import Folder
+
+HANDOVER_VERSION: Final = 1
+"""Version of order and outcome."""
+
+BEAT_SECONDS: Final = 15.0
+"""How often a driver that outlives its submitter says that it is at work, and looks whether its attempt still counts."""
+
+_LOST_SECONDS: Final = 3 * BEAT_SECONDS
+"""Without a beat for so long a driver is taken for lost. One that only slept is a rival, which does no harm."""
+
+_LOOK_SECONDS: Final = 2.0
+"""Between two looks for the outcome of a driver that is at work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an order: a result, of a job that has one, or an error."""
+
+    result: str | None = None
+    error: FrazilError | None = None
+
+    def to_body(self) -> dict[str, Any]:
+        """In JSON's terms."""
+        error = None if self.error is None else json.loads(error_to_json(self.error))
+        return {"error": error, "result": self.result}
+
+    @classmethod
+    def from_body(cls, body: Mapping[str, Any]) -> Outcome:
+        """Read it."""
+        error = body["error"]
+        return cls(body["result"], None if error is None else error_from_json(json.dumps(error)))
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """One attempt at an order.
+
+    Attributes:
+        name: Of the pipeline, capture or probe.
+        location: Folder of the order and its outcome.
+        key: Of the order, the same in every attempt at it.
+        attempt: Drawn at random. Only its own outcome is believed.
+    """
+
+    project: Project
+    name: str
+    location: str
+    key: str
+    attempt: str
+
+    @classmethod
+    def begin(cls, project: Project, location: str, name: str, run: str, order: str) -> Self:
+        """A new attempt at an order."""
+        key = hashlib.sha256(f"{name}\n{run}\n{order}".encode()).hexdigest()[:16]
+        return cls(project, name, location, key, secrets.token_hex(16))
+
+    @classmethod
+    def from_arguments(cls, project: Project, prog: str, argv: list[str]) -> Self:
+        """Parse a job's command line: the reverse of `arguments`."""
+        parser = argparse.ArgumentParser(prog=prog)
+        parser.add_argument("--pipeline", required=True, help="name of the pipeline or capture")
+        parser.add_argument("--order", required=True, help="address of the order, which says what to do")
+        parser.add_argument("--attempt", required=True, help="attempt at the order that this job is")
+        arguments = parser.parse_args(argv)
+        location, _, file = arguments.order.rpartition("/")
+        prefix, suffix = f"frazil-{arguments.pipeline}-job-", ".json"
+        if not (file.startswith(prefix) and file.endswith(suffix)):
+            raise BAD_HANDOVER.terminal(
+                f"--order {arguments.order}: this is no address of an order of {arguments.pipeline}"
+            )
+        key = file.removeprefix(prefix).removesuffix(suffix)
+        return cls(project, arguments.pipeline, location, key, arguments.attempt)
+
+    @property
+    def arguments(self) -> list[str]:
+        """Command-line arguments of the job. No secrets: they show in lists of processes and in consoles."""
+        return ["--pipeline", self.name, "--order", f"{self.location}/{self._order_file}", "--attempt", self.attempt]
+
+    def hand_over(self, order: str, *, outlives: bool = False) -> None:
+        """Write the order. From here on earlier attempts at it count no more.
+
+        With `outlives` the driver goes on when the process that started it has ended.
+        """
+        body = {"v": HANDOVER_VERSION, "attempt": self.attempt, "outlives": outlives, "order": order}
+        self._folder().write(self._order_file, json.dumps(body))
+
+    def collect(self) -> Outcome | None:
+        """The result that an earlier attempt at this order left, and that nobody took: then there is nothing to do.
+
+        Waits while the driver of that attempt is at work. None if it failed, or left nothing.
+        """
+        folder = self._folder()
+        order = _read(folder, self._order_file)
+        if order is None:
+            return None
+        earlier = replace(self, attempt=str(order["attempt"]))
+        outcome = earlier.await_outcome() if order.get("outlives") else earlier.find(folder)
+        if outcome is None or outcome.error is not None:
+            return None
+        earlier.remove(folder)
+        return outcome
+
+    def take(self, lost: FrazilError, log: str | None = None) -> str | None:
+        """The result of this attempt, whose job has ended; None of a job that has none. Order and outcome are removed.
+
+        Args:
+            lost: What to raise if there is no outcome: the job was lost, and the tables know what it did.
+            log: Where the log of the job is, for people.
+
+        Raises:
+            FrazilError: What the job ended with, or `lost`.
+        """
+        folder = self._folder()
+        outcome = self.find(folder)
+        if outcome is None:
+            raise lost
+        self.remove(folder)
+        if (error := outcome.error) is not None:
+            step = "; ".join(filter(None, (error.next_step, log and f"the whole log: {log}")))
+            raise type(error)(error.message, code=error.code, next_step=step or None)
+        return outcome.result
+
+    def withdraw(self) -> None:
+        """Remove the order: a driver that outlives its submitter stops in order, within seconds; one to come does nothing."""
+        self._folder().delete(self._order_file)
+
+    def read_order(self) -> tuple[str, bool]:
+        """What the job is to do, and whether its driver outlives its submitter.
+
+        Raises:
+            Retryable: This attempt counts no more: another one took the order over, or it was withdrawn.
+        """
+        order = _read(self._folder(), self._order_file)
+        if order is None or order["attempt"] != self.attempt:
+            raise RUN_OVERTAKEN.retryable(
+                f"{self.location}/{self._order_file} is not for attempt {self.attempt}"
+                f" {'any more' if order is None else 'but for ' + str(order['attempt'])}: it was withdrawn, or another try took it over",
+                next_step="nothing is lost; the newest try goes on from what the tables say",
+            )
+        return str(order["order"]), bool(order.get("outlives"))
+
+    def leave(self, outcome: Outcome) -> None:
+        """Write the outcome of this attempt."""
+        body = {"v": HANDOVER_VERSION, "attempt": self.attempt, **outcome.to_body()}
+        self._folder().write(self._outcome_file, json.dumps(body))
+
+    def await_outcome(self) -> Outcome | None:
+        """The outcome of this attempt, for which its driver is waited for; None if no driver is at work on it."""
+        beat, until = None, 0.0
+        while True:
+            folder = self._folder()
+            outcome = self.find(folder)
+            latest = folder.find(self._beat_file) if outcome is None else None
+            if outcome is not None or latest is None:
+                return outcome
+            if latest != beat:
+                beat, until = latest, time.monotonic() + _LOST_SECONDS
+            elif time.monotonic() >= until:
+                return None
+            time.sleep(_LOOK_SECONDS)
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """While the block runs, say again and again that this attempt is at work, and stop it once it counts no more."""
+        ended = threading.Event()
+        self._beat(0)
+
+        def beat() -> None:
+            count = 0
+            while not ended.wait(BEAT_SECONDS):
+                count += 1
+                with suppress(Retryable, Terminal):  # storage that is away for a while: the next beat may get there
+                    self._beat(count)
+
+        threading.Thread(target=beat, daemon=True, name="handover").start()
+        try:
+            yield
+        finally:
+            ended.set()
+
+    def _beat(self, count: int) -> None:
+        folder = self._folder()
+        order = _read(folder, self._order_file)
+        if order is None or order["attempt"] != self.attempt:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        folder.write(self._beat_file, str(count))
+
+    def find(self, folder: Folder) -> Outcome | None:
+        """The outcome of this attempt; None if there is none, or it is none of ours."""
+        body = _read(folder, self._outcome_file)
+        try:
+            return None if body is None or body["attempt"] != self.attempt else Outcome.from_body(body)
+        except (KeyError, TypeError):
+            return None
+
+    def remove(self, folder: Folder) -> None:
+        """Remove the order and what came of it."""
+        for file in (self._order_file, self._outcome_file, self._beat_file):
+            with suppress(Retryable, Terminal):  # not allowed to: orphan removal will
+                folder.delete(file)
+
+    def _folder(self) -> Folder:
+        """The folder, opened anew: what a catalog lends for its storage expires within an hour."""
+        from frazil.iceberg.catalog.catalog import Folder
+
+        if scheme_of(self.location) in ("", "file"):
+            return Folder(self.location, {})
+        pipeline = self.project.pipeline(self.name)
+        storage = self.project.lake(pipeline.home_catalog).storage((pipeline.ledger_table,))
+        return Folder(self.location, {} if storage is None else storage.properties)
+
+    @property
+    def _order_file(self) -> str:
+        return f"frazil-{self.name}-job-{self.key}.json"
+
+    @property
+    def _outcome_file(self) -> str:
+        return f"frazil-{self.name}-job-{self.key}-{self.attempt}.json"
+
+    @property
+    def _beat_file(self) -> str:
+        return f"frazil-{self.name}-job-{self.key}-{self.attempt}-beat.json"
+
+
+def _read(folder: Folder, file: str) -> dict[str, Any] | None:
+    """The body of an order or an outcome; None if there is none of this version, or it is half written."""
+    text = folder.find(file)
+    try:
+        body = None if text is None else json.loads(text)
+    except ValueError:
+        return None
+    return body if isinstance(body, dict) and body.get("v") == HANDOVER_VERSION and "attempt" in body else None
+
+
+def storage_of(project: Project, pipeline: Pipeline) -> str:
+    """Where orders of a pipeline lie: beside its ledger's metadata; without tables, in the state folder of this machine."""
+    from frazil.iceberg.catalog.table import metadata_path
+
+    ledger = project.lake(pipeline.home_catalog).find_table(pipeline.ledger_table)
+    if ledger is None:
+        return local_storage(project.home)
+    return metadata_path(ledger, "order").rpartition("/")[0]
+
+
+def local_storage(home: Home) -> str:
+    """A folder of this machine, for jobs that have no table: captures, probes, and dry runs before the first run."""
+    return str(private_folder(home.root / "plans"))

@@ -1,0 +1,176 @@
+"""An order and its outcome in storage: which outcome is believed, and who does an order that somebody did already."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from frazil import shutdown
+from frazil.error_codes import INTERNAL, RUN_FAILED, TOPIC_MISSING
+from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Stopped, Terminal, Unavailable
+from frazil.project import Project
+from frazil.runtime.process import until
+from frazil.spark.submit import handover as handovers
+from frazil.spark.submit.handover import Handover, Outcome
+
+LOST = RUN_FAILED.retryable("the job left no outcome")
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Handover:
+    """An attempt at an order that is handed over."""
+    begun = begin(tmp_path)
+    begun.hand_over('{"plan": 1}')
+    return begun
+
+
+def begin(folder: Path) -> Handover:
+    return Handover.begin(Project.load({}), str(folder), "orders", "manual__1", '{"plan": 1}')
+
+
+def of_driver(attempt: Handover) -> Handover:
+    """The same attempt, as its driver has it from the command line."""
+    return Handover.from_arguments(attempt.project, "ingest", attempt.arguments)
+
+
+def test_order_and_result_travel_by_storage(attempt: Handover, tmp_path: Path) -> None:
+    """The driver needs no more than its command line; both objects are gone once the result was taken."""
+    driver = of_driver(attempt)
+    assert driver.read_order() == ('{"plan": 1}', False)
+
+    driver.leave(Outcome(result="1,000 rows"))
+
+    assert attempt.take(LOST) == "1,000 rows"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [Retryable, Unavailable, Terminal, OutcomeUnknown, Stopped])
+def test_error_of_a_job_keeps_class_code_and_next_step(attempt: Handover, kind: type[FrazilError]) -> None:
+    """Whoever waits raises what the job met, and says where its log is."""
+    of_driver(attempt).leave(Outcome(error=kind("gone:\n  orders", code=TOPIC_MISSING, next_step="create it")))
+
+    with pytest.raises(kind) as met:
+        attempt.take(LOST, "job.log")
+
+    assert type(met.value) is kind
+    assert str(met.value) == "gone: [FRZ-204]\n  orders\n  next: create it; the whole log: job.log"
+
+
+def test_missing_outcome_means_unknown(attempt: Handover) -> None:
+    """The job was killed before it could leave one."""
+    with pytest.raises(Retryable, match="left no outcome"):
+        attempt.take(LOST)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        '{"v": 1, "attempt": "',
+        "[1]",
+        '{"v": 9, "attempt": "ATTEMPT", "error": null, "result": "9"}',
+        '{"v": 1, "attempt": "another", "error": null, "result": "9"}',
+        '{"v": 1, "attempt": "ATTEMPT", "result": "9"}',
+        '{"v": 1, "attempt": "ATTEMPT", "error": {"exit_code": 3}, "result": null}',
+        '{"v": 1, "attempt": "ATTEMPT", "error": {"exit_code": 75, "message": "", "code": 1, "next_step": ""}, "result": ""}',
+    ],
+)
+def test_object_that_is_no_outcome_of_the_attempt_is_not_believed(attempt: Handover, tmp_path: Path, text: str) -> None:
+    """Half written, of another version, of another attempt, of a stranger."""
+    driver = of_driver(attempt)
+    driver.leave(Outcome())
+    (file,) = (file for file in tmp_path.iterdir() if attempt.attempt in file.name)
+    file.write_text(text.replace("ATTEMPT", attempt.attempt))
+
+    with pytest.raises(Retryable, match="left no outcome"):
+        attempt.take(LOST)
+
+
+def test_next_try_takes_the_result_that_a_lost_task_left(attempt: Handover, tmp_path: Path) -> None:
+    """Once: whoever asks again, as by clearing the task, has the order done again."""
+    of_driver(attempt).leave(Outcome(result="1,000 rows"))
+
+    assert begin(tmp_path).collect() == Outcome(result="1,000 rows")
+    assert begin(tmp_path).collect() is None
+
+
+def test_failure_of_an_earlier_attempt_is_not_taken(attempt: Handover, tmp_path: Path) -> None:
+    """It may have passed: the next try does the order itself."""
+    of_driver(attempt).leave(Outcome(error=INTERNAL.terminal("odd")))
+
+    assert begin(tmp_path).collect() is None
+
+
+def test_other_orders_have_other_outcomes(attempt: Handover, tmp_path: Path) -> None:
+    """A run that was cleared plans again: what its first plan led to says nothing of the second."""
+    of_driver(attempt).leave(Outcome(result="1,000 rows"))
+
+    assert Handover.begin(attempt.project, str(tmp_path), "orders", "manual__1", '{"plan": 2}').collect() is None
+
+
+def test_driver_of_an_earlier_attempt_does_nothing(attempt: Handover, tmp_path: Path) -> None:
+    """It waited in a queue until another try took the order over; what it left late is not read either."""
+    newer = begin(tmp_path)
+    newer.hand_over('{"plan": 1}')
+
+    with pytest.raises(Retryable, match="another try took it over"):
+        of_driver(attempt).read_order()
+    attempt.leave(Outcome(result="late"))
+    with pytest.raises(Retryable, match="left no outcome"):
+        newer.take(LOST)
+
+
+def test_try_waits_while_a_driver_elsewhere_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task was lost, its driver was not: the next try waits, and does not do it twice."""
+    monkeypatch.setattr(handovers, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(handovers, "_LOOK_SECONDS", 0.05)
+    lost = begin(tmp_path)
+    lost.hand_over('{"plan": 1}', outlives=True)
+    driver, at_work = of_driver(lost), threading.Event()
+
+    def work() -> None:
+        with driver.beating():
+            at_work.set()
+            threading.Event().wait(1.0)
+            driver.leave(Outcome(result="1,000 rows"))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert at_work.wait(10.0)
+
+    assert begin(tmp_path).collect() == Outcome(result="1,000 rows")
+    thread.join()
+
+
+def test_driver_without_beats_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its machine went away in the middle: the next try does the order itself."""
+    monkeypatch.setattr(handovers, "_LOST_SECONDS", 0.2)
+    monkeypatch.setattr(handovers, "_LOOK_SECONDS", 0.05)
+    lost = begin(tmp_path)
+    lost.hand_over('{"plan": 1}', outlives=True)
+    with of_driver(lost).beating():
+        pass
+
+    assert begin(tmp_path).collect() is None
+
+
+def test_driver_whose_order_is_withdrawn_stops_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can send a signal to another machine: the driver looks, and asks itself."""
+    monkeypatch.setattr(handovers, "BEAT_SECONDS", 0.05)
+    asked = begin(tmp_path)
+    asked.hand_over('{"plan": 1}', outlives=True)
+
+    with shutdown.handled(lambda _: None), of_driver(asked).beating():
+        asked.withdraw()
+        assert until(lambda: shutdown.requester() is not None, 10.0)
+
+
+def test_address_of_something_else_is_no_order(attempt: Handover) -> None:
+    """A driver believes its command line, not any file."""
+    with pytest.raises(Terminal, match="no address of an order"):
+        Handover.from_arguments(
+            attempt.project, "ingest", ["--pipeline", "payments", *replace(attempt, name="orders").arguments[2:]]
+        )
