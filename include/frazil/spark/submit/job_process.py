@@ -228,7 +228,7 @@ def _watched(
     env: Mapping[str, str],
     log: Path,
     report: Callable[[str], None],
-    job_of: Callable[[subprocess.Popen[str]], _Job],
+    job_of: Callable[[subprocess.Popen[str] | ForkedDriver], _Job],
 ) -> tuple[int, list[str]]:
     """The exit code of a job, and the end of its log."""
     lines: list[str] = []
