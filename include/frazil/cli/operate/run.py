@@ -279,11 +279,8 @@ def run(  # noqa: PLR0913 - the options of a command
 
 @contextmanager
 def _driver(project: Project, pipeline: Pipeline) -> Iterator[None]:
-    """Have the driver ready if the run may need one: on a server the start of a driver takes longer than the batch."""
-    from frazil.pipeline.models.pipeline_file import AUTO_ENGINE
-
-    settings = project.settings
-    engine = settings.engines.get(settings.auto.engine if pipeline.engine == AUTO_ENGINE else pipeline.engine)
+    """Have the driver ready if the run is on a server, where the start of a driver would take longer than a small batch."""
+    engine = project.settings.engines.get(pipeline.engine)
     if engine is None or engine.type != "connect":
         yield
         return
@@ -293,8 +290,17 @@ def _driver(project: Project, pipeline: Pipeline) -> Iterator[None]:
 
     for catalog in pipeline.catalogs:
         project.lake(catalog).import_client()
-    with forked_driver():
+    with forked_driver(_import_client):
         yield
+
+
+def _import_client() -> None:
+    """Import what the driver alone needs, while this run is planned."""
+    from frazil.spark.jobs.start import start
+
+    start()
+    import frazil.spark.connect.session
+    import frazil.spark.jobs.ingest  # noqa: F401
 
 
 def _show_outcome(result: RunResult, *, as_json: bool) -> None:

@@ -121,7 +121,9 @@ class ForkedDriver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._orders.close()  # a driver without a job ends
+        if not self._orders.closed:  # it got no job
+            self._orders.close()
+            self.kill()
         self.stdout.close()
         self._process.join()
 
@@ -131,8 +133,10 @@ class ForkedDriver:
         return self._process.exitcode or 0
 
     def begin(self, command: list[str], env: Mapping[str, str]) -> None:
-        """Have it do its job."""
-        self._orders.send((command, dict(env)))
+        """Have it do its job. Why it may have ended before, its exit code and its output say."""
+        with suppress(BrokenPipeError):
+            self._orders.send((command, dict(env)))
+        self._orders.close()
 
     def wait(self, seconds: float) -> None:
         """Wait for its end."""
@@ -146,10 +150,11 @@ _waiting: Final[list[ForkedDriver]] = []
 
 
 @contextmanager
-def forked_driver() -> Iterator[None]:
-    """Fork the driver of this block's job on a server: it need not read again what this process has read by now.
+def forked_driver(prepare: Callable[[], object]) -> Iterator[None]:
+    """Fork the driver of this block's job on a server: it need not import again what this process has imported by now.
 
-    It waits for its job, and ends with the block. To be called before this process has connections or locks.
+    It prepares itself and waits for its job; without one it ends with the block. To be called before this process has
+    connections or locks.
     """
     if sys.platform != "linux" or threading.active_count() > 1:  # not every library of other systems survives a fork
         yield
@@ -159,7 +164,7 @@ def forked_driver() -> Iterator[None]:
     context = get_context("fork")
     receiver, orders = context.Pipe(duplex=False)
     output, writer = os.pipe()
-    process = context.Process(target=_drive, args=(receiver, orders, writer))
+    process = context.Process(target=_drive, args=(receiver, orders, writer, prepare))
     process.start()
     receiver.close()
     os.close(writer)
@@ -171,19 +176,21 @@ def forked_driver() -> Iterator[None]:
             _waiting.clear()
 
 
-def _drive(receiver: Connection, orders: Connection, output: int) -> None:
+def _drive(receiver: Connection, orders: Connection, output: int, prepare: Callable[[], object]) -> None:
     """Wait for a job and do it, as the interpreter does that `_start_process` starts."""
     orders.close()
     os.setsid()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
+    for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", errors="backslashreplace", buffering=1) for number in (1, 2))
+    with suppress(ImportError):  # the job meets it, too, and says what it means
+        prepare()
     try:
         command, env = receiver.recv()
     except EOFError:
         return
-    for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
-        os.dup2(source, target)
-    sys.stdout, sys.stderr = (os.fdopen(number, "w", errors="backslashreplace", buffering=1) for number in (1, 2))
     os.environ.update(env)
     sys.path[:0] = env["PYTHONPATH"].split(os.pathsep)
     sys.argv = command[1:]

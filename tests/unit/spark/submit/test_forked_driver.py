@@ -6,19 +6,20 @@ import os
 import sys
 import threading
 import time
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from frazil.errors import Stopped
-from frazil.runtime.process import stat_of
+from frazil.errors import Retryable, Stopped
+from frazil.runtime.process import stat_of, until
 from frazil.spark.jobs.imports import leave_out_pandas
+from frazil.spark.jobs.start import start
 from frazil.spark.submit.job_process import forked_driver, watch_job
 
 JOB = """
 import os, sys
-from frazil.spark.jobs.start import start
-start()
 import pandas
 print("frazil:", os.getpid(), os.getppid(), os.getsid(0), os.environ["TOKEN"], sys.argv[1:], sys.stdin.read(), sys.path[0])
 print("noise", file=sys.stderr, flush=True)
@@ -36,6 +37,12 @@ def watched(folder: Path, *arguments: str, job: str = JOB) -> list[str]:
     return lines
 
 
+def child_states() -> list[Any]:
+    """Children of this process."""
+    children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
+    return [stat_of(int(child)) for child in children]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only there a driver is forked")
 def test_forked_driver_does_the_job_of_a_new_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a session of its own, with the job's variables and pandas; this process keeps its own."""
@@ -43,7 +50,7 @@ def test_forked_driver_does_the_job_of_a_new_interpreter(tmp_path: Path, monkeyp
     monkeypatch.delitem(sys.modules, "pandas", raising=False)
     leave_out_pandas()
 
-    with forked_driver():
+    with forked_driver(start):
         (line,) = watched(tmp_path, "0", "--plan")
 
     pid, parent, session, *rest = line.split()
@@ -56,17 +63,31 @@ def test_forked_driver_does_the_job_of_a_new_interpreter(tmp_path: Path, monkeyp
 
 def test_failure_of_a_forked_driver_is_told_by_its_exit_code(tmp_path: Path) -> None:
     """As of any other job."""
-    with forked_driver(), pytest.raises(Stopped):
+    with forked_driver(start), pytest.raises(Stopped):
         watched(tmp_path, str(Stopped.exit_code), job="import sys; sys.exit(int(sys.argv[1]))")
 
 
-def test_driver_without_a_job_ends_with_the_block() -> None:
-    """A run with nothing new needs none."""
-    began = time.monotonic()
-    with forked_driver():
-        children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
+def test_driver_that_can_not_prepare_does_its_job(tmp_path: Path) -> None:
+    """What is not installed is told by the job that needs it."""
+    with forked_driver(lambda: import_module("frazil.nothing")):
+        assert watched(tmp_path, job="print('frazil: done')") == ["done"]
 
-    assert all(stat_of(int(child)) is None for child in children)
+
+def test_driver_that_died_is_told_by_its_exit_code(tmp_path: Path) -> None:
+    """Such as one that the system killed for want of memory."""
+    with forked_driver(lambda: os._exit(7)):
+        assert until(lambda: all(state is None or state.has_ended for state in child_states()), 30)
+        with pytest.raises(Retryable, match="exit code 7"):
+            watched(tmp_path)
+
+
+def test_driver_without_a_job_ends_with_the_block() -> None:
+    """A run with nothing new needs none, and does not wait for what it prepares."""
+    began = time.monotonic()
+    with forked_driver(lambda: time.sleep(60)):
+        assert child_states()
+
+    assert not child_states()
     assert time.monotonic() - began < 10
 
 
@@ -76,7 +97,7 @@ def test_process_with_threads_forks_no_driver(tmp_path: Path) -> None:
     thread = threading.Thread(target=held.wait)
     thread.start()
     try:
-        with forked_driver():
+        with forked_driver(start):
             (line,) = watched(tmp_path, "0")
     finally:
         held.set()
