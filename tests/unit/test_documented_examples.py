@@ -1,10 +1,12 @@
-"""What docs/formats.md and docs/transforms.md show is what happens."""
+"""What docs/formats.md, docs/security.md and docs/transforms.md show is what happens."""
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import struct
+import time
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from frazil import kafka_properties
 from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline import transforms
 from frazil.pipeline.models import value
@@ -102,6 +105,17 @@ def test_custom_format_of_the_docs_works(tmp_path: Path, monkeypatch: pytest.Mon
 
     assert outcomes.rows.to_pylist() == [{"sensor": 7, "celsius": 21.5}, {"sensor": 8, "celsius": -3.0}]
     assert outcomes.dead.column("message").to_pylist() == ["expected 12 bytes, found 1"]
+
+
+def test_token_provider_of_the_docs_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads a token as Kubernetes writes them, and when it expires."""
+    install("security.md", tmp_path, monkeypatch, kafka_properties)
+    expiry = int(time.time()) + 600
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": expiry}).encode()).decode().rstrip("=")
+    (tmp_path / "token").write_text(f"e30.{claims}.c2ln\n")
+    properties = {"oauth_cb": "acme-pod", "sasl.oauthbearer.config": str(tmp_path / "token")}
+
+    assert kafka_properties.fetch_token("prod", properties) == (f"e30.{claims}.c2ln", expiry, "", {})
 
 
 def test_custom_transform_of_the_docs_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

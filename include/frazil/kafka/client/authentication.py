@@ -49,6 +49,9 @@ _NO_ISSUER: Final = ("failed to connect", "could not connect", "resolve host", "
 _NO_KERBEROS: Final = "No provider for SASL mechanism GSSAPI"
 """What a librdkafka says that was built without Cyrus SASL, as that in confluent-kafka's wheel is."""
 
+_NO_TICKET: Final = ("No Kerberos credentials available", "Cannot contact any KDC")
+"""What GSSAPI says when `kinit` got no ticket, for a wrong key as for a key distribution center that is down."""
+
 _VERIFY_FAILED: Final = "certificate verify failed"
 _ADDRESS: Final = re.compile(r"ssl://([^/\s]+):(\d+)")
 _LOOK_SECONDS: Final = 2.0
@@ -65,7 +68,7 @@ def is_refusal(error: KafkaError) -> bool:
 def refusal(cluster: Cluster, where: str, reports: Iterable[KafkaError]) -> FrazilError | None:
     """Say what is wrong with credentials or certificates, if one of the reports is about them.
 
-    Only a token that can't be fetched because nobody answers is worth another try.
+    Only a token or a ticket that may be missing because nobody answers is worth another try.
 
     Reports are what a question ended with, or what the client reported on the side.
     """
@@ -84,9 +87,14 @@ def refusal(cluster: Cluster, where: str, reports: Iterable[KafkaError]) -> Fraz
         )
     if "OAUTHBEARER token" in detail:
         return _no_token(cluster, where, detail)
-    return KAFKA_LOGIN_REFUSED.terminal(
-        f"{where} did not accept the credentials: {detail}", next_step=_mend_credentials(cluster, detail)
-    )
+    return _not_accepted(cluster, where, detail)
+
+
+def _not_accepted(cluster: Cluster, where: str, detail: str) -> FrazilError:
+    message, mend = f"{where} did not accept the credentials: {detail}", _mend_credentials(cluster, detail)
+    if any(words in detail for words in _NO_TICKET):
+        return KAFKA_LOGIN_REFUSED.retryable(message, next_step=f"try again; if it persists, {mend}")
+    return KAFKA_LOGIN_REFUSED.terminal(message, next_step=mend)
 
 
 def _no_token(cluster: Cluster, where: str, detail: str) -> FrazilError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from frazil.error_codes import KAFKA_LOGIN_REFUSED
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.kafka.client.cluster import MASK, Cluster
 from frazil.kafka.client.errors import translate, translate_group, translate_transaction
@@ -60,6 +61,42 @@ def test_wrong_password_is_terminal() -> None:
 
     assert type(failure) is Terminal
     assert f"SASL authentication error: bad {MASK}" in failure.message
+
+
+KERBEROS = [
+    (
+        KafkaError._AUTHENTICATION,
+        "GSSAPI Error: No Kerberos credentials available",
+        Retryable,
+        "try again; if it persists, check",
+    ),
+    (
+        KafkaError._AUTHENTICATION,
+        "GSSAPI Error: Cannot contact any KDC for realm 'X'",
+        Retryable,
+        "sasl.kerberos.principal",
+    ),
+    (
+        KafkaError._AUTHENTICATION,
+        "Server kafak/k@X not found in Kerberos database",
+        Terminal,
+        "sasl.kerberos.principal",
+    ),
+    (KafkaError._INVALID_ARG, "No provider for SASL mechanism GSSAPI: recompile", Terminal, "docs/security.md"),
+]
+"""Librdkafka's words, as a real key distribution center and the usual client brought them about."""
+
+
+@pytest.mark.parametrize(("code", "text", "kind", "mend"), KERBEROS)
+def test_kerberos_login_that_fails_names_its_settings(code: int, text: str, kind: type[FrazilError], mend: str) -> None:
+    """Only what an outage may cause as well is tried again; `tests/integration/security/test_kerberos.py` has the servers."""
+    cluster = Cluster("prod", {"bootstrap.servers": "kafka:9092", "sasl.mechanism": "GSSAPI"})
+
+    failure = translate(KafkaException(KafkaError(code, text)), cluster)
+
+    assert type(failure) is kind
+    assert failure.code is KAFKA_LOGIN_REFUSED
+    assert mend in (failure.next_step or "")
 
 
 def test_outage_names_its_reason() -> None:
