@@ -180,9 +180,9 @@ class Lake:
         properties = {**with_storage(self.properties), "uri": self.uri, **place}
         with translated(f"opening catalog {self.name}"):
             if self.kind == "rest":
-                from frazil.iceberg.catalog.rest import BoundedRestCatalog
+                from frazil.iceberg.catalog.rest import BoundedRestCatalog, with_login
 
-                rest = BoundedRestCatalog(self.name, **properties)
+                rest = BoundedRestCatalog(self.name, **with_login(properties))
                 rest.table_properties = self.table_properties
                 return rest
             if self.kind in ("hive", "glue"):

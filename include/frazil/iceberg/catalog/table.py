@@ -50,6 +50,7 @@ _CATALOG_ONLY = (
     "token",
     "auth",
     "header.",
+    "rest.auth.",
     "oauth2-",
     "scope",
     "audience",
