@@ -21,6 +21,8 @@ from frazil.pipeline.files.folder import load_pipelines
 from frazil.pipeline.files.load import load_settings
 from frazil.pipeline.files.references import References
 
+pytestmark = pytest.mark.tried("Docker Compose", "rendered")
+
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docker-compose.yml"
 COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))

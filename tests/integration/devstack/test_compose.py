@@ -28,7 +28,11 @@ from frazil.runtime.process import Processes, Spec
 FreePorts = Callable[[int], list[int]]
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((project_root() / "docker-compose.yml").read_text())["services"]
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.timeout(300),
+    pytest.mark.tried("Docker Compose: its broker and Spark, as processes", "real"),
+]
 """Short form: tests/unit/test_repository_compose.py, which reads the file."""
 
 

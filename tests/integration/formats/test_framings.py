@@ -129,6 +129,7 @@ public class Serialize {
 
 
 @pytest.mark.full
+@pytest.mark.tried("Schema Registry: Apicurio, by its own serializer for Java", "real")
 @pytest.mark.parametrize(
     ("framing", "kind"), [("apicurio-global-id", "globalId"), ("apicurio-content-id", "contentId")]
 )

@@ -24,6 +24,11 @@ from tests.glue_server import KEYS, glue_server
 from tests.integration.registry.test_failures import Scripted, served
 from tests.registry_server import RegistryServer
 
+pytestmark = [
+    pytest.mark.tried("Schema Registry: Apicurio, by its own ids", "real"),
+    pytest.mark.tried("Schema Registry: AWS Glue", "test double"),
+]
+
 FreePorts = Callable[[int], list[int]]
 ORDER = json.dumps(
     {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}, separators=(",", ":")
