@@ -202,9 +202,9 @@ def tried_table() -> str:
             entry = files[platform, HOW.index(how)]
             entry[place] = entry.get(place, True) and is_full
     rows = ["| platform | tried how | by |", "| --- | --- | --- |"]
-    for (platform, how), places in sorted(files.items(), key=lambda pair: (pair[0][0].lower(), pair[0][1])):
+    for (platform, rank), places in sorted(files.items(), key=lambda pair: (pair[0][0].lower(), pair[0][1])):
         shown = (f"`{place}`{' (`make test-full`)' if is_full else ''}" for place, is_full in places.items())
-        rows.append(f"| {platform} | {HOW[how]} | {', '.join(shown)} |")
+        rows.append(f"| {platform} | {HOW[rank]} | {', '.join(shown)} |")
     return "\n".join([*rows, ""])
 
 
