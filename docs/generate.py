@@ -6,6 +6,7 @@ transforms, metrics; under docker/grafana what is made of the metrics; under inc
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import sys
@@ -145,7 +146,7 @@ def pages() -> dict[Path, str]:
         docs / "alerts.md": filled(docs / "alerts.md", "channels", channel_table()),
         docs / "formats.md": filled(docs / "formats.md", "cases", case_tables()),
         docs / "schema-evolution.md": filled(docs / "schema-evolution.md", "changes", change_tables()),
-        docs / "reliability.md": filled(docs / "reliability.md", "tamperings", tampering_table()),
+        docs / "reliability.md": reliability(docs / "reliability.md"),
         docs / "security.md": filled(docs / "security.md", "grants", grant_table()),
         docs / "transforms.md": filled(docs / "transforms.md", "transforms", transform_sections()),
         ROOT / "include" / "schemas" / "pipeline.schema.json": json.dumps(editor_schema(Pipeline), indent=1) + "\n",
@@ -187,9 +188,10 @@ def exit_codes() -> defaultdict[str, set[int]]:
     return exits
 
 
-def filled(page: Path, name: str, text: str) -> str:
+def filled(page: Path, name: str, text: str, written: str | None = None) -> str:
     """A page written by hand, with the generated part of this name between its marks."""
-    before, begin, rest = page.read_text(encoding="utf-8").partition(f"<!-- generated: {name} -->\n")
+    source = page.read_text(encoding="utf-8") if written is None else written
+    before, begin, rest = source.partition(f"<!-- generated: {name} -->\n")
     _, end, behind = rest.partition("<!-- end -->\n")
     if not (begin and end):
         raise ValueError(f"{page}: expected the marks of the generated part {name!r}")
@@ -225,6 +227,53 @@ def change_tables() -> str:
             parts.append(f"| {of.change} | {code(has)} | {code(of.sent)} | {' | '.join(results)} |")
         parts.append("")
     return "\n".join(["", *parts])
+
+
+def reliability(page: Path) -> str:
+    """The page with both of its generated parts."""
+    return filled(page, "tried", tried_table(), filled(page, "tamperings", tampering_table()))
+
+
+HOW = ("real", "test double", "rendered")
+"""How a platform was tried, the best first."""
+
+
+def tried_table() -> str:
+    """Platforms, how each was tried and where, from the marks `tried` of the tests."""
+    files: defaultdict[tuple[str, int], dict[str, bool]] = defaultdict(dict)
+    for file in sorted((ROOT / "tests").rglob("test_*.py")):
+        for platform, how, is_full in tried_in(file.read_text(encoding="utf-8")):
+            place = file.relative_to(ROOT).as_posix()
+            entry = files[platform, HOW.index(how)]
+            entry[place] = entry.get(place, True) and is_full
+    rows = ["| platform | tried how | by |", "| --- | --- | --- |"]
+    for (platform, rank), places in sorted(files.items(), key=lambda pair: (pair[0][0].lower(), pair[0][1])):
+        shown = (f"`{place}`{' (`make test-full`)' if is_full else ''}" for place, is_full in places.items())
+        rows.append(f"| {platform} | {HOW[rank]} | {', '.join(shown)} |")
+    return "\n".join([*rows, ""])
+
+
+def tried_in(text: str) -> Iterator[tuple[str, str, bool]]:
+    """Each mark `tried` of a file of tests: platform, how, and whether only `make test-full` runs what it marks."""
+    if "mark.tried(" not in text:
+        return
+    tree = ast.parse(text)
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    values = [node.value for node in assigned if ast.unparse(node.targets[0]) == "pytestmark"]
+    shared = [mark for value in values for mark in (value.elts if isinstance(value, ast.List) else [value])]
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    own = [function.decorator_list for function in functions if function.name.startswith("test_")]
+    all_full = _has_full(shared) or all(map(_has_full, own))
+    for marks in (shared, *own):
+        is_full = all_full or _has_full(marks)
+        for node in (part for mark in marks for part in ast.walk(mark)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.tried":
+                platform, how = (ast.literal_eval(argument) for argument in node.args)
+                yield platform, how, is_full
+
+
+def _has_full(marks: list[ast.expr]) -> bool:
+    return any(ast.unparse(mark) == "pytest.mark.full" for mark in marks)
 
 
 def tampering_table() -> str:

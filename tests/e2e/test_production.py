@@ -21,6 +21,7 @@ from tests.integration.devstack.conftest import processes_naming
 from tests.production import cluster_of, lacking, production_home
 
 pytestmark = [
+    pytest.mark.tried("Spark standalone cluster", "real"),
     pytest.mark.e2e,
     pytest.mark.full,
     pytest.mark.timeout(900),

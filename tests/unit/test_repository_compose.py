@@ -16,9 +16,12 @@ import jsonschema
 import pytest
 import yaml
 
+from frazil.devstack import object_store
 from frazil.pipeline.files.folder import load_pipelines
 from frazil.pipeline.files.load import load_settings
 from frazil.pipeline.files.references import References
+
+pytestmark = pytest.mark.tried("Docker Compose", "rendered")
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docker-compose.yml"
@@ -160,10 +163,58 @@ def test_services_wait_for_conditions_that_can_come(name: str) -> None:
     for other, wait in SERVICES[name].get("depends_on", {}).items():
         assert other in SERVICES
         assert other not in UNASKED
-        assert SERVICES[other].get("profiles", []) in ([], SERVICES[name].get("profiles")), (
-            "it is not there without its profile"
-        )
+        assert SERVICES[other].get("profiles", []) in ([], SERVICES[name].get("profiles")) or not wait.get(
+            "required", True
+        ), "it is not there without its profile"
         assert wait["condition"] == ("service_completed_successfully" if other in ONE_SHOT else "service_healthy")
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=str)
+def test_wait_of_each_profile_ends(profile: str | None) -> None:
+    """`up --wait` wants each service up, and healthy where it has a check; one that ended well is a failure to it, unless one
+    that is there waits for that end.
+    """
+    there = PROFILES[None] | PROFILES[profile]
+    awaited = {
+        other
+        for name in there
+        for other, wait in SERVICES[name].get("depends_on", {}).items()
+        if wait["condition"] == "service_completed_successfully"
+    }
+
+    assert there & ONE_SHOT <= awaited
+    assert {name for name in there if "healthcheck" not in SERVICES[name]} == there & (ONE_SHOT | UNASKED.keys())
+    assert all(SERVICES[name]["restart"] == "unless-stopped" for name in there & UNASKED.keys())
+
+
+def test_every_image_is_in_the_lock() -> None:
+    """`docker/images.lock` has each image that is pulled, and no other; the file and the Dockerfile name it as the lock does."""
+    lines = [line.split() for line in (DOCKER / "images.lock").read_text().splitlines() if not line.startswith("#")]
+    locked = dict(lines)
+    dockerfile = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
+    built = {service["image"] for service in SERVICES.values() if "build" in service}
+    named = {service["image"] for service in SERVICES.values()} - built
+    named |= set(re.findall(r"(?:^FROM |--from=)(\S+:\S+)", dockerfile, re.MULTILINE))
+
+    assert len(lines) == len(locked)
+    assert {image.partition("@")[0] for image in named} == locked.keys()
+    assert all(re.fullmatch(r"unknown|sha256:[0-9a-f]{64}", digest) for digest in locked.values())
+    assert all(image.partition("@")[2] in ("", locked[image.partition("@")[0]]) for image in named)
+
+
+def test_services_have_the_versions_that_are_tested_without_containers() -> None:
+    """What the tests start as processes says nothing about another version of it."""
+    jars = (ROOT / "include" / "frazil" / "runtime" / "jars.lock.json").read_text(encoding="utf-8")
+    packages = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    dockerfile = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
+    kafka, registry, store = (
+        SERVICES[name]["image"].rpartition(":")[2] for name in ("kafka", "schema-registry", "object-store")
+    )
+
+    assert f"org.apache.kafka:kafka-clients:{kafka}" in jars
+    assert f"io.apicurio:apicurio-registry-app:{registry}:" in jars
+    assert store == object_store.VERSION
+    assert [f"pyspark=={spark} " in packages for spark in re.findall(r"apache/spark:(\S+)", dockerfile)] == [True]
 
 
 @each_service

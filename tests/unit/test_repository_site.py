@@ -14,6 +14,7 @@ import markdown
 from markdown_it import MarkdownIt
 from mkdocs.config import load_config
 
+from docs.generate import tried_in
 from frazil.runtime.jars import read_lock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,3 +83,21 @@ def test_licence_of_every_jar_is_documented() -> None:
     told = set(re.findall(r"^\| `(\S+)` \| [A-Z]", page, re.MULTILINE))
 
     assert told == {of.coordinates for name in ("spark", "broker") for of in read_lock().artifacts(name)}
+
+
+def test_marks_tell_what_was_tried_and_in_which_lane() -> None:
+    """The table of docs/reliability.md is read from the tests' text: a proof that only the long lane runs says so."""
+    text = """
+import pytest
+pytestmark = [pytest.mark.timeout(9), pytest.mark.tried("All", "real")]
+@pytest.mark.full
+@pytest.mark.tried("One", "rendered")
+def test_one(): pass
+@pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.tried("Two", "test double"))])
+def test_two(x): pass
+"""
+    assert list(tried_in(text)) == [("All", "real", False), ("One", "rendered", True), ("Two", "test double", False)]
+    assert [
+        is_full for *_, is_full in tried_in(text.replace("@pytest.mark.param", "@pytest.mark.full\n@pytest.mark.param"))
+    ] == [True] * 3
+    assert list(tried_in(text.replace("tried", "other"))) == []

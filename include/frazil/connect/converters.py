@@ -14,6 +14,8 @@ _FORMATS: Final = MappingProxyType(
 )
 """Formats by the converter that they stand for; JSON's stands for two."""
 _JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
+_FRAMED: Final = ("com.amazonaws.services.schemaregistry.", "io.apicurio.registry.")
+"""Converters of registries with a frame and settings of their own."""
 _URL: Final = "schema.registry.url"
 _USER: Final = ("basic.auth.user.info", "schema.registry.basic.auth.user.info")
 _CLIENT: Final = (
@@ -70,7 +72,8 @@ def decoding(keys: ConnectorKeys, worker: ConnectorKeys, registry: str, secrets:
         if "registry" in FORMATS[name].shared_keys:
             return _registered(origin, name, options, registry, secrets)
         return Decoding(_bare(origin, name, options))
-    by_hand = "make a format of it: docs/formats.md, own formats"
+    framed = converter.startswith(_FRAMED)
+    by_hand = f"docs/formats.md, {'Glue and Apicurio' if framed else 'own formats: make a format of it'}"
     origin.say("value.converter", "refused", "a converter that has no counterpart", by_hand)
     return Decoding({})
 

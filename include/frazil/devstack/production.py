@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -37,6 +37,8 @@ class Passwords:
     s3_access_key: str = field(repr=False)
     s3_secret_key: str = field(repr=False)
     spark: str = field(repr=False)
+    catalog: str = field(repr=False)
+    registry: str = field(repr=False)
 
     @property
     def keys(self) -> Keys:
@@ -45,13 +47,15 @@ class Passwords:
 
 
 def ensure_passwords(home: Home) -> Passwords:
-    """Return the home's passwords, made on the first call."""
+    """Return the home's passwords. Those that are missing are made: a home of an older version has fewer."""
     file = private_folder(home.production) / "passwords.json"
     with exclusive(home.production / ".lock"):
-        if not file.is_file():
-            passwords = Passwords(*(secrets.token_urlsafe(24) for _ in range(4)))
-            write_atomically(file, json.dumps(asdict(passwords)), mode=PRIVATE_FILE)
-    return _read(file)
+        passwords = _read(file) if file.is_file() else {}
+        missing = [one.name for one in fields(Passwords) if one.name not in passwords]
+        passwords |= {name: secrets.token_urlsafe(24) for name in missing}
+        if missing:
+            write_atomically(file, json.dumps(passwords), mode=PRIVATE_FILE)
+    return Passwords(**passwords)
 
 
 def settings_file(home: Home) -> Path:
@@ -74,7 +78,10 @@ def references(home: Home) -> dict[str, str]:
         "kafka_password": kafka.users[USER],
         "kafka_ca": str(kafka.ca),
         "catalog": rest_catalog.url(home),
+        "catalog_user": rest_catalog.USER,
+        "catalog_password": passwords.catalog,
         "registry": schema_registry.url(home),
+        "registry_login": f"{schema_registry.USER}:{passwords.registry}",
         "s3": object_store.url(home),
         "s3_region": object_store.REGION,
         "s3_access_key": passwords.s3_access_key,
@@ -94,14 +101,12 @@ def kafka_access(home: Home) -> Secured:
         return secured(folder, home.ports.kafka_sasl, home.ports.kafka_ssl, (USER,))
 
 
-def _read(file: Path) -> Passwords:
+def _read(file: Path) -> dict[str, str]:
     try:
-        return Passwords(**json.loads(file.read_text(encoding="utf-8")))
-    except FileNotFoundError as error:
-        raise STACK_FAILED.terminal(
-            f"{file} is not there", next_step="`frazil up --profile production` makes it"
-        ) from error
+        passwords = json.loads(file.read_text(encoding="utf-8"))
+        Passwords(**dict.fromkeys((one.name for one in fields(Passwords)), "") | passwords)
     except (ValueError, TypeError) as error:
         raise STACK_FAILED.terminal(
             f"{file} can't be read", next_step="restore it: the stack's data is behind its passwords"
         ) from error
+    return dict(passwords)

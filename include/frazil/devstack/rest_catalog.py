@@ -12,12 +12,18 @@ from frazil.runtime import port
 from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment
 from frazil.runtime.jars import fetch, jar_paths
 from frazil.runtime.java import ensure_java
+from frazil.runtime.port import basic_login
 from frazil.runtime.process import Processes, Spec
 
 NAME: Final = "rest-catalog"
 GRACE_SECONDS: Final = 15.0
 
 _CONFIGURATION: Final = Path(__file__).with_suffix(".xml")
+_LOGIN: Final = _CONFIGURATION.with_stem("rest_catalog_login")
+
+USER: Final = "frazil"
+"""Who logs in, if the server asks for a login."""
+
 _START_SECONDS: Final = 60.0
 """Bounds the way from the process to its first answer; 1 s was measured."""
 
@@ -31,7 +37,8 @@ class Backing:
     Attributes:
         warehouse: Where it puts tables: a path, or an address in S3.
         properties: Properties of Jetty's file `rest_catalog.xml`; anybody on the machine can read them.
-        secrets: Environment of the server: login of the database, keys of S3.
+        secrets: Environment of the server: login of the database, keys of S3; with CATALOG_LOGIN, the password of `USER`, it asks
+            for that.
         jars: Further sets of jars.
     """
 
@@ -49,7 +56,8 @@ class Backing:
     def s3(cls, warehouse: str, endpoint: str, database: str, secrets: Mapping[str, str]) -> Backing:
         """An S3 server, by its address, and a PostgreSQL database, by its JDBC address.
 
-        The secrets are CATALOG_USER and CATALOG_PASSWORD of the database, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
+        The secrets are CATALOG_USER and CATALOG_PASSWORD of the database, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and
+        CATALOG_LOGIN.
         """
         properties = {
             "database": database,
@@ -74,19 +82,25 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], backi
         processes.stop((NAME, GRACE_SECONDS))
         port.require_free(home.ports.catalog, PORT_VARIABLES["catalog"], "the REST catalog")
         classpath = ":".join(str(path) for name in sets for path in jar_paths(home, name))
-        settings = {"port": str(home.ports.catalog), "warehouse": backing.warehouse, **backing.properties}
+        configurations = [_CONFIGURATION, *([_LOGIN] if "CATALOG_LOGIN" in backing.secrets else [])]
+        settings = {"user": USER, "port": str(home.ports.catalog), "warehouse": backing.warehouse, **backing.properties}
         arguments = [f"{name}={value}" for name, value in settings.items()]
         command = [str(ensure_java(report).command), *_JVM, "-cp", classpath, "org.eclipse.jetty.xml.XmlConfiguration"]
         # Credentials for somebody else's S3 stay out.
         env = {key: setting for key, setting in inherited_environment().items() if not key.startswith("AWS_")}
         spec = Spec(
-            NAME, [*command, *arguments, str(_CONFIGURATION)], {**env, **backing.secrets}, url(home), GRACE_SECONDS
+            NAME,
+            [*command, *arguments, *map(str, configurations)],
+            {**env, **backing.secrets},
+            url(home),
+            GRACE_SECONDS,
         )
         processes.start(spec)
     hidden = [secret for name, secret in backing.secrets.items() if name != "CATALOG_USER"]
 
     def is_up() -> bool:
-        return port.serves(home.ports.catalog, "/v1/config")
+        password = backing.secrets.get("CATALOG_LOGIN")
+        return port.serves(home.ports.catalog, "/v1/config", "" if password is None else basic_login(USER, password))
 
     processes.wait_ready(NAME, f"catalog: the server at {url(home)}", is_up, _START_SECONDS, hidden)
 

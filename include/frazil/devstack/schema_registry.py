@@ -12,6 +12,7 @@ from frazil.error_codes import PROGRAM_MISSING
 from frazil.runtime import port
 from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment
 from frazil.runtime.jars import fetch
+from frazil.runtime.port import basic_login
 from frazil.runtime.process import Processes, Spec
 
 NAME: Final = "registry"
@@ -20,6 +21,11 @@ GRACE_SECONDS: Final = 15.0
 _PATH: Final = "/apis/ccompat/v7"
 _START_SECONDS: Final = 180.0
 """Bounds the way from the process to its first answer; 4.5 s in memory, some more for the tables of a new database."""
+
+_PERMISSION: Final = "quarkus.http.auth.permission.all"
+
+USER: Final = "frazil"
+"""Who logs in, if the server asks for a login."""
 
 _JVM: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 """Of Java 21 or newer, which the server needs and Spark does not run on: hence the runtime that comes as a wheel."""
@@ -34,10 +40,16 @@ class Database:
     password: str = field(repr=False)
 
 
-def start(home: Home, processes: Processes, report: Callable[[str], None], database: Database | None = None) -> None:
+def start(
+    home: Home,
+    processes: Processes,
+    report: Callable[[str], None],
+    database: Database | None = None,
+    password: str = "",
+) -> None:
     """Start the server unless it runs, and wait until it answers. Missing jars are fetched.
 
-    Without a database schemas are in memory, until it stops.
+    Without a database schemas are in memory, until it stops. With a password it asks for that of `USER`.
 
     Raises:
         Terminal: The Java runtime for it is not installed, or the port is taken.
@@ -48,12 +60,13 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], datab
         fetch(home, NAME, report=report)
         processes.stop((NAME, GRACE_SECONDS))
         port.require_free(home.ports.registry, PORT_VARIABLES["registry"], "the Schema Registry")
-        env = {**inherited_environment(), **_storage(database)}
-        processes.start(Spec(NAME, _command(home, java), env, url(home), GRACE_SECONDS))
-    hidden = [database.password] if database is not None else []
+        env = {**inherited_environment(), **_storage(database), **_login(password)}
+        processes.start(Spec(NAME, _command(home, java, asks_login=bool(password)), env, url(home), GRACE_SECONDS))
+    hidden = [secret for secret in (password, database.password if database is not None else "") if secret]
 
     def is_up() -> bool:
-        return port.serves(home.ports.registry, f"{_PATH}/subjects")
+        login = basic_login(USER, password) if password else ""
+        return port.serves(home.ports.registry, f"{_PATH}/subjects", login)
 
     processes.wait_ready(NAME, f"registry: the server at {url(home)}", is_up, _START_SECONDS, hidden)
 
@@ -101,7 +114,13 @@ def _storage(database: Database | None) -> Mapping[str, str]:
     }
 
 
-def _command(home: Home, java: Path) -> list[str]:
+def _login(password: str) -> Mapping[str, str]:
+    users = "QUARKUS_SECURITY_USERS_EMBEDDED"
+    user = {f"{users}_USERS_{USER.upper()}": password, f"{users}_ROLES_{USER.upper()}": "sr-admin"}
+    return {f"{users}_PLAIN_TEXT": "true", **user} if password else {}
+
+
+def _command(home: Home, java: Path, *, asks_login: bool) -> list[str]:
     settings = {
         "quarkus.http.host": LOOPBACK,
         "quarkus.http.port": home.ports.registry,
@@ -111,5 +130,11 @@ def _command(home: Home, java: Path) -> list[str]:
         "java.io.tmpdir": home.root,
         "user.home": home.root,
     }
+    if asks_login:
+        settings |= {
+            "quarkus.http.auth.basic": "true",
+            f"{_PERMISSION}.paths": "/*",
+            f"{_PERMISSION}.policy": "authenticated",
+        }
     properties = [f"-D{name}={value}" for name, value in settings.items()]
     return [str(java), *_JVM, *properties, "-jar", str(home.jars / NAME / "quarkus-run.jar")]

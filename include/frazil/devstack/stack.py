@@ -109,7 +109,7 @@ def _start_s3(launch: Launch) -> None:
 def _start_catalog(launch: Launch) -> None:
     """Its list of tables is in PostgreSQL, their metadata in S3."""
     passwords = ensure_passwords(launch.home)
-    login = {"CATALOG_USER": postgres.USER, "CATALOG_PASSWORD": passwords.postgres}
+    login = {"CATALOG_USER": postgres.USER, "CATALOG_PASSWORD": passwords.postgres, "CATALOG_LOGIN": passwords.catalog}
     keys = {"AWS_ACCESS_KEY_ID": passwords.s3_access_key, "AWS_SECRET_ACCESS_KEY": passwords.s3_secret_key}
     database = postgres.jdbc_url(launch.home, _CATALOG)
     backing = rest_catalog.Backing.s3(WAREHOUSE, object_store.url(launch.home), database, login | keys)
@@ -117,9 +117,10 @@ def _start_catalog(launch: Launch) -> None:
 
 
 def _start_registry(launch: Launch) -> None:
-    password = ensure_passwords(launch.home).postgres
-    database = schema_registry.Database(postgres.jdbc_url(launch.home, _REGISTRY), postgres.USER, password)
-    schema_registry.start(launch.home, launch.processes, launch.report, database)
+    passwords = ensure_passwords(launch.home)
+    address = postgres.jdbc_url(launch.home, _REGISTRY)
+    database = schema_registry.Database(address, postgres.USER, passwords.postgres)
+    schema_registry.start(launch.home, launch.processes, launch.report, database, passwords.registry)
 
 
 def _start_cluster(launch: Launch) -> None:

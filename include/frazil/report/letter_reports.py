@@ -38,7 +38,7 @@ Form = Literal["html", "markdown"]
 _SUFFIX: Mapping[Form, str] = {"html": ".html", "markdown": ".md"}
 _FACTS = ".json"
 _NAME = re.compile(r"\d{8}T\d{9}Z")
-_SECRET = ("uri", "credential", "token", "auth", "header.", "oauth2-")
+_SECRET = ("uri", "credential", "token", "auth", "header.", "rest.auth.", "oauth2-")
 """How the names of properties begin that open the catalog: files need none of them."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from base64 import b64encode
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 
@@ -53,11 +54,16 @@ def answers(port: int) -> bool:
     return True
 
 
-def serves(port: int, path: str) -> bool:
+def basic_login(user: str, password: str) -> str:
+    """Return the header `Authorization` of a user."""
+    return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def serves(port: int, path: str, authorization: str = "") -> bool:
     """Return whether an HTTP server on the port answers a GET of this path with 200."""
     connection = HTTPConnection(LOOPBACK, port, timeout=_ANSWER_SECONDS)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers={"Authorization": authorization} if authorization else {})
         return connection.getresponse().status == HTTPStatus.OK
     except (OSError, HTTPException):
         return False

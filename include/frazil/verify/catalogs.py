@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
@@ -248,7 +249,11 @@ def _open_catalog(name: str, settings: CatalogSettings) -> Catalog:
     if settings.type == "rest":
         if settings.properties.get(SIGNING, "").lower() == "true":
             require("glue", f"catalog {name}, whose requests are signed,")
-        return TimedRestCatalog(name, **settings.properties, **connection)
+        rest: dict[str, Any] = {**settings.properties, **connection}
+        if rest.get("rest.auth.type") == "basic":
+            login = {key: settings.properties.get(f"rest.auth.basic.{key}", "") for key in ("username", "password")}
+            rest["auth"] = {"type": "basic", "basic": login}
+        return TimedRestCatalog(name, **rest)
     properties = {**settings.properties, **connection}
     if settings.type == "jdbc":
         return _open_database(name, properties)

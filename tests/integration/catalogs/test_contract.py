@@ -51,6 +51,14 @@ from tests.operations import (
     to_table,
 )
 
+pytestmark = [
+    pytest.mark.tried("Catalog in SQLite", "real"),
+    pytest.mark.tried("Catalog in PostgreSQL", "real"),
+    pytest.mark.tried("REST catalog: Iceberg's own server", "real"),
+    pytest.mark.tried("Hive Metastore", "real"),
+    pytest.mark.tried("AWS Glue as a catalog", "test double"),
+]
+
 MakeShop = Callable[..., Any]
 
 IDS = Schema(NestedField(1, "id", LongType(), required=False))

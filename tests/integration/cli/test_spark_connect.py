@@ -37,6 +37,8 @@ from tests.produce import produce
 from tests.servers import with_ports
 from tests.warm_spark import WarmSpark
 
+pytestmark = pytest.mark.tried("Spark Connect", "real")
+
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
 

@@ -21,7 +21,7 @@ from tests.conftest import FreePorts, TopicFactory
 from tests.produce import produce
 from tests.wheel import Installed, build_wheel
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.tried("Airflow 3.1, 3.2 and 3.3", "real")]
 
 RELEASES = {"3.1.8": "2026-03-12", "3.2.2": "2026-05-30", "3.3.2": "2026-09-18"}
 """Versions of Airflow, the last of each minor one, and the day after its release."""

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -40,16 +41,16 @@ def glue(free_ports: FreePorts) -> Iterator[str]:
 def schemas(uri: str) -> tuple[bytes, bytes]:
     """UUIDs of two schemas in Glue; the second one has a field more."""
     names = {"region_name": KEYS["glue.region"], "aws_access_key_id": "tests", "aws_secret_access_key": "tests"}
-    client: Any = boto3.client("glue", endpoint_url=uri, **names)
     name = f"s-{uuid4().hex}"
     wider = json.loads(ORDER)
     wider["fields"].append({"name": "note", "type": "string"})
-    made = [
-        client.create_schema(
-            SchemaName=f"{name}-{number}", DataFormat="AVRO", Compatibility="NONE", SchemaDefinition=text
-        )
-        for number, text in enumerate((ORDER, json.dumps(wider)))
-    ]
+    with closing(boto3.client("glue", endpoint_url=uri, **names)) as client:
+        made = [
+            client.create_schema(
+                SchemaName=f"{name}-{number}", DataFormat="AVRO", Compatibility="NONE", SchemaDefinition=text
+            )
+            for number, text in enumerate((ORDER, json.dumps(wider)))
+        ]
     first, second = (UUID(one["SchemaVersionId"]).bytes for one in made)
     return first, second
 
@@ -129,6 +130,7 @@ public class Serialize {
 
 
 @pytest.mark.full
+@pytest.mark.tried("Schema Registry: Apicurio, by its own serializer for Java", "real")
 @pytest.mark.parametrize(
     ("framing", "kind"), [("apicurio-global-id", "globalId"), ("apicurio-content-id", "contentId")]
 )

@@ -24,6 +24,11 @@ from tests.glue_server import KEYS, glue_server
 from tests.integration.registry.test_failures import Scripted, served
 from tests.registry_server import RegistryServer
 
+pytestmark = [
+    pytest.mark.tried("Schema Registry: Apicurio, by its own ids", "real"),
+    pytest.mark.tried("Schema Registry: AWS Glue", "test double"),
+]
+
 FreePorts = Callable[[int], list[int]]
 ORDER = json.dumps(
     {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}, separators=(",", ":")
@@ -40,10 +45,9 @@ def glue(free_ports: FreePorts) -> Iterator[str]:
 def registered(uri: str, kind: str, text: str) -> UUID:
     """Register a schema in Glue; the version's UUID."""
     names = {"region_name": KEYS["glue.region"], "aws_access_key_id": "tests", "aws_secret_access_key": "tests"}
-    client: Any = boto3.client("glue", endpoint_url=uri, **names)
-    made = client.create_schema(
-        SchemaName=f"s-{uuid4().hex}", DataFormat=kind, Compatibility="NONE", SchemaDefinition=text
-    )
+    schema = {"SchemaName": f"s-{uuid4().hex}", "DataFormat": kind, "SchemaDefinition": text}
+    with closing(boto3.client("glue", endpoint_url=uri, **names)) as client:
+        made = client.create_schema(**schema, Compatibility="NONE")
     return UUID(made["SchemaVersionId"])
 
 

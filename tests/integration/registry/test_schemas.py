@@ -26,6 +26,8 @@ from frazil.registry.client import UNKNOWN_SECONDS, RegistrySchemas
 from frazil.registry.registry import Registry
 from tests.registry_server import RegistryServer
 
+pytestmark = pytest.mark.tried("Schema Registry: Apicurio, by Confluent's API", "real")
+
 MONEY = json.dumps({"type": "record", "name": "shop.Money", "fields": [{"name": "cents", "type": "long"}]})
 LINE = json.dumps({"type": "record", "name": "shop.Line", "fields": [{"name": "price", "type": "shop.Money"}]})
 ORDER_FIELDS = [{"name": "line", "type": "shop.Line"}, {"name": "paid", "type": "shop.Money"}]

@@ -10,6 +10,8 @@ from frazil.kafka.admin.consumer_group import group_offsets
 from tests.integration.security.conftest import user_of
 from tests.topic_reader import values
 
+pytestmark = pytest.mark.tried("Kafka: PLAIN, SCRAM, certificates and tokens", "real")
+
 
 @pytest.mark.parametrize("mechanism", ["PLAINTEXT", "SSL", "PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"])
 def test_every_client_accepts_cluster_entry(ward: Any, mechanism: str) -> None:

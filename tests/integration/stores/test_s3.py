@@ -13,6 +13,8 @@ from tests.fault_proxy import Step, answered, hung, lost, refused, slowed_down
 from tests.integration.stores.conftest import S3Shop
 from tests.operations import assert_clean, bad, letters, order, places, position, replay, send, state
 
+pytestmark = pytest.mark.tried("S3: Versity's gateway", "real")
+
 MakeShop = Callable[..., S3Shop]
 
 PLACES = {

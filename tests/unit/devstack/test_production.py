@@ -57,7 +57,7 @@ def test_settings_and_status_show_no_password(made: Home) -> None:
     shown = production.settings_file(made).read_text() + json.dumps(stack.status(made).to_json()) + f"{made!r}"
     project = Project.load({"FRAZIL_HOME": str(made.root)})
 
-    assert len(set(secrets)) == len(secrets) == 5
+    assert len(set(secrets)) == len(secrets) == 7
     assert [of for of in secrets if of in shown + f"{project.settings!r}"] == []
     private = [
         made.production / "passwords.json",
@@ -72,6 +72,28 @@ def test_passwords_stay_with_the_data(made: Home) -> None:
     """PostgreSQL keeps the first one: a later `up` must find it."""
     assert production.ensure_passwords(made) == production.ensure_passwords(made)
     assert production.references(made) == production.references(made)
+
+
+def test_home_of_an_older_version_gets_the_passwords_that_it_lacks(made: Home) -> None:
+    """Those that its data is behind stay."""
+    file = made.production / "passwords.json"
+    older = {name: of for name, of in json.loads(file.read_text()).items() if name not in ("catalog", "registry")}
+    file.write_text(json.dumps(older))
+
+    passwords = production.ensure_passwords(made)
+
+    assert passwords.postgres == older["postgres"]
+    assert json.loads(file.read_text()).items() > older.items()
+    assert passwords == production.ensure_passwords(made)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"postgres": "x", "other": "y"}'])
+def test_passwords_that_cannot_be_read_are_not_made_anew(made: Home, text: str) -> None:
+    """The data would be lost behind the old ones."""
+    (made.production / "passwords.json").write_text(text)
+
+    with pytest.raises(Terminal, match="can't be read"):
+        production.ensure_passwords(made)
 
 
 def test_second_profile_in_one_home_is_refused(home: Home, processes: Processes) -> None:

@@ -199,9 +199,9 @@ class Lake:
             if self.kind == "rest":
                 if property_as_bool(properties, SIGNING, default=False):
                     require("glue", f"catalog {self.name}, whose requests are signed,")
-                from frazil.iceberg.catalog.rest import BoundedRestCatalog
+                from frazil.iceberg.catalog.rest import BoundedRestCatalog, with_login
 
-                rest = BoundedRestCatalog(self.name, **properties)
+                rest = BoundedRestCatalog(self.name, **with_login(properties))
                 rest.table_properties = self.table_properties
                 return rest
             if self.kind in ("hive", "glue"):

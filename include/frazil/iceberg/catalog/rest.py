@@ -39,6 +39,18 @@ _SIGNED_RETRIES: Final = "rest.sigv4.max-retries"
 """A request that is signed goes out as often as one that is not: PyIceberg's ten more make eleven waits for a silent server."""
 
 
+AUTH_TYPE: Final = "rest.auth.type"
+_LOGIN: Final = {"username": "rest.auth.basic.username", "password": "rest.auth.basic.password"}
+
+
+def with_login(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return properties with user and password, which have names in Iceberg's Java client, where PyIceberg looks for them."""
+    if properties.get(AUTH_TYPE) != "basic":
+        return dict(properties)
+    login = {name: properties.get(key, "") for name, key in _LOGIN.items()}
+    return {**properties, "auth": {"type": "basic", "basic": login}}
+
+
 class BoundedRestCatalog(RestCatalog):
     """A REST catalog whose requests end, also those that fetch a token. Copies of its tables' metadata share their past.
 

@@ -52,6 +52,7 @@ _CATALOG_ONLY = (
     "token",
     "auth",
     "header.",
+    "rest.auth.",
     "oauth2-",
     "scope",
     "audience",

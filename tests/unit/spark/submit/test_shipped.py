@@ -18,6 +18,11 @@ from frazil.spark.submit import submission as submit
 from frazil.spark.submit.configuration import REDACTION
 from frazil.spark.submit.shipped import code_archive, digest
 
+pytestmark = [
+    pytest.mark.tried("Spark on YARN, driver beside the task", "rendered"),
+    pytest.mark.tried("Spark on Kubernetes, driver beside the task", "rendered"),
+]
+
 EXAMPLE = project_root() / "docs" / "examples" / "settings-clusters.yaml"
 PIPELINE = """
 name: orders
