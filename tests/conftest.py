@@ -27,6 +27,7 @@ from tests.production import STORES, beside, cluster_of, empty, production_stack
 from tests.registry_server import RegistryServer, registry_server
 from tests.rest_catalog import RestServer, rest_catalog_server
 from tests.s3_server import S3Server, built_program, s3_server
+from tests.seaweedfs import PORTS, SeaweedFS, program, seaweedfs
 from tests.servers import with_ports
 from tests.warm_spark import WarmSpark, started
 
@@ -153,6 +154,15 @@ def s3(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Itera
     if built_program(Home.resolve()) is None:
         pytest.skip("no S3 server: Go builds it, and there is none on PATH (https://go.dev/dl, 1.26 or newer)")
     with s3_server(tmp_path_factory.mktemp("s3"), *free_ports(1)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def managed_catalog(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[SeaweedFS]:
+    """A REST catalog with a store of its own, logins and signatures; without a Go that builds it the test is skipped."""
+    if (built := program(Home.resolve())) is None:
+        pytest.skip("no SeaweedFS: Go builds it, and there is none on PATH (https://go.dev/dl, 1.26 or newer)")
+    with seaweedfs(built, tmp_path_factory.mktemp("seaweedfs"), free_ports(2 * len(PORTS) + 1)) as server:
         yield server
 
 

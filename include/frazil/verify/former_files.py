@@ -15,6 +15,7 @@ from frazil.pipeline.files.folder import UnfitRulesError, pipeline_of, rules_fil
 from frazil.pipeline.files.references import References
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.models.value import Column
+from frazil.pipeline.settings.catalogs import SUFFIX
 from frazil.verify.catalogs import FileGone, reading_tables
 from frazil.verify.values.evolved_schema import compared_columns
 from frazil.verify.values.typed_expectation import SchemasOf, no_registry
@@ -79,7 +80,8 @@ def former_files(
     """The former pipelines by the hash of their files, or the reason why one can't be read beside the ledger."""
     pipelines: dict[str, Pipeline | str] = {}
     for fingerprint in sorted({*hashes} - {pipeline.outcome_fingerprint}):
-        path = ledger.location_provider().new_metadata_location(rules_file(pipeline.name, fingerprint))
+        name = rules_file(pipeline.name, fingerprint) + ledger.catalog.properties.get(SUFFIX, "")
+        path = ledger.location_provider().new_metadata_location(name)
         try:
             with reading_tables(f"reading {path}"), ledger.io.new_input(path).open() as stream:
                 text = stream.read()

@@ -31,9 +31,10 @@ from tests.integration.conftest import environment
 from tests.integration.rest.conftest import path_of, then_silence
 from tests.postgres_server import PostgresServer
 from tests.rest_catalog import RestServer
+from tests.seaweedfs import SeaweedFS
 
-KINDS = ("sqlite", "postgres", "rest", "hive", "glue")
-FULL = ("sqlite", "hive", "glue")
+KINDS = ("sqlite", "postgres", "rest", "hive", "glue", "oauth2", "sigv4")
+FULL = ("sqlite", "hive", "glue", "oauth2", "sigv4")
 """Those whose whole contract is a matter of `make test-full`."""
 
 
@@ -89,6 +90,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         entry = {"type": "glue", "uri": request.getfixturevalue("glue"), "warehouse": f"file://{tmp_path}/warehouse"}
         faults = CatalogFaults(monkeypatch, SharedGlueCatalog, timeout)
         yield _emptied(Store("glue", entry | {"properties": KEYS}, faults))
+    elif request.param in ("oauth2", "sigv4"):
+        managed: SeaweedFS = request.getfixturevalue("managed_catalog")
+        _emptied(Store("rest", managed.entry(request.param), RestFaults(FaultProxy(""))))
+        with fault_proxy(managed.port) as proxy:
+            entry = managed.entry(request.param, int(proxy.uri.rpartition(":")[2]))
+            yield Store(request.param, entry, RestFaults(proxy))
     elif request.param == "postgres":
         with _postgres(request.getfixturevalue("postgres"), tmp_path) as made:
             yield made

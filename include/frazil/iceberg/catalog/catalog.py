@@ -32,7 +32,7 @@ from frazil.iceberg.patches import name_mapping as _name_mapping  # noqa: F401  
 from frazil.iceberg.patches import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection for all who read tables
 from frazil.iceberg.patches.storage import StorageFileIO, opened_storage, with_storage
 from frazil.iceberg.patches.variant import FORMAT_VERSION, metadata_text
-from frazil.pipeline.settings.catalogs import SIGNING
+from frazil.pipeline.settings.catalogs import SIGNING, SUFFIX
 
 _LOCAL = "local"
 _UNFINISHED = "."
@@ -98,7 +98,7 @@ class Folder:
 
     def check_writable(self) -> None:
         """Write a small file, read it back, and remove it."""
-        name = f"frazil-doctor-{uuid4()}"
+        name = f"frazil-doctor-{uuid4()}.json{self.properties.get(SUFFIX, '')}"
         self.write(name, "written by frazil doctor")
         try:
             self.read(name)
@@ -120,8 +120,8 @@ Kind = Literal["jdbc", "rest", "hive", "glue"]
 
 _CREATE_ATTEMPTS: Final = 5
 _CREATE_SECONDS: Final = 10.0
-"""How often and how long a REST server is asked to create a table. Two clients that create the same table at once may get a 500;
-the next try answers that the table exists.
+"""How often and how long a REST server is asked to create a table. Two clients that create the same table at once may get a 500, or
+a 409 while there is no table yet; the next try answers that the table exists.
 """
 
 
@@ -342,7 +342,7 @@ class Lake:
         """
         with translated(f"creating table {name} in catalog {self.name}"):
             retrying = Retrying(
-                retry=retry_if_exception_type(ServerError),
+                retry=retry_if_exception_type((ServerError, NoSuchTableError)),
                 stop=stop_after_attempt(_CREATE_ATTEMPTS) | stop_after_delay(_CREATE_SECONDS),
                 wait=wait_random(0.05, 0.5),
                 reraise=True,

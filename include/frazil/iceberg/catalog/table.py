@@ -21,6 +21,7 @@ from frazil.error_codes import BAD_TABLE_PROPERTY
 from frazil.iceberg.errors import translated
 from frazil.iceberg.files.data_files import StagingTable
 from frazil.iceberg.patches.variant import FORMAT_VERSION, metadata_text
+from frazil.pipeline.settings.catalogs import SUFFIX
 
 __all__ = [
     "Table",
@@ -83,7 +84,7 @@ def staging_table(name: str, table: Table, *, by_engine: bool = False) -> Stagin
 
 def metadata_path(table: Table, file_name: str) -> str:
     """Path of a file in the table's metadata folder."""
-    return table.location_provider().new_metadata_location(file_name)
+    return table.location_provider().new_metadata_location(file_name + table.catalog.properties.get(SUFFIX, ""))
 
 
 def write_text(table: Table, path: str, text: str) -> None:

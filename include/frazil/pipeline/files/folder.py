@@ -403,7 +403,7 @@ def _shown(value: str | None) -> str:
 
 _VERSION: Final = 2
 
-_NAME: Final = re.compile(r"frazil-[a-z0-9_]+-rules-[0-9a-f]{12}\.json")
+_NAME: Final = re.compile(r"frazil-[a-z0-9_]+-rules-[0-9a-f]{12}\.json(\.\w+)?")
 
 _TEXTS: Final = ("schema_", "schema_imports")
 """Fields of `value` and `key` that a schema file fills."""

@@ -30,6 +30,10 @@ SIGNING: Final = "rest.sigv4-enabled"
 """Property of a REST catalog: requests are signed as those of AWS are, by Amazon's libraries."""
 
 
+SUFFIX: Final = "frazil.file-suffix"
+"""Property of a catalog: ends the names of Frazil's own files among a table's metadata, for stores that take only Iceberg's there."""
+
+
 class CatalogSettings(Model):
     """An Iceberg catalog that Spark and PyIceberg share. Its name here is its name in both."""
 
