@@ -7,6 +7,7 @@ import textwrap
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,8 @@ from frazil.project import Project
 from frazil.run.batches.plan import plan_run
 from frazil.run.batches.session import ingest
 from frazil.run.commit import audit
+from frazil.run.staging import auto_create
+from frazil.run.staging.record_problems import record_problems
 from frazil.run.staging.stage import stage_inline
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
@@ -197,3 +200,60 @@ def test_merge_finds_rows_of_files_without_field_ids(
     place.compact()
     assert place.rows("name", "price") == expected
     assert place.is_clean()
+
+
+BY_KEY = """
+    name: customers
+    source: {{topics: [{topic}]}}
+    key: {{format: string}}
+    destinations: []
+    route:
+      field: {{name: source.table, table: "shop.{{value}}", allow: ['shop\\..*']}}
+      create:
+        namespace: shop
+        write: cdc
+        changes: {{format: debezium}}
+        identifier: [_key]
+        columns: {{_key: {{type: string, required: true, part: key, from: value}}}}
+        evolve: widen
+"""
+
+
+def test_tables_with_other_keys_merge_rows_by_the_text_of_the_key(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One pipeline, a table per source, each with a key of its own fields: rows change and go, also after kills."""
+    file = tmp_path / "pipelines" / "customers.yaml"
+    file.write_text(textwrap.dedent(BY_KEY.format(topic=place.topic)))
+
+    def killed(
+        failpoint: Failpoint, room: ModuleType, *changes: tuple[str, dict[str, int], dict[str, Any] | None]
+    ) -> None:
+        """Send changes, and end the run that lands them."""
+        for table, key, row in changes:
+            value = event("u" if row else "d", None, row and key | row) | {"source": {"table": table}}
+            record = OutgoingRecord(key=json.dumps(key).encode(), value=json.dumps(value).encode())
+            produce(place.cluster, place.topic, [record])
+        with monkeypatch.context() as patch:
+            at_failpoint(patch, failpoint, kill, room)
+            with pytest.raises(Killed):
+                place.run()
+
+    first, second = {"order": 1, "line": 1}, {"order": 1, "line": 2}
+    users = ("users", {"id": 1}, {"name": "a"}), ("users", {"id": 2}, {"name": "b"})
+    killed(Failpoint.CREATED, auto_create, *users, ("lines", first, {"sku": "x"}), ("lines", second, {"sku": "y"}))
+    place.run()
+    changed = ("users", {"id": 1}, {"name": "A"}), ("users", {"id": 2}, None)
+    killed(Failpoint.EVOLVED, evolution, *changed, ("lines", second, {"sku": "z", "price": 2}))
+    place.run()
+
+    def rows(table: str, *names: str) -> list[tuple[Any, ...]]:
+        place.sql(f"REFRESH TABLE lake.shop.{table}")
+        return [tuple(row) for row in place.spark.table(f"lake.shop.{table}").orderBy("_key").select(*names).collect()]
+
+    assert rows("users", "_key", "id", "name") == [('{"id": 1}', 1, "A")]
+    assert rows("lines", "order", "line", "sku", "price") == [(1, 1, "x", None), (1, 2, "z", 2)]
+    assert record_problems(place.project.pipeline("customers")) == ()
+    found = verify(place.project, place.project.pipeline("customers"))
+    assert found.differences == ()
+    assert [(part.table, part.rows) for part in found.partitions] == [("shop.lines", 2), ("shop.users", 1)]

@@ -18,7 +18,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.name_mapping import MappedField, update_mapping
+from pyiceberg.table.name_mapping import MappedField, parse_mapping_from_json, update_mapping
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
@@ -183,12 +183,13 @@ def plan_changes(table: Table, request: TableChanges) -> ChangedTable:
         raise _refusal(request, str(error)) from error
     coming = _new_columns(table, schema)
     schema = _with_identifier(request, schema)
+    properties = _properties_after(table, request)
     after = ChangedTable(
         schema,
         applied,
         _spec_after(table, request, schema, coming),
         _order_after(table, request, schema, coming),
-        _properties_after(table, request) | _mapping_after(table, schema),
+        properties | _mapping_after(table, schema, properties),
     )
     applied = tuple(change for change in request.changes if _is_applied(change, table, after))
     if applied:
@@ -231,18 +232,19 @@ def _properties_after(table: Table, request: TableChanges) -> dict[str, str]:
     return {name: value for name, value in values.items() if table.metadata.properties.get(name) != value}
 
 
-def _mapping_after(table: Table, after: Schema) -> dict[str, str]:
+def _mapping_after(table: Table, after: Schema, properties: Mapping[str, str]) -> dict[str, str]:
     """The table's name mapping with the new fields: without it, files that have no field ids would never show them.
 
     A name that another field has there stays with it. Iceberg's libraries would hand it on, and with it the values in files that
     are there: a record must not do that. A mapping that nobody can read stays as it is: no record waits for it.
     """
     added = [*new_fields(after.as_struct(), table.metadata.last_column_id)]
-    try:
-        mapping = table.name_mapping() if added else None
-    except ValueError:
+    text = {**table.properties, **properties}.get(TableProperties.DEFAULT_NAME_MAPPING)
+    if not added or text is None:
         return {}
-    if mapping is None:
+    try:
+        mapping = parse_mapping_from_json(text)
+    except ValueError:
         return {}
     present, adds = {*_mapped_names(mapping)}, defaultdict[int, list[NestedField]](list)
     for parent_id, field in added:

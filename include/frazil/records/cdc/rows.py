@@ -43,6 +43,8 @@ class PartialFitter:
         keys = KeyColumns(spec) if spec.of_key else None
         if spec.evolution is not None:
             return cls(EvolvingFitter(spec.of_value, requests, text_casts=text_casts), keys)
+        if spec.of_key.union(spec.of_header).issuperset(spec.columns.names):  # no row brought any of its own yet
+            return cls(None, keys)
         return cls(Fitter.for_spec(spec.of_value, text_casts=text_casts), keys)
 
     @classmethod

@@ -143,7 +143,10 @@ def _file_name_clashes(fields: Iterable[pa.Field], path: str = "") -> Iterator[s
 
 
 def _check_decoder(pipeline: Pipeline, columns: pa.Schema, schemas: Schemas, destination: Destination) -> Iterable[str]:
-    return _no_problems(ValueDecoder([record_spec(pipeline, columns, schemas, destination)]))
+    spec = record_spec(pipeline, columns, schemas, destination)
+    if spec.tells_changes and spec.evolution is not None and not spec.of_value.columns.names:
+        return ()  # what its values hold is known with the rows of all destinations: see below
+    return _no_problems(ValueDecoder([spec]))
 
 
 def _check_transforms(decoder: ValueDecoder, fields: pa.Schema | None, key_fields: pa.Schema | None) -> Iterable[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 import pytest
@@ -139,6 +140,22 @@ def test_docs_come_with_the_columns_that_records_bring(events: Lake, *, fold: bo
     described = {"shop": "where", "shop.at.element.no": "which", "place.zip": "code"}
     assert {path: doc for path, doc in found.items() if doc} == described
     assert evolve(events, changes) == ()
+
+
+def test_mapping_that_a_file_declares_gets_the_columns_of_its_commit(events: Lake) -> None:
+    """What the file says of the columns that are there, and names of those that come, also inside of others."""
+    mapping = {"field-id": 4, "names": ["place", "site"], "fields": [{"field-id": 5, "names": ["city"]}]}
+    name = "schema.name-mapping.default"
+    destination = Destination.model_validate({"table": TABLE, "properties": {name: json.dumps([mapping])}})
+    requested = (of(name, "property"), of("place/zip", "add", "string"), of("shop", "add", "list<long>"))
+
+    evolve(events, TableChanges(destination, requested))
+
+    table = events.load_table(TABLE)
+    place, shop = table.name_mapping() or ()
+    assert (place.names, [field.names for field in place.fields]) == (["place", "site"], [["city"], ["zip"]])
+    assert (shop.names, shop.field_id) == (["shop"], table.schema().find_field("shop").field_id)
+    assert [field.names for field in shop.fields] == [["element"]]
 
 
 def test_relaxed_column_becomes_optional(events: Lake) -> None:

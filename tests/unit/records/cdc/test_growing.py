@@ -214,3 +214,32 @@ def test_field_named_as_the_change_column_is_kept(of: dict[str, Any], transforms
     found = grown(pipeline({"transforms": transforms}, **of, evolve="widen"), [{"id": 1, "_frazil_op": "x"}])
     (row,) = found.outcomes.rows[TABLE].to_pylist()
     assert json.loads(row["_rescued"]) == {"_frazil_op": "x"}
+
+
+AVRO_KEY = {"type": "record", "name": "k", "fields": [{"name": "id", "type": "long"}, {"name": "line", "type": "int"}]}
+WHOLE_KEYS: dict[str, tuple[dict[str, Any], Any, object]] = {
+    "text": ({"format": "string"}, "value", {"id": 1, "line": 2}),
+    "json": ({"format": "json", "fields": {"id": "long", "line": "int"}}, [], {"line": 2, "id": 1}),
+    "avro": ({"format": "avro", "schema": json.dumps(AVRO_KEY)}, [], b"\2\4"),
+}
+
+
+@pytest.mark.parametrize(("key", "source", "sent"), WHOLE_KEYS.values(), ids=WHOLE_KEYS)
+@pytest.mark.parametrize("write", ["cdc", "upsert"])
+def test_whole_key_identifies_rows_whose_columns_records_bring(
+    write: str, key: dict[str, Any], source: Any, sent: object
+) -> None:
+    """No column of the value is declared: the record's key is the row's, also of a deleted row."""
+    identifier = {"type": "string", "required": True, "part": "key", "from": source}
+    options: dict[str, Any] = {"changes": DEBEZIUM} if write == "cdc" else {"write": "upsert"}
+    declared = pipeline({"key": key}, identifier=["_key"], columns={"_key": identifier}, evolve="widen", **options)
+    values = [event("c", None, NEW), event("d", OLD, None)] if write == "cdc" else [NEW, None]
+
+    of = grown(declared, values, [sent, sent])
+
+    assert sorted(asked(of)) == ["add age long", "add id long", "add name string"]
+    upserted, deleted = told(of.outcomes, "_key", "id", "name", "age")
+    assert upserted == ("upsert", upserted[1], 1, "Ann", 7)
+    assert deleted == ("delete", upserted[1], None, None, None)
+    assert json.loads(upserted[1]) == {"id": 1, "line": 2}
+    assert not refused(of.outcomes)
