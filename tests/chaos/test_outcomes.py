@@ -45,7 +45,7 @@ def hand_over(project: Project, report: Report, *, waits: bool = True) -> None:
     pipeline = project.pipeline("orders")
     plan = plan_run(project, pipeline, RunRequest("a run"), report).plan
     assert plan is not None
-    handover = Handover.begin(project, storage_of(project, pipeline), "orders", plan.run, plan.to_json())
+    handover = Handover.begin(project, storage_of(project, pipeline), "orders", plan.run)
     handover.hand_over(plan.to_json(), outlives=True)
     report(" ".join(handover.arguments))
     report(plan.to_json())
@@ -81,8 +81,8 @@ def driver(orders: Lab, argv: list[str], crash: str = "", gate: Path | None = No
     return orders.start(partial(drive, env=orders.env, argv=argv, gate=gate), crash)
 
 
-def next_try(orders: Lab, plan: str) -> Handover:
-    return Handover.begin(orders.project, storage_of(orders.project, orders.pipeline), "orders", "a run", plan)
+def next_try(orders: Lab) -> Handover:
+    return Handover.begin(orders.project, storage_of(orders.project, orders.pipeline), "orders", "a run")
 
 
 @pytest.fixture
@@ -101,17 +101,17 @@ def test_next_try_waits_for_the_job_of_a_killed_task(orders: Lab, tmp_path: Path
     """The job goes on without its task; the next try takes its result, and starts nothing."""
     arguments, plan = lost_task(orders)
     job = driver(orders, arguments, gate=tmp_path / "gate")
-    handover = next_try(orders, plan)
+    handover = next_try(orders)
     assert until(lambda: any("-beat.json" in file.name for file in metadata(orders)), SECONDS)
     taken: list[Outcome | None] = []
-    waits = Thread(target=lambda: taken.append(handover.collect()))
+    waits = Thread(target=lambda: taken.append(handover.collect(plan)))
     waits.start()
     (tmp_path / "gate").touch()
     waits.join(SECONDS)
 
     assert [outcome.result for outcome in taken if outcome] == ["2"]
     assert "exit code 0" in job.succeed()
-    assert handover.collect() is None  # once
+    assert handover.collect(plan) is None  # once
     orders.assert_clean()
     orders.assert_at_rest()
 
@@ -142,8 +142,8 @@ def test_job_killed_before_its_outcome_is_unknown(orders: Lab, point: Failpoint)
     arguments, plan = lost_task(orders)
     driver(orders, arguments, crash=kill_at(point)).die()
 
-    again = next_try(orders, plan)
-    assert again.collect() is None
+    again = next_try(orders)
+    assert again.collect(plan) is None
     again.hand_over(plan, outlives=True)
     with pytest.raises(Retryable, match="no outcome"):
         again.take(INTERNAL.retryable("no outcome"))
@@ -159,8 +159,8 @@ def test_driver_that_slept_is_not_believed(orders: Lab) -> None:
     arguments, plan = lost_task(orders)
     asleep = driver(orders, arguments, crash=stop_at(P.AUDITED))
     asleep.pause()
-    again = next_try(orders, plan)
-    assert again.collect() is None
+    again = next_try(orders)
+    assert again.collect(plan) is None
     again.hand_over(plan, outlives=True)
     assert "exit code 0" in driver(orders, again.arguments).succeed()
 
@@ -187,7 +187,7 @@ def test_spark_driver_outlives_its_task(lab: MakeLab, point: Failpoint | None) -
 
     subprocess.run(job.command(arguments), env=env | crash, check=point is None, timeout=2 * SECONDS)
 
-    outcome = next_try(orders, plan).collect()
+    outcome = next_try(orders).collect(plan)
     assert outcome == (Outcome() if point is None else None)
     orders.run()
     orders.assert_clean()

@@ -13,7 +13,7 @@ from pyspark.sql.connect.session import SparkSession
 from frazil.runtime.home import project_root
 from frazil.runtime.process import until
 from frazil.spark.connect.session import limit_waiting
-from frazil.spark.submit.configuration import ENGINE_VARIABLE
+from frazil.spark.submit.configuration import ENGINE_VARIABLE, SUBMITTER_VARIABLE
 
 NOBODY = "sc://127.0.0.1:9"
 
@@ -77,5 +77,6 @@ def session() -> SparkSession:
 def job(ends: str) -> subprocess.CompletedProcess[str]:
     """A job beside a server that ends in some way."""
     env = os.environ | {"PYTHONPATH": str(project_root() / "include"), ENGINE_VARIABLE: "warm"}
+    env |= {SUBMITTER_VARIABLE: str(os.getpid())}
     command = [sys.executable, "-c", JOB.replace("ENDS", ends)]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)

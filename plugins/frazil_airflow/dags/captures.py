@@ -129,7 +129,7 @@ class CaptureRowsOperator(CaptureLineage, SparkJobOperator):
     def handover(self, run: str) -> Handover:
         """Return a new attempt at the order of this task: a capture has no table, so it stays on this machine."""
         project = load_project_for_job()
-        return Handover.begin(project, local_storage(project.home), self.pipeline, run, self.plan_json)
+        return Handover.begin(project, local_storage(project.home), self.pipeline, run)
 
     def submission(self) -> Any:
         """Return how the job is started.

@@ -18,6 +18,7 @@ from frazil.error_codes import BAD_ARGUMENT, BAD_SETTING, RUN_FAILED
 from frazil.errors import FrazilError
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.settings import EngineSettings
+from frazil.spark.submit.configuration import job_conf
 from frazil.spark.submit.handover import Handover, local_storage, storage_of
 from frazil.spark.submit.shipped import job_file
 from frazil_airflow.compat import AirflowFailException
@@ -43,6 +44,7 @@ class Job:
         pipeline: Name of the pipeline.
         application: The program's path in the project; where the job runs it may be elsewhere.
         arguments: Its arguments. Some are templates: the operator must take them in a templated field.
+        conf: Spark's configuration that it needs wherever it runs.
         environment: Variables by which the driver finds the project, with the paths of this machine.
     """
 
@@ -50,6 +52,7 @@ class Job:
     pipeline: str
     application: str
     arguments: tuple[str, ...]
+    conf: Mapping[str, str]
     environment: Mapping[str, str]
 
 
@@ -73,6 +76,7 @@ def job_task(project: Project, pipeline: Pipeline, engine: EngineSettings, make:
             *("--order", pulled.format(_ORDER)),
             *("--attempt", pulled.format(_ATTEMPT)),
         ),
+        job_conf(writes=any(template.by_engine for template in pipeline.declared.values())),
         project.environment(),
     )
     operator: object = make(job)
@@ -125,7 +129,7 @@ def _hand_over(pipeline: str, run: str, order: str) -> Handover:
             f"pipeline {pipeline} has no tables yet, so a dry run's order has no place that a job elsewhere can read",
             next_step=f"frazil run {pipeline} --dry-run --engine inline",
         )
-    handover = Handover.begin(project, location, pipeline, run, order)
+    handover = Handover.begin(project, location, pipeline, run)
     handover.hand_over(order, outlives=True)
     return handover
 

@@ -78,7 +78,7 @@ class SparkJobOperator(SparkSubmitOperator):
             job = self.submission()
             self.take(job)
             handover = self.handover(run)
-            if (earlier := handover.collect()) is not None:
+            if (earlier := handover.collect(self.plan_json)) is not None:
                 self.log.info("an earlier try did this to its end, nobody had taken note")
                 return earlier.result
             handover.hand_over(self.plan_json, outlives=job.outlives)
@@ -112,7 +112,7 @@ class SparkJobOperator(SparkSubmitOperator):
         """Return a new attempt at the order of this task."""
         project = load_project_for_job()
         location = storage_of(project, project.pipeline(self.pipeline))
-        return Handover.begin(project, location, self.pipeline, run, self.plan_json)
+        return Handover.begin(project, location, self.pipeline, run)
 
     def submission(self) -> Submission:
         """Return how the job is started.

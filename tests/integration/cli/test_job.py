@@ -71,7 +71,7 @@ def test_job_that_fails_at_once_keeps_its_message(place: Place, local: bool) -> 
     if not local:
         job = replace(job, env={key: of for key, of in job.env.items() if key != LOCAL_VARIABLE})
 
-    handover = Handover.begin(project, storage_of(project, pipeline), "nobody", plan.run, plan.to_json())
+    handover = Handover.begin(project, storage_of(project, pipeline), "nobody", plan.run)
     handover.hand_over(plan.to_json())
 
     code, said = job_result(job, *handover.arguments)

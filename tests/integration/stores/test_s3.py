@@ -7,8 +7,10 @@ from threading import Event
 
 import pytest
 
+from frazil.error_codes import INTERNAL
 from frazil.errors import OutcomeUnknown, Retryable, Terminal
 from frazil.iceberg.patches import storage
+from frazil.spark.submit.handover import Handover, Outcome, storage_of
 from tests.fault_proxy import Step, answered, hung, lost, refused, slowed_down
 from tests.integration.stores.conftest import S3Shop
 from tests.operations import assert_clean, bad, letters, order, places, position, replay, send, state
@@ -138,6 +140,28 @@ def test_wrong_s3_key_is_not_retried(s3_shop: MakeShop) -> None:
         made.shop.run()
 
     assert "hunter2" not in str(stopped.value)
+
+
+def test_order_and_outcome_in_a_bucket_survive_lost_answers(s3_shop: MakeShop) -> None:
+    """A store without rename: objects are there as a whole, beside the ledger's, and hold no key of the store."""
+    made = s3_shop(partitions=1)
+    batch_of(made, 0)
+    made.shop.run()
+    project, pipeline = made.shop.project, made.shop.pipeline
+    handover = Handover.begin(project, storage_of(project, pipeline), "orders", "a run")
+    made.proxy.script("PUT", r"/orders__ledger/metadata/frazil-orders-job-.*\.json", FAULTS[ONE], FAULTS[ONE])
+
+    handover.hand_over("{}", outlives=True)
+    driver = Handover.from_arguments(project, "ingest", handover.arguments)
+    assert driver.read_order() == ("{}", True)
+    driver.leave(Outcome(result="1,000 rows"))
+    (key,) = (key for key in made.objects() if handover.attempt in key)
+    text = made.server.files().open_input_stream(key).read().decode()
+
+    assert made.proxy.unused == 0
+    assert made.server.properties(made.server.port)["s3.secret-access-key"] not in text
+    assert handover.take(INTERNAL.retryable("lost")) == "1,000 rows"
+    assert not [key for key in made.objects() if "-job-" in key]
 
 
 def runs(made: S3Shop) -> bool:

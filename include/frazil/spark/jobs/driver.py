@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 from frazil import shutdown
 from frazil.error_codes import RUN_FAILED
@@ -85,8 +85,10 @@ def _own_session() -> Iterator[SparkSession]:
                 spark.stop()
 
 
-def run_job(main: Callable[[list[str]], int]) -> NoReturn:
+def run_job(main: Callable[[list[str]], int]) -> None:
     """Run a job with the arguments of this process, and end it with the job's exit code, at once.
+
+    Where somebody's platform started it, it ends as any Python program does: the platform may have more to do in this process.
 
     Nothing is left to do: a local Spark stops when its JVM sees that this process is gone. To stop it from here, and then to
     take this process apart object by object, would take a second and a half. Beside a server Python would even wait for threads
@@ -102,7 +104,10 @@ def run_job(main: Callable[[list[str]], int]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # nobody listens any more, or can
             stream.flush()
-    os._exit(code)
+    if SUBMITTER_VARIABLE in os.environ:
+        os._exit(code)
+    if code:
+        sys.exit(code)
 
 
 def _exit_code_of(exit_request: SystemExit) -> int:

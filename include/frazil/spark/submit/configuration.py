@@ -215,6 +215,12 @@ def with_extensions(conf: Mapping[str, str]) -> str:
     return ",".join(filter(None, [conf.get("spark.sql.extensions"), EXTENSIONS]))
 
 
+def job_conf(*, writes: bool) -> dict[str, str]:
+    """What a job's Spark needs, whoever starts it; with `writes` Iceberg's extensions, for tables that Spark writes."""
+    needed = {"spark.sql.session.timeZone": "UTC", **REDACTION}
+    return needed | ({"spark.sql.extensions": EXTENSIONS} if writes else {})
+
+
 def open_catalog(spark: SparkSession, name: str, settings: CatalogSettings) -> None:
     """Make a catalog of the settings known to a session."""
     spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")

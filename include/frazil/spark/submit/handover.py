@@ -1,7 +1,7 @@
 """What a job is asked to do, and what came of it, as small objects in storage: the process that started the job may be lost
 meanwhile, or be on another machine.
 
-An order lies beside the ledger's metadata, where manifests are, under a name that every try at it finds. It names the attempt
+An order lies beside the ledger's metadata, where manifests are, under a name that every try of a run finds. It names the attempt
 that counts. An outcome has its attempt in its name: what an older attempt leaves, however late, nobody reads. Whoever takes an
 outcome removes both; orphan removal takes what nobody took. Imports no pyspark, and PyIceberg when it is used: DAG files name what is here.
 """
@@ -65,12 +65,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """One attempt at an order.
+    """One attempt of a run at its order.
 
     Attributes:
         name: Of the pipeline, capture or probe.
         location: Folder of the order and its outcome.
-        key: Of the order, the same in every attempt at it.
+        key: Of the run, the same in every attempt.
         attempt: Drawn at random. Only its own outcome is believed.
     """
 
@@ -81,9 +81,9 @@ class Handover:
     attempt: str
 
     @classmethod
-    def begin(cls, project: Project, location: str, name: str, run: str, order: str) -> Self:
-        """A new attempt at an order."""
-        key = hashlib.sha256(f"{name}\n{run}\n{order}".encode()).hexdigest()[:16]
+    def begin(cls, project: Project, location: str, name: str, run: str) -> Self:
+        """A new attempt of a run, which takes over from earlier ones once it hands its order over."""
+        key = hashlib.sha256(f"{name}\n{run}".encode()).hexdigest()[:16]
         return cls(project, name, location, key, secrets.token_hex(16))
 
     @classmethod
@@ -109,24 +109,25 @@ class Handover:
         return ["--pipeline", self.name, "--order", f"{self.location}/{self._order_file}", "--attempt", self.attempt]
 
     def hand_over(self, order: str, *, outlives: bool = False) -> None:
-        """Write the order. From here on earlier attempts at it count no more.
+        """Write the order. From here on earlier attempts of the run count no more.
 
         With `outlives` the driver goes on when the process that started it has ended.
         """
         body = {"v": HANDOVER_VERSION, "attempt": self.attempt, "outlives": outlives, "order": order}
         self._folder().write(self._order_file, json.dumps(body))
 
-    def collect(self) -> Outcome | None:
-        """The result that an earlier attempt at this order left, and that nobody took: then there is nothing to do.
+    def collect(self, order: str) -> Outcome | None:
+        """The result that an earlier attempt at the same order left, and that nobody took: then there is nothing to do.
 
-        Waits while the driver of that attempt is at work. None if it failed, or left nothing.
+        Waits while the driver of that attempt is at work. None if it failed, or left nothing, or did another order of the run,
+        which was planned again.
         """
         folder = self._folder()
-        order = _read(folder, self._order_file)
-        if order is None:
+        body = _read(folder, self._order_file)
+        if body is None or body.get("order") != order:
             return None
-        earlier = replace(self, attempt=str(order["attempt"]))
-        outcome = earlier.await_outcome() if order.get("outlives") else earlier.find(folder)
+        earlier = replace(self, attempt=str(body["attempt"]))
+        outcome = earlier.await_outcome() if body.get("outlives") else earlier.find(folder)
         if outcome is None or outcome.error is not None:
             return None
         earlier.remove(folder)

@@ -27,11 +27,11 @@ from frazil.spark.submit.class_archive import archive_options
 from frazil.spark.submit.configuration import (
     ENGINE_VARIABLE,
     LOCAL_VARIABLE,
-    REDACTION,
     SUBMITTER_VARIABLE,
     conf_arguments,
     is_local,
     jar_sets,
+    job_conf,
     with_extensions,
 )
 from frazil.spark.submit.handover import Handover, local_storage, storage_of
@@ -152,10 +152,9 @@ def _submission(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN",
-        "spark.sql.session.timeZone": "UTC",
         **driver_place(engine.master),
         **executor_python(project.home, engine, python, sources),
-        **REDACTION,
+        **job_conf(writes=False),
     }
     conf = {key: setting for key, setting in conf.items() if key not in engine.conf}
     conf[JVM_OPTIONS] = " ".join(filter(None, jvm))
@@ -232,8 +231,8 @@ def run_submission(  # noqa: PLR0913, PLR0917 - an order has four parts
     Its files and its log are named after the pipeline, capture or probe, and its drivers are found by that name.
     Returns the result that it left, see `frazil.spark.submit.handover`.
     """
-    handover = Handover.begin(project, location, name, run, order)
-    if (earlier := handover.collect()) is not None:
+    handover = Handover.begin(project, location, name, run)
+    if (earlier := handover.collect(order)) is not None:
         report(f"{name}: an earlier try did this to its end, nobody had taken note")
         return earlier.result
     handover.hand_over(order, outlives=job.outlives)

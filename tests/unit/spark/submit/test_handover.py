@@ -28,7 +28,7 @@ def attempt(tmp_path: Path) -> Handover:
 
 
 def begin(folder: Path) -> Handover:
-    return Handover.begin(Project.load({}), str(folder), "orders", "manual__1", '{"plan": 1}')
+    return Handover.begin(Project.load({}), str(folder), "orders", "manual__1")
 
 
 def of_driver(attempt: Handover) -> Handover:
@@ -93,22 +93,27 @@ def test_next_try_takes_the_result_that_a_lost_task_left(attempt: Handover, tmp_
     """Once: whoever asks again, as by clearing the task, has the order done again."""
     of_driver(attempt).leave(Outcome(result="1,000 rows"))
 
-    assert begin(tmp_path).collect() == Outcome(result="1,000 rows")
-    assert begin(tmp_path).collect() is None
+    assert begin(tmp_path).collect('{"plan": 1}') == Outcome(result="1,000 rows")
+    assert begin(tmp_path).collect('{"plan": 1}') is None
 
 
 def test_failure_of_an_earlier_attempt_is_not_taken(attempt: Handover, tmp_path: Path) -> None:
     """It may have passed: the next try does the order itself."""
     of_driver(attempt).leave(Outcome(error=INTERNAL.terminal("odd")))
 
-    assert begin(tmp_path).collect() is None
+    assert begin(tmp_path).collect('{"plan": 1}') is None
 
 
-def test_other_orders_have_other_outcomes(attempt: Handover, tmp_path: Path) -> None:
-    """A run that was cleared plans again: what its first plan led to says nothing of the second."""
-    of_driver(attempt).leave(Outcome(result="1,000 rows"))
+def test_run_that_was_planned_again_is_done_again(attempt: Handover, tmp_path: Path) -> None:
+    """What its first plan led to says nothing of the second; a driver of the first one stops, as it counts no more."""
+    driver = of_driver(attempt)
+    driver.leave(Outcome(result="1,000 rows"))
+    cleared = begin(tmp_path)
 
-    assert Handover.begin(attempt.project, str(tmp_path), "orders", "manual__1", '{"plan": 2}').collect() is None
+    assert cleared.collect('{"plan": 2}') is None
+    cleared.hand_over('{"plan": 2}')
+    with pytest.raises(Retryable, match="another try took it over"):
+        driver.read_order()
 
 
 def test_driver_of_an_earlier_attempt_does_nothing(attempt: Handover, tmp_path: Path) -> None:
@@ -141,7 +146,7 @@ def test_try_waits_while_a_driver_elsewhere_is_at_work(tmp_path: Path, monkeypat
     thread.start()
     assert at_work.wait(10.0)
 
-    assert begin(tmp_path).collect() == Outcome(result="1,000 rows")
+    assert begin(tmp_path).collect('{"plan": 1}') == Outcome(result="1,000 rows")
     thread.join()
 
 
@@ -154,7 +159,7 @@ def test_driver_without_beats_is_lost(tmp_path: Path, monkeypatch: pytest.Monkey
     with of_driver(lost).beating():
         pass
 
-    assert begin(tmp_path).collect() is None
+    assert begin(tmp_path).collect('{"plan": 1}') is None
 
 
 def test_driver_whose_order_is_withdrawn_stops_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
