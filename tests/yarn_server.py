@@ -31,6 +31,9 @@ ADDRESSES: Final = (
 )
 """Where the ResourceManager listens: as many free ports are needed."""
 
+CLOSED: Final = "closed"
+"""A queue in which applications wait for ever."""
+
 _NODE_ADDRESSES: Final = (
     "yarn.nodemanager.address",
     "yarn.nodemanager.localizer.address",
@@ -47,8 +50,10 @@ _SETTINGS: Final = {
     "yarn.nodemanager.vmem-check-enabled": "false",
     "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "99.9",
     "yarn.scheduler.minimum-allocation-mb": "128",
-    "yarn.scheduler.capacity.root.queues": "default",
+    "yarn.scheduler.capacity.root.queues": f"default,{CLOSED}",
     "yarn.scheduler.capacity.root.default.capacity": "100",
+    f"yarn.scheduler.capacity.root.{CLOSED}.capacity": "0",
+    f"yarn.scheduler.capacity.root.{CLOSED}.maximum-capacity": "0",
     "yarn.scheduler.capacity.maximum-am-resource-percent": "1.0",
     "yarn.nm.liveness-monitor.expiry-interval-ms": "5000",
     "yarn.log-aggregation-enable": "true",
