@@ -120,7 +120,7 @@ def watch_job(
         code, lines = _watched(command, env, log, report, partial(_Job, at_work=at_work, withdraw=withdraw))
         if shutdown.requester():
             return shutdown.stopped("the job was ended; what it decided is finished, or the next run finishes it")
-    return lost_job(code, lines, place_of_log(log))
+    return lost_job(code, lines, str(log) if withdraw is None else place_of_log(log))
 
 
 def lost_job(code: int, lines: list[str], log: str) -> Retryable:

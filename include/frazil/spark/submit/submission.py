@@ -267,7 +267,7 @@ def run_submission(  # noqa: PLR0913, PLR0917 - an order has four parts
         properties = stack.enter_context(private_properties(project.home, name, run, job.private))
         at_work = partial(drivers, project.home, name, run)
         lost = watch_job(job.command(handover.arguments, properties), job.env, log, report, at_work, withdraw)
-    return handover.take(lost, place_of_log(log))
+    return handover.take(lost, place_of_log(log) if job.outlives else str(log))
 
 
 def _withdraw(handover: Handover, job: Submission) -> None:

@@ -87,7 +87,7 @@ def end_queued_application(attempt: str, env: Mapping[str, str]) -> None:
 
 
 def place_of_log(log: Path) -> str:
-    """Where the log of a job is, for people: that of a driver on YARN is there, and spark-submit's here."""
+    """Where the log of a job is whose driver is on YARN, for people: there, and spark-submit's here."""
     application = _APPLICATION.search(log.read_text(encoding="utf-8", errors="replace")) if log.is_file() else None
     return str(log) if application is None else f"yarn logs -applicationId {application[0]}, of spark-submit {log}"
 
