@@ -102,6 +102,12 @@ class Place:
         return run.returncode, said
 
     @property
+    def orders_in_storage(self) -> list[Path]:
+        """What drivers are asked to do, less what became of it."""
+        warehouse = Path(self.orders.env["FRAZIL_HOME"]) / "warehouse"
+        return list(warehouse.rglob(f"frazil-orders-job-{'[0-9a-f]' * 16}.json"))
+
+    @property
     def application(self) -> str:
         """The newest one."""
         return max(self.yarn.applications())
@@ -273,6 +279,7 @@ def test_stopped_run_ends_its_application(place: Place) -> None:
         stop = subprocess.Popen(
             [sys.executable, "-m", "frazil.cli", "stop", "orders"], env=os.environ | place.orders.env
         )
+        assert until(lambda: not place.orders_in_storage, SECONDS)
         os.kill(driver, signal.SIGCONT)
         said = run.communicate(timeout=SECONDS)[0]
         stop.wait(SECONDS)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from frazil.error_codes import SPARK_UNAVAILABLE
+from frazil.pipeline.files.files import MAX_BYTES
 from frazil.pipeline.files.folder import CAPTURES
 from frazil.pipeline.files.load import read_yaml
 from frazil.project import SHIPPED, Places, Project
@@ -118,7 +119,7 @@ def _pack(project: Project, archive: Path) -> None:
         f"include/{name}/{path.relative_to(folder)}": path.read_bytes()
         for name, folder in folders.items()
         for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        if _is_readable(path, folder)
     }
     references = places.references.allowing(project.settings.references.allow)
     texts = [content.decode(errors="replace") for name, content in files.items() if name.endswith((".yaml", ".yml"))]
@@ -128,3 +129,9 @@ def _pack(project: Project, archive: Path) -> None:
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as written:
         for name, content in files.items():
             written.writestr(name, content)
+
+
+def _is_readable(path: Path, folder: Path) -> bool:
+    """Whether a pipeline may read a file of its folder: none that a link leads to elsewhere, and none that is too large."""
+    real = path.resolve()
+    return real.is_file() and real.is_relative_to(folder.resolve()) and real.stat().st_size <= MAX_BYTES

@@ -57,6 +57,19 @@ def test_driver_sees_the_project_of_who_submits(project: Project, tmp_path: Path
     assert VALUES["OTHER"] not in shipped
 
 
+def test_linked_file_stays_here(project: Project, tmp_path: Path) -> None:
+    """A pipeline may not read outside of its folder, and so can't have it sent."""
+    (tmp_path / "outside").write_text("hunter2")
+    (project.pipelines_folder / "inside.avsc").write_text("{}")
+    (project.pipelines_folder / "link.avsc").symlink_to(tmp_path / "outside")
+
+    with sent_to_yarn(project, Submission(Path("ingest.py"), "orders", {}, "yarn"), "1") as sent:
+        names = set(zipfile.ZipFile(sent.conf["spark.archives"].partition("#")[0]).namelist())
+
+    assert "include/pipelines/inside.avsc" in names
+    assert "include/pipelines/link.avsc" not in names
+
+
 def test_application_is_found_by_its_tag(project: Project) -> None:
     """Tags of the engine stay beside it."""
     private = {"spark.yarn.tags": "nightly", "spark.archives": "a.zip"}
