@@ -54,6 +54,7 @@ _SETTINGS: Final = {
     "yarn.scheduler.capacity.root.default.capacity": "100",
     f"yarn.scheduler.capacity.root.{CLOSED}.capacity": "0",
     f"yarn.scheduler.capacity.root.{CLOSED}.maximum-capacity": "0",
+    f"yarn.scheduler.capacity.root.{CLOSED}.maximum-applications": "9",
     "yarn.scheduler.capacity.maximum-am-resource-percent": "1.0",
     "yarn.nm.liveness-monitor.expiry-interval-ms": "5000",
     "yarn.log-aggregation-enable": "true",
@@ -91,11 +92,13 @@ class Yarn:
         self._cluster.getResourceManager().getClientRMService().forceKillApplication(request)
 
     def lose_driver_node(self, application: str) -> None:
-        """Stop the NodeManager that an application's driver runs on, with all its containers."""
+        """Part the ResourceManager from the NodeManager that an application's driver runs on: its containers go on."""
         (app,) = [app for app in self._apps() if str(app.getApplicationId()) == application]
         node = str(app.getCurrentAppAttempt().getMasterContainer().getNodeId())
         managers = [self._cluster.getNodeManager(number) for number in range(self._nodes)]
-        next(manager for manager in managers if str(manager.getNMContext().getNodeId()) == node).stop()
+        next(
+            manager for manager in managers if str(manager.getNMContext().getNodeId()) == node
+        ).getNodeStatusUpdater().stop()
 
     def _apps(self) -> list[Any]:
         return list(self._cluster.getResourceManager().getRMContext().getRMApps().values())
