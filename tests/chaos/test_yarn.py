@@ -160,13 +160,14 @@ def place(yarn: Yarn, environment: Path, tmp_path: Path, cluster: Cluster, child
 
 def write_settings(file: Path, yarn: Yarn, environment: Path, conf: dict[str, str]) -> None:
     """Write settings whose engine is the cluster."""
+    staging = f"file://{yarn.conf.parent}/staging"
     engine = {
         "master": "yarn",
         "deploy_mode": "cluster",
         "driver_memory": "512m",
         "py_files": "zip",
         "archives": [f"file://{environment}#environment"],
-        "conf": CONF | {"spark.yarn.jars": f"local:{yarn.jars}/*"} | conf,
+        "conf": CONF | {"spark.yarn.jars": f"local:{yarn.jars}/*", "spark.yarn.stagingDir": staging} | conf,
     }
     lake = {"uri": "sqlite:///${local:home}/catalog.db", "warehouse": "file://${local:home}/warehouse"}
     # In a container these references stand for other values: the driver has those of who submitted it.
