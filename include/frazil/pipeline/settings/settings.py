@@ -185,19 +185,8 @@ _FOREIGN_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "type connect": ("master", "connection", "deploy_mode", "driver_memory", "py_files", "archives"),
     "a managed server": ("url", "token", "connection", "deploy_mode", "py_files", "archives"),
     "type operator": (
-        *(
-            "url",
-            "managed",
-            "token",
-            "master",
-            "connection",
-            "deploy_mode",
-            "driver_memory",
-            "py_files",
-            "archives",
-            "conf",
-        ),
-        "maintenance_pool",
+        *("url", "managed", "token", "master", "connection", "driver_memory", "py_files", "archives", "conf"),
+        *("deploy_mode", "maintenance_pool"),
     ),
 }
 """What says nothing to an engine: silently taken it would be a setting that does nothing."""

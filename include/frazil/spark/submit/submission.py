@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ from frazil.batch.plan import RunPlan
 from frazil.capture.position import CaptureOrder
 from frazil.capture.run import CaptureResult
 from frazil.error_codes import BAD_ARGUMENT, PROGRAM_MISSING, RUN_FAILED
-from frazil.errors import Retryable
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import JdbcCapture
 from frazil.project import Project
@@ -260,9 +259,8 @@ def run_submission(  # noqa: PLR0913, PLR0917 - an order has four parts
         withdraw = None
         if job.outlives:
             job = stack.enter_context(sent_to_yarn(project, job, handover.attempt))
-            stack.enter_context(
-                registered(project.home, name, run, report)
-            )  # `frazil stop` finds no driver of another machine
+            # `frazil stop` finds no driver on another machine: it asks who waits for it.
+            stack.enter_context(registered(project.home, name, run, report))
             withdraw = partial(_withdraw, handover, job)
         properties = stack.enter_context(private_properties(project.home, name, run, job.private))
         at_work = partial(drivers, project.home, name, run)
@@ -273,8 +271,7 @@ def run_submission(  # noqa: PLR0913, PLR0917 - an order has four parts
 def _withdraw(handover: Handover, job: Submission) -> None:
     """Have a driver in the cluster end: one at work does so in order, soon after its order is gone."""
     handover.withdraw()
-    with suppress(Retryable):  # YARN does not answer: a driver without an order does nothing, when its turn comes
-        end_queued_application(handover.attempt, job.env)
+    end_queued_application(handover.attempt, job.env)
 
 
 def maintenance_run(run: str) -> str:

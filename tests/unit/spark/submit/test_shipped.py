@@ -114,7 +114,9 @@ def test_cluster_gets_exactly_its_configuration(engine: str, tmp_path: Path, mon
     assert "-XX" in found.pop("spark.driver.extraJavaOptions")
     assert found == COMMON | expected
     assert job.master == MASTERS[engine]
-    assert job.command(["--plan", "@file"])[1:3] == ["--master", MASTERS[engine]]
+    command = job.command(["--plan", "@file"])
+    assert command[1:3] == ["--master", MASTERS[engine]]
+    assert ("--deploy-mode" in command) is (engine == "yarn-driver")
 
 
 def test_current_code_is_shipped(tmp_path: Path) -> None:
