@@ -27,7 +27,8 @@ from frazil.run.batches.session import ingest
 from frazil.run.commit import audit
 from frazil.run.staging import auto_create
 from frazil.run.staging.record_problems import record_problems
-from frazil.run.staging.stage import stage_inline
+from frazil.run.staging.stage import Stage, stage_inline
+from frazil.spark.jobs.stage import SparkStage
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
 from frazil.verify.check import verify
@@ -63,13 +64,13 @@ class Place:
     topic: str
     spark: SparkSession
 
-    def run(self, *changes: dict[str, Any]) -> None:
+    def run(self, *changes: dict[str, Any], stage: Stage = stage_inline) -> None:
         """Send changes and land them."""
         pipeline = self.project.pipeline("customers")
         produce(self.cluster, self.topic, [OutgoingRecord(key=None, value=json.dumps(of).encode()) for of in changes])
         planned = plan_run(self.project, pipeline, RunRequest(str(uuid.uuid4())))
         assert planned.plan is not None
-        ingest(self.project, pipeline, planned.plan, stage_inline, lambda _: None, apply=SparkApply(self.spark))
+        ingest(self.project, pipeline, planned.plan, stage, lambda _: None, apply=SparkApply(self.spark))
 
     def sql(self, statement: str) -> None:
         """Somebody else, with an engine of its own."""
@@ -257,3 +258,21 @@ def test_tables_with_other_keys_merge_rows_by_the_text_of_the_key(
     found = verify(place.project, place.project.pipeline("customers"))
     assert found.differences == ()
     assert [(part.table, part.rows) for part in found.partitions] == [("shop.lines", 2), ("shop.users", 1)]
+
+
+def test_docs_of_schemas_are_comments_for_engines(place: Place, tmp_path: Path) -> None:
+    """What a schema says of a field comes from the executor that met it to the table, and Spark shows it."""
+    file = tmp_path / "pipelines" / "customers.yaml"
+    text = file.read_text().replace("write: cdc", "write: upsert").replace("changes: {format: debezium}", "")
+    file.write_text(f"{text}\nvalue: {{format: json-envelope}}\n")
+    number = {"type": "int32", "field": "id"}
+    name = {"type": "string", "optional": True, "field": "name", "doc": "what people call it"}
+
+    place.run(
+        {"schema": {"type": "struct", "fields": [number, name]}, "payload": {"id": 1, "name": "a"}},
+        stage=SparkStage(place.spark),
+    )
+
+    described = {row["col_name"]: row["comment"] for row in place.spark.sql(f"DESCRIBE {TABLE}").collect()}
+    assert described["name"] == "what people call it"
+    assert place.rows("name") == [(1, "a")]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
+from frazil.batch.facts import Staged
 from frazil.batch.schema_change import SchemaChange
 from frazil.records.evolution.schema_requests import merge_changes
 from frazil.records.formats.protobuf.schema import Schema
@@ -127,7 +128,8 @@ def test_new_columns_have_docs_of_their_schema(sent: FormatSpec, value: bytes, *
     wanted = spec(format=sent)
     landed = land([[value]], transformed(wanted) if is_transformed else wanted)
     (changes,) = landed.rounds
-    assert {path: doc for change in changes for path, doc in change.docs} == DOCS
+    from_executor = Staged.from_json(Staged(demands={"a.t": changes}).to_json()).demands["a.t"]
+    assert {path: doc for change in from_executor for path, doc in change.docs} == DOCS
     assert landed.codes == []
     assert len(landed.rows) == 1
 
