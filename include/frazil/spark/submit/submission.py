@@ -20,18 +20,18 @@ from frazil.pipeline.settings.capture import JdbcCapture
 from frazil.project import Project
 from frazil.run.state.engine import needs_writer
 from frazil.runtime.drivers import drivers
-from frazil.runtime.home import Home, interpreter_bin, private_folder
+from frazil.runtime.home import LOOPBACK, Home, interpreter_bin, private_folder
 from frazil.runtime.jars import fetch, jar_paths
 from frazil.runtime.java import ensure_java
 from frazil.spark.submit.class_archive import archive_options
 from frazil.spark.submit.configuration import (
     ENGINE_VARIABLE,
     LOCAL_VARIABLE,
-    REDACTION,
     SUBMITTER_VARIABLE,
     conf_arguments,
     is_local,
     jar_sets,
+    ui_settings,
     with_extensions,
 )
 from frazil.spark.submit.job_process import handed_over, watch_job
@@ -141,13 +141,12 @@ def _submission(
     java = ensure_java()
     jvm = (archive_options(project.home, java), engine.conf.get(JVM_OPTIONS, _WRITING if writes else _WAITING))
     conf = {
-        "spark.ui.enabled": "false",
+        **ui_settings(engine),
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN",
         "spark.sql.session.timeZone": "UTC",
         **driver_place(engine.master),
         **executor_python(project.home, engine, python, sources),
-        **REDACTION,
     }
     conf = {key: setting for key, setting in conf.items() if key not in engine.conf}
     conf[JVM_OPTIONS] = " ".join(filter(None, jvm))
@@ -161,6 +160,8 @@ def _submission(
         SUBMITTER_VARIABLE: str(os.getpid()),
         "SPARK_LAUNCHER_OPTS": _WAITING,
     }
+    if conf.get("spark.driver.bindAddress") == LOOPBACK:
+        env["SPARK_LOCAL_IP"] = LOOPBACK  # of Spark's pages, which else listen on all addresses
     if is_local(engine.master):
         env[LOCAL_VARIABLE] = "1"
         # Nobody stops it: a thread of a listener or plugin must not keep the JVM.
