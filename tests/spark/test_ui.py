@@ -23,6 +23,7 @@ from tests.e2e.browser import opened_browser, picture
 from tests.produce import produce
 
 RECORDS = 300
+SECRET = "marked-store"
 FILE = """
 name: orders
 engine: spark
@@ -47,7 +48,8 @@ def project(tmp_path: Path, cluster: Cluster, topic: Callable[..., str]) -> Proj
             "spark": {
                 "ui": True,
                 "event_log": f"{tmp_path}/events",
-                "conf": {"spark.eventLog.compress": "false"},  # Python 3.11 reads no zstd
+                # Python 3.11 reads no zstd.
+                "conf": {"spark.eventLog.compress": "false", "spark.hadoop.fs.s3a.secret.key": SECRET},
             }
         },
     }
@@ -98,7 +100,7 @@ def logged(events: Path) -> list[dict[str, Any]]:
 
 
 def test_job_leaves_an_event_log_that_names_the_batch(project: Project, tmp_path: Path) -> None:
-    """Whoever waits is told where the pages are; the log is complete when the job has ended."""
+    """Whoever waits is told where the pages are; the log is complete when the job has ended, without secrets."""
     lines = land(project)
 
     assert any(line.startswith("Spark's pages: http://127.0.0.1:") for line in lines), lines
@@ -108,6 +110,9 @@ def test_job_leaves_an_event_log_that_names_the_batch(project: Project, tmp_path
         event["Properties"].get("spark.job.description") for event in starts
     }
     assert events[-1]["Event"] == "SparkListenerApplicationEnd"
+    (environment,) = [event for event in events if event["Event"] == "SparkListenerEnvironmentUpdate"]
+    assert environment["Spark Properties"]["spark.hadoop.fs.s3a.secret.key"] == "*********(redacted)"
+    assert SECRET not in json.dumps(events)
 
 
 @pytest.mark.full
