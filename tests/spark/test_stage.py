@@ -6,8 +6,10 @@ import contextlib
 import dataclasses
 import io
 import json
+import threading
 import uuid
 from pathlib import Path
+from typing import Any, ClassVar
 
 import psutil
 import pyarrow as pa
@@ -15,6 +17,7 @@ import pyarrow.parquet as pq
 import pyspark.util
 import pytest
 from confluent_kafka import Producer
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from frazil.batch.audit import Tolerance, audit
@@ -105,6 +108,44 @@ def test_spark_and_inline_stage_the_same(spark: SparkSession, order: StageOrder)
     assert by_spark.dead_codes == inline.dead_codes == {"INVALID_JSON": 1, "EMPTY_VALUE": 1, "LOSSY_CAST": 1}
     for table in ("shop.orders", "shop.letters"):
         assert contents(by_spark, table) == contents(inline, table)
+
+
+class Listener:
+    """A listener of Spark's queries: what was observed of each, as text, by name."""
+
+    class Java:
+        """The interface that Spark calls."""
+
+        implements: ClassVar = ["org.apache.spark.sql.util.QueryExecutionListener"]
+
+    def __init__(self) -> None:
+        self.observed: dict[str, str] = {}
+        self.heard = threading.Event()
+
+    def onSuccess(self, _: str, execution: Any, __: int) -> None:  # noqa: N802 - Spark's name
+        """Keep what was observed."""
+        names = execution.observedMetrics().keys().iterator()
+        while names.hasNext():
+            name = names.next()
+            self.observed[name] = execution.observedMetrics().apply(name).json()
+        self.heard.set()
+
+
+def test_listeners_of_spark_hear_records_and_bytes_of_batch(spark: SparkSession, order: StageOrder) -> None:
+    """An observation called after pipeline and batch has the sums over all tasks, as the batch itself does."""
+    ensure_callback_server_started(spark.sparkContext._gateway)
+    listener, listeners = Listener(), spark._jsparkSession.listenerManager()
+    listeners.register(listener)
+    try:
+        staged = SparkStage(spark)(order)
+        assert listener.heard.wait(30)
+    finally:
+        listeners.unregister(listener)
+
+    assert json.loads(listener.observed["pipeline orders batch 7"]) == {
+        "records": staged.total.read,
+        "bytes": staged.bytes,
+    }
 
 
 def test_small_batch_is_a_file_of_each_partition_value(spark: SparkSession, order: StageOrder) -> None:

@@ -210,6 +210,17 @@ class EngineSettings(Model):
         description="Airflow pool that bounds how many maintenance tasks run at once. Another one than `pool`: ingestion never"
         " waits for maintenance.",
     )
+    ui: bool = Field(
+        False,
+        description="`submit` and managed servers: Spark serves its pages while it runs, from port 4040 on; `spark.ui.port` of `conf`"
+        " moves them. Nobody logs in to them.",
+    )
+    event_log: str | None = Field(
+        None,
+        pattern=r"^(/|[a-z][a-z0-9+.-]*://)",
+        description="`submit` and managed servers: folder for Spark's event logs, from which its history server shows the pages of jobs"
+        " that have ended: a path, or an address that Spark's Hadoop can write, such as hdfs:///spark-logs. Frazil removes none.",
+    )
     conf: dict[str, str] = Field(
         default_factory=dict,
         description="Further Spark configuration. Of a server that Frazil does not manage: of the session, so only what can be"
@@ -255,11 +266,13 @@ _SERVER_ADDRESS: Final = re.compile(r"sc://[^/;:\s]+:\d{1,5}(/(;[^;=/?#\s]+=[^;=
 
 _FOREIGN_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "type submit": ("url", "managed", "token"),
-    "type connect": ("master", "connection", "deploy_mode", "driver_memory", "py_files", "archives"),
+    "type connect": (
+        *("master", "connection", "deploy_mode", "driver_memory", "py_files", "archives", "ui", "event_log"),
+    ),
     "a managed server": ("url", "token", "connection", "deploy_mode", "py_files", "archives"),
     "type operator": (
         *("url", "managed", "token", "master", "connection", "driver_memory", "py_files", "archives", "conf"),
-        *("deploy_mode", "maintenance_pool"),
+        *("deploy_mode", "maintenance_pool", "ui", "event_log"),
     ),
 }
 """What says nothing to an engine: silently taken it would be a setting that does nothing."""

@@ -77,6 +77,8 @@ def _own_session() -> Iterator[SparkSession]:
         spark = started_session()
     except SPARK_FAILED as error:
         raise not_started(error) from error
+    if (ui := spark.sparkContext.uiWebUrl) is not None:
+        say(f"Spark's pages: {ui}")
     try:
         yield spark
     finally:

@@ -74,6 +74,7 @@ def _wake_workers(spark: SparkSession, count: int) -> None:
     from frazil.spark.errors import SPARK_FAILED
 
     with suppress(*SPARK_FAILED):
+        spark.sparkContext.setJobDescription("Python workers start")
         spark.range(0, count, 1, count).mapInArrow(_as_they_are, "id long").collect()
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from frazil.error_codes import BAD_SETTING
 from frazil.pipeline.settings.catalogs import SIGNING, CatalogSettings
-from frazil.pipeline.settings.settings import Settings
+from frazil.pipeline.settings.settings import EngineSettings, Settings
 from frazil.pipeline.syntax import java_properties
+from frazil.runtime.home import PRIVATE_FOLDER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,6 +76,33 @@ REDACTION: Final[Mapping[str, str]] = {
     "spark.sql.redaction.options.regex": f"{_SECRET_KEYS}|url",
 }
 """Names of settings whose values Spark shows nowhere: not in its pages, its event log or its plans."""
+
+_MOST_UIS: Final = "100"
+"""Ports that a Spark tries for its pages: jobs on one machine at once. It does not start without one, and Spark's own 16 are few."""
+
+
+def ui_settings(engine: EngineSettings) -> dict[str, str]:
+    """Configuration of Spark's pages, its event log, and what neither shows. The log's folder is made: without it Spark does
+    not start.
+
+    Raises:
+        Terminal: The folder can't be made.
+    """
+    conf = {**REDACTION, "spark.ui.enabled": "false"}
+    if engine.ui:  # whoever sees the pages could end a batch there, unless told otherwise
+        conf |= {"spark.ui.enabled": "true", "spark.ui.killEnabled": "false", "spark.port.maxRetries": _MOST_UIS}
+    if engine.event_log is None:
+        return conf
+    if not scheme_of(engine.event_log):
+        try:
+            Path(engine.event_log).mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
+        except OSError as error:
+            raise BAD_SETTING.terminal(
+                f"event_log of the engine: the folder {engine.event_log} can't be made: {error.strerror}",
+                next_step="name a folder of the user who runs jobs, or create it for that user",
+            ) from error
+    return conf | {"spark.eventLog.enabled": "true", "spark.eventLog.dir": engine.event_log}
+
 
 _DEFAULTS: Final = "spark-defaults.conf"
 

@@ -17,7 +17,7 @@ from frazil.runtime.jars import fetch, jar_paths
 from frazil.runtime.java import ensure_java
 from frazil.runtime.spark_server import Server
 from frazil.spark.submit.class_archive import archive_options
-from frazil.spark.submit.configuration import REDACTION, conf_arguments, jar_sets, properties_text, with_extensions
+from frazil.spark.submit.configuration import conf_arguments, jar_sets, properties_text, ui_settings, with_extensions
 from frazil.spark.submit.shipped import WORKERS, digest
 
 TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
@@ -117,11 +117,11 @@ def managed_server(project: Project, engine: EngineSettings) -> Server:
     jvm = (archive_options(home, java), engine.conf.get(JVM_OPTIONS, _STAYING))
     conf = {
         **_loopback(home),
+        **ui_settings(engine),
         "spark.pyspark.python": python,
         "spark.python.daemon.module": WORKERS,
         "spark.executorEnv.PYTHONPATH": sources,
         **_CLIENT_GONE,
-        **REDACTION,
     }
     conf = {key: setting for key, setting in conf.items() if key not in engine.conf}
     conf[JVM_OPTIONS] = " ".join(filter(None, jvm))
@@ -134,7 +134,7 @@ def managed_server(project: Project, engine: EngineSettings) -> Server:
     if private:
         command += ["--properties-file", str(spark_server.properties_file(home))]
     command.append("spark-internal")
-    own = {"PYTHONPATH": sources, "PYSPARK_PYTHON": python, "JAVA_HOME": str(java.home)}
+    own = {"PYTHONPATH": sources, "PYSPARK_PYTHON": python, "JAVA_HOME": str(java.home), "SPARK_LOCAL_IP": LOOPBACK}
     env = inherited_environment() | own | {TOKEN_VARIABLE: spark_server.token(home)}
     text = properties_text(private) if private else None
     return Server(tuple(command), env, _release(command, private, own), text)
@@ -147,7 +147,6 @@ def _loopback(home: Home) -> Mapping[str, str]:
         "spark.connect.grpc.port.maxRetries": "0",
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
-        "spark.ui.enabled": "false",
         "spark.log.level": "WARN",
     }
 

@@ -21,7 +21,7 @@ from frazil.pipeline.settings.capture import JdbcCapture
 from frazil.project import Project
 from frazil.run.state.engine import needs_writer
 from frazil.runtime.drivers import drivers, registered
-from frazil.runtime.home import Home, interpreter_bin, private_folder
+from frazil.runtime.home import LOOPBACK, Home, interpreter_bin, private_folder
 from frazil.runtime.jars import fetch, jar_paths
 from frazil.runtime.java import ensure_java
 from frazil.spark.submit.class_archive import archive_options
@@ -33,6 +33,7 @@ from frazil.spark.submit.configuration import (
     is_local,
     jar_sets,
     job_conf,
+    ui_settings,
     with_extensions,
 )
 from frazil.spark.submit.handover import Handover, local_storage, storage_of
@@ -164,7 +165,7 @@ def _submission(  # noqa: PLR0913 - what the kinds of jobs differ in
     archive = "" if outlives else archive_options(project.home, java)  # of this machine's Java
     jvm = (archive, engine.conf.get(JVM_OPTIONS, _WRITING if writes else _WAITING))
     conf = {
-        "spark.ui.enabled": "false",
+        **ui_settings(engine),
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN",
         **driver_place(engine.master),
@@ -185,6 +186,8 @@ def _submission(  # noqa: PLR0913 - what the kinds of jobs differ in
         SUBMITTER_VARIABLE: str(os.getpid()),
         "SPARK_LAUNCHER_OPTS": _WAITING,
     }
+    if conf.get("spark.driver.bindAddress") == LOOPBACK:
+        env["SPARK_LOCAL_IP"] = LOOPBACK  # of Spark's pages, which else listen on all addresses
     if is_local(engine.master):
         env[LOCAL_VARIABLE] = "1"
         # Nobody stops it: a thread of a listener or plugin must not keep the JVM.

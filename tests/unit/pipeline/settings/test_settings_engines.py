@@ -26,6 +26,8 @@ def test_engine_starts_spark_by_default() -> None:
         {"type": "connect", "url": "sc://spark:15002", "token": "t", "conf": {"spark.sql.shuffle.partitions": "8"}},
         {"type": "connect", "url": "sc://spark:15002/;use_ssl=true"},
         {"type": "connect", "managed": True, "master": "local[4]", "driver_memory": "2g"},
+        {"ui": True, "event_log": "/var/log/spark-events"},
+        {"type": "connect", "managed": True, "ui": True, "event_log": "s3a://logs/spark"},
     ],
 )
 def test_valid_server_is_accepted(given: dict[str, Any]) -> None:
@@ -45,6 +47,8 @@ def test_valid_server_is_accepted(given: dict[str, Any]) -> None:
         ({"type": "connect", "url": "sc://a:1/;x-key=aHVudGVyMg=="}, "percent-encoded"),
         ({"type": "connect", "url": "sc://a:1/;x-key=a/b"}, "percent-encoded"),
         ({"type": "connect", "url": "sc://a:1", "master": "yarn"}, "master: type connect has no such key"),
+        ({"type": "connect", "url": "sc://a:1", "ui": True}, "ui: type connect has no such key"),
+        ({"event_log": "spark-events"}, "event_log"),
         ({"type": "connect", "url": "sc://a:1", "managed": True}, "url: a managed server has no such key"),
         ({"type": "connect", "managed": True, "connection": "c"}, "connection: a managed server has no such key"),
     ],
