@@ -235,7 +235,8 @@ _MEANINGS = (
         Terminal,
         (OSError,),
         "the storage refused",
-        "check keys, bucket and region among the properties of the catalog's entry in the settings file, and what its user may do",
+        "check keys, bucket and region among the properties of the catalog's entry in the settings file, and what its user may do;"
+        " a store of managed tables may take only Iceberg's files (frazil.file-suffix in docs/catalogs.md)",
         says=_STORAGE_REFUSED,
     ),
     _Meaning(Terminal, (PermissionError,), "permission denied", "give this user write access to the warehouse"),
