@@ -24,7 +24,7 @@ from frazil.doctor.finding import (
 from frazil.errors import Retryable, Terminal
 from frazil.extras import require
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table import lent_until_ms
+from frazil.iceberg.patches.storage import lent_until_ms
 from frazil.kafka.admin.observe import matching_topics, observe
 from frazil.kafka.admin.topics import NEEDED, TopicAccess, topic_access
 from frazil.monitor.condition import HEALTH, Condition, state_of

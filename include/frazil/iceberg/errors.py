@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -129,13 +130,18 @@ def _loaded(names: Iterable[str]) -> Iterator[type[Exception]]:
 
 
 @contextmanager
-def translated(doing: str) -> Iterator[None]:
-    """Run a block; what it raises becomes Retryable, Terminal or OutcomeUnknown, with `doing` as its coordinates."""
+def translated(doing: str, keys_until_ms: int | None = None) -> Iterator[None]:
+    """Run a block; what it raises becomes Retryable, Terminal or OutcomeUnknown, with `doing` as its coordinates.
+
+    A store refuses keys that ended as it refuses wrong ones; `keys_until_ms` tells them apart.
+    """
     try:
         yield
     except FrazilError:
         raise
     except foreign_errors() as error:
+        if isinstance(error, OSError) and keys_until_ms is not None and keys_until_ms < time.time() * 1000:
+            raise _KEYS_ENDED.as_error(doing, error_line(error)) from quotable(error)
         raise as_frazil(error, doing) from quotable(error)
 
 
@@ -154,7 +160,7 @@ def as_frazil(error: BaseException, doing: str) -> FrazilError:
         )
     for meaning in _MEANINGS:
         if meaning.fits(error):
-            return meaning.kind(f"{doing}: {meaning.what} ({cause})", code=meaning.code, next_step=meaning.next_step)
+            return meaning.as_error(doing, cause)
     return CATALOG_REFUSED.terminal(f"{doing}: {cause}")
 
 
@@ -172,6 +178,10 @@ class _Meaning:
     late: tuple[str, ...] = ()
     """Further ones, by their full names."""
 
+    def as_error(self, doing: str, cause: str) -> Retryable | Terminal:
+        """The error of Frazil."""
+        return self.kind(f"{doing}: {self.what} ({cause})", code=self.code, next_step=self.next_step)
+
     def fits(self, error: BaseException) -> bool:
         is_of_number = self.errno is None or getattr(error, "errno", None) == self.errno
         return (
@@ -180,6 +190,16 @@ class _Meaning:
             and any(fragment in str(error) for fragment in self.says)
         )
 
+
+_KEYS_ENDED = _Meaning(
+    Retryable,
+    (OSError,),
+    "the keys of the storage ended before the work did",
+    "the next try gets new ones. If it ends so again, have the catalog lend keys for longer, or make batches smaller:"
+    " limits.max_records, limits.max_bytes",
+    says=("ExpiredToken",),
+    code=CATALOG_UNREACHABLE,
+)
 
 _MEANINGS = (
     _Meaning(
@@ -215,7 +235,8 @@ _MEANINGS = (
         Terminal,
         (OSError,),
         "the storage refused",
-        "check keys, bucket and region among the properties of the catalog's entry in the settings file, and what its user may do",
+        "check keys, bucket and region among the properties of the catalog's entry in the settings file, and what its user may do;"
+        " a store of managed tables may take only Iceberg's files (frazil.file-suffix in docs/catalogs.md)",
         says=_STORAGE_REFUSED,
     ),
     _Meaning(Terminal, (PermissionError,), "permission denied", "give this user write access to the warehouse"),
@@ -245,15 +266,7 @@ _MEANINGS = (
         says=_GLUE_REFUSED,
         late=_GLUE,
     ),
-    _Meaning(
-        Retryable,
-        (OSError,),
-        "the keys of the storage ended before the work did",
-        "the next try gets new ones. If it ends so again, have the catalog lend keys for longer, or make batches smaller:"
-        " limits.max_records, limits.max_bytes",
-        says=("ExpiredToken",),
-        code=CATALOG_UNREACHABLE,
-    ),
+    _KEYS_ENDED,
     _Meaning(
         Retryable,
         _UNAVAILABLE,

@@ -128,8 +128,8 @@ def _unsound(context: RunContext) -> str | None:
 OWN_FOLDERS: Final = ("data", "metadata", "frazil-staged")
 """Folders below a table's location that are the table's: beside them another table may lie."""
 
-_METADATA_FILE: Final = re.compile(r"/metadata/(\d+)-[^/]*\.metadata\.json(\.gz)?$")
-"""A metadata file, by its version: Iceberg's catalogs count it up with each commit."""
+_METADATA_FILE: Final = re.compile(r"/metadata/v?(\d+)(?:-[^/]*)?\.metadata\.json(\.gz)?$")
+"""A metadata file, by its version: catalogs count it up with each commit. Some servers write `v7`, where Iceberg's write `00007-…`."""
 
 _COMMIT_BYTES: Final = 2 * 2**30
 """Bytes that a compaction rewrites before it commits: a minute or two of work."""

@@ -140,12 +140,20 @@ def test_refusal_of_the_storage_is_not_tried_again(reading: Callable[[str], Abst
         raise OSError("When getting information for key 'a': AWS Error ACCESS_DENIED during HeadObject operation: no")
 
 
-def test_keys_that_ended_are_named() -> None:
+@pytest.mark.parametrize(
+    ("store", "until_ms"), [("ExpiredToken", None), ("AWS Error INVALID_ACCESS_KEY_ID during PutObject operation", 1)]
+)
+def test_keys_that_ended_are_named(store: str, until_ms: int | None) -> None:
     """Lent by a catalog, for less time than a batch takes: a retry alone may never help, so the next step says what does."""
-    with pytest.raises(Retryable, match="keys of the storage ended") as raised, translated("writing a file"):
-        raise OSError("AWS Error UNKNOWN (HTTP status 400) during PutObject operation: ExceptionName: ExpiredToken")
+    with (
+        pytest.raises(Retryable, match="keys of the storage ended") as raised,
+        translated("writing a file", until_ms),
+    ):
+        raise OSError(f"{store}: no")
 
     assert "limits.max_records" in str(raised.value.next_step)
+    with pytest.raises(Terminal), translated("writing a file", 2**42):
+        raise OSError("AWS Error INVALID_ACCESS_KEY_ID during PutObject operation: no")
 
 
 def test_long_text_with_many_brackets_is_searched_in_linear_time() -> None:

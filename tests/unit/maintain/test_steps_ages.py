@@ -82,3 +82,5 @@ def test_newest_superseded_metadata_file_stays() -> None:
     for listed in permutations([old, newest, rival, other]):
         assert set(without_newest_metadata(listed)) == {old, other}
     assert list(without_newest_metadata([metadata_file(0)])) == []
+    short = [f"{FOLDER}/v9.metadata.json", f"{FOLDER}/v10.metadata.json"]
+    assert list(without_newest_metadata(short)) == short[:1]

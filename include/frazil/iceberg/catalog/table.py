@@ -20,6 +20,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from frazil.error_codes import BAD_TABLE_PROPERTY
 from frazil.iceberg.errors import translated
 from frazil.iceberg.files.data_files import StagingTable
+from frazil.iceberg.patches.storage import lent_until_ms
 from frazil.iceberg.patches.variant import FORMAT_VERSION, metadata_text
 from frazil.pipeline.settings.catalogs import SUFFIX
 
@@ -27,7 +28,6 @@ __all__ = [
     "Table",
     "TableMetadata",
     "delete_files",
-    "lent_until_ms",
     "metadata_path",
     "missing_files",
     "read_text",
@@ -65,7 +65,6 @@ _CATALOG_ONLY = (
 """Prefixes of properties that open the catalog. Tasks don't get them: they write files and never commit."""
 
 
-_LENT_UNTIL: Final = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at")
 _MARGIN_SECONDS: Final = 60
 
 
@@ -120,12 +119,6 @@ def _io(table: Table) -> FileIO:
     if end is not None and end < (time.time() + _MARGIN_SECONDS) * 1000:
         table.io = table.catalog.load_table(table.name()).io
     return table.io
-
-
-def lent_until_ms(properties: Mapping[str, str]) -> int | None:
-    """When the keys that a catalog lends for a table's storage end, in milliseconds since 1970; None if they don't, or it does not say."""
-    ends = [str(properties.get(name, "")) for name in _LENT_UNTIL]
-    return min((int(end) for end in ends if end.isdecimal()), default=None)
 
 
 def absent_table(name: str) -> Table:

@@ -35,7 +35,7 @@ from frazil.iceberg.errors import translated
 from frazil.iceberg.patches import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection
 from frazil.iceberg.patches import partition_keys as _partition_keys  # noqa: F401  # mends PyIceberg's partition keys
 from frazil.iceberg.patches import variant as _variant  # noqa: F401  # a worker reads metadata with variants, too
-from frazil.iceberg.patches.storage import opened_storage
+from frazil.iceberg.patches.storage import lent_until_ms, opened_storage
 
 _COMPUTED = (BucketTransform, TimeTransform, TruncateTransform)
 
@@ -156,7 +156,7 @@ class DataFileWriter:
             return
         table = pa.Table.from_batches(self._held)
         self._held, self._held_bytes = [], 0
-        with translated(f"writing data files of table {self.name}"):
+        with translated(f"writing data files of table {self.name}", lent_until_ms(self._io.properties)):
             try:
                 self._files += self._written(table, self._metadata)
             except (UnicodeEncodeError, OverflowError):
@@ -277,8 +277,8 @@ def write_rows(target: StagingTable, rows: pa.Table) -> tuple[StagedFile, ...]:
     return writer.close()
 
 
-FOLDER: Final = "frazil-staged"
-"""Below the table's location, so that an orphan removal takes what is not needed any more."""
+FOLDER: Final = "data/frazil-staged"
+"""Below the table's location, so that an orphan removal takes what is not needed any more; in a folder that any store lets a table have."""
 
 _UUID_BYTES: Final = 16
 _UUID_CHARACTERS: Final = 36

@@ -36,6 +36,8 @@ logging.getLogger("pyiceberg.io").addFilter(
     lambda record: record.msg != _LOADED
 )  # for each table, in every log of a task
 
+_LENT_UNTIL: Final = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at")
+
 _AZURE: Final = ("abfs", "abfss", "wasb", "wasbs")
 _ACCOUNT: Final = "adls.account-name"
 
@@ -81,3 +83,9 @@ def with_storage(properties: Mapping[str, str]) -> dict[str, str]:
 def opened_storage(properties: Mapping[str, str], location: str | None = None) -> FileIO:
     """The file-io that the properties select."""
     return load_file_io(with_storage(properties), location)
+
+
+def lent_until_ms(properties: Mapping[str, str]) -> int | None:
+    """When the keys that a catalog lends for a table's storage end, in milliseconds since 1970; None if they don't, or it does not say."""
+    ends = [str(properties.get(name, "")) for name in _LENT_UNTIL]
+    return min((int(end) for end in ends if end.isdecimal()), default=None)

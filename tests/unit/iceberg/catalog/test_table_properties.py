@@ -22,6 +22,7 @@ from frazil.iceberg.catalog.table import metadata_path, read_text, staging_table
 from frazil.iceberg.files.data_files import DataFileWriter
 from frazil.iceberg.patches.storage import StorageFileIO
 from frazil.iceberg.schema.schema import declared_schema
+from frazil.pipeline.files.folder import is_rules_file, rules_file
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.catalogs import CatalogSettings, refused_properties
 from frazil.pipeline.settings.settings import Settings, unknown_names
@@ -154,6 +155,15 @@ def test_files_get_new_keys_where_those_of_the_table_ended(altered: Path, name: 
 
     assert name not in table.io.properties
     assert read_text(table, metadata_path(table, "b")) == "b"
+
+
+def test_files_beside_metadata_end_as_the_catalog_asks(altered: Path) -> None:
+    """For stores that take only names of Iceberg's; an orphan removal knows them."""
+    folder = f"file://{altered}/warehouse"
+    lake = Lake("lake", f"sqlite:///{altered}/catalog.db", folder, {"frazil.file-suffix": ".stats"})
+
+    assert metadata_path(lake.load_table(TABLE), "frazil-orders-1-x.json").endswith("/frazil-orders-1-x.json.stats")
+    assert is_rules_file(f"{folder}/metadata/{rules_file('orders', '0123456789ab')}.stats")
 
 
 def test_verify_reads_a_table_that_names_code_without_running_it(altered: Path) -> None:
