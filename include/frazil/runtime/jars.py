@@ -186,6 +186,22 @@ SETS = {
         transitive=False,
         on_demand=True,
     ),
+    # A YARN in one JVM, for tests: of the Hadoop whose client PySpark brings, which it needs beside itself.
+    "yarn": ArtifactSet(
+        (
+            "org.apache.hadoop:hadoop-client-minicluster:3.4.2",
+            "junit:junit:4.13.2",
+            "org.hamcrest:hamcrest-core:1.3",
+            "org.bouncycastle:bcprov-jdk18on:1.78.1",
+            "org.bouncycastle:bcpkix-jdk18on:1.78.1",
+            "org.bouncycastle:bcutil-jdk18on:1.78.1",
+            "javax.xml.bind:jaxb-api:2.2.11",
+            "com.sun.xml.bind:jaxb-impl:2.2.3-1",
+            "javax.activation:activation:1.1.1",
+        ),
+        transitive=False,
+        on_demand=True,
+    ),
     # How Spark reaches PostgreSQL: a catalog there, or a captured database. Drivers of others are the user's to bring.
     "postgres": ArtifactSet(("org.postgresql:postgresql:42.7.8",), transitive=False, on_demand=True),
     # A Schema Registry with Confluent's API.
