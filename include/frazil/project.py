@@ -30,6 +30,8 @@ T = TypeVar("T", bound=Model)
 
 SETTINGS_VARIABLE = "FRAZIL_SETTINGS"
 PIPELINES_VARIABLE = "FRAZIL_PIPELINES"
+SHIPPED = "frazil-references.json"
+"""File beside shipped settings: the values of their references on the machine that they are from."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,20 @@ class Places:
             home,
             Path(env.get(SETTINGS_VARIABLE) or settings).absolute(),
             Path(env.get(PIPELINES_VARIABLE) or include / "pipelines").absolute(),
-            References(env, local_names),
+            References(env, local_names, shipped=_shipped(include / SHIPPED)),
         )
 
     @property
     def captures_folder(self) -> Path:
         """Where capture files are, if there are any."""
         return self.pipelines_folder.parent / CAPTURES
+
+
+def _shipped(file: Path) -> dict[str, str]:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))  # type: ignore[no-any-return]  # Frazil wrote it
+    except FileNotFoundError:
+        return {}
 
 
 def _stack_references(home: Home) -> dict[str, str]:

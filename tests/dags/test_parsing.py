@@ -223,7 +223,11 @@ def test_timeouts_of_run_leave_time_for_its_session(parse: Callable[[], DagBag],
 
 @pytest.mark.parametrize(
     ("engine", "operator"),
-    [("type: connect\n    managed: true", "SparkConnectIngestOperator"), ("type: submit", "AutoIngestOperator")],
+    [
+        ("type: connect\n    managed: true\n    master: local[2]", "SparkConnectIngestOperator"),
+        ("type: submit", "AutoIngestOperator"),
+        ("master: yarn\n    deploy_mode: cluster", "SparkConnectIngestOperator"),
+    ],
 )
 def test_engine_auto_waits_for_slot_of_spark_pool(
     parse: Callable[[], DagBag],
@@ -236,7 +240,9 @@ def test_engine_auto_waits_for_slot_of_spark_pool(
     """`auto` may start Spark, so its task waits for a slot of the pool of the engine that it may start."""
     write_pipeline("orders", engine="auto")
     delivered = (project_root() / "include" / "settings.yaml").read_text()
-    (tmp_path / "settings.yaml").write_text(delivered.replace("type: connect\n    managed: true", engine))
+    (tmp_path / "settings.yaml").write_text(
+        delivered.replace("type: connect\n    managed: true\n    master: local[2]", engine)
+    )
     monkeypatch.setenv("FRAZIL_SETTINGS", str(tmp_path / "settings.yaml"))
 
     bag = parse()

@@ -246,7 +246,7 @@ def _ingest_task(project: Project, pipeline: Pipeline) -> BaseOperator:
         "pool": engine.pool,
         "doc_md": operator.doc_md,
     }
-    if engine.type == "connect":
+    if not engine.has_connection:
         return SparkConnectIngestOperator(**shared)
     return operator(conn_id=engine.connection, driver_memory=engine.driver_memory, **shared)
 

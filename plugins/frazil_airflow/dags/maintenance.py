@@ -114,7 +114,7 @@ def _maintain_task(pipeline: Pipeline, engine: EngineSettings) -> BaseOperator:
         "execution_timeout": MAINTAIN_TIMEOUT,
         "doc_md": "Does what is due, as a Spark job, table by table. Its return value has the figures before and after.",
     }
-    if engine.type == "connect":
+    if not engine.has_connection:
         return SparkConnectMaintainOperator(**shared)
     return SparkMaintainOperator(conn_id=engine.connection, driver_memory=engine.driver_memory, **shared)
 

@@ -171,7 +171,8 @@ class SparkJobOperator(SparkSubmitOperator):
         if connection.extra_dejson.get("deploy-mode") == "cluster":
             raise AirflowFailException(
                 f"connection {self.spark_connection!r}: deploy-mode cluster, and the driver of a job stays with its task, which hears from it"
-                f" whether another try can help [{BAD_SETTING}]\n  next: set deploy-mode to client; docs/spark-on-a-cluster.md"
+                f" whether another try can help [{BAD_SETTING}]\n  next: set deploy-mode to client; for a driver on YARN set deploy_mode: cluster"
+                " of the engine; docs/spark-on-a-cluster.md"
             )
 
 
@@ -275,7 +276,7 @@ class SparkMaintainOperator(SparkJobOperator):
 
 
 class SparkConnectJobOperator(BaseOperator):
-    """Run a job that has its session on a Spark Connect server, in its own process, and wait for it."""
+    """Run a job that has its session on a Spark Connect server, or its driver in a cluster, and wait for it."""
 
     operator_extra_links = (TableLink(),)
     template_fields = ("plan_json",)

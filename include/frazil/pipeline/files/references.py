@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -39,11 +39,13 @@ class References:
         env: Environment variables.
         local: Values of the embedded stack, including passwords.
         allow: References that pipelines and captures may use, such as `env:REGION`.
+        shipped: Values by reference, as text: those of the machine that a job was submitted from.
     """
 
     env: Mapping[str, str]
     local: Mapping[str, str]
     allow: frozenset[str] = frozenset()
+    shipped: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def allowing(self, names: Iterable[str]) -> References:
         """The same with other references that pipelines and captures may use."""
@@ -63,6 +65,16 @@ class References:
             )
         return self.resolve(match)
 
+    def to_ship(self, settings: object, files: Iterable[str]) -> dict[str, str]:
+        """Values of the references in the settings, and of those in the texts of other files that the settings allow."""
+        matches = [match for text in files for match in references_in(text)]
+        allowed = [match for match in matches if f"{match['kind']}:{match['name']}" in self.allow]
+        values: dict[str, str] = {}
+        for match in [*references_in(settings), *allowed]:
+            with suppress(KeyError):  # whoever needs it says that it is missing
+                values[match[0]] = self.resolve(match)
+        return values
+
     def hidden(self, text: str) -> str:
         """A text with allowed references in place of their values."""
         values: dict[str, str] = {}
@@ -78,6 +90,8 @@ class References:
         Raises:
             KeyError: Unknown kind or name, or no such file, with a readable message as its argument.
         """
+        if match[0] in self.shipped:
+            return self.shipped[match[0]]
         kind, name, default = match["kind"], match["name"], match["default"]
         if kind == "file":
             return _of_file(name, default)

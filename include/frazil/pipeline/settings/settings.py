@@ -115,6 +115,11 @@ class EngineSettings(Model):
         " this one.",
     )
     connection: str = Field("frazil_spark", description="`submit`: Airflow connection of the Spark master.")
+    deploy_mode: Literal["client", "cluster"] = Field(
+        "client",
+        description="`submit`: where the driver runs. `client`: with the run that starts it. `cluster`: in the cluster, which YARN"
+        " alone can do. Under Airflow, too, `master` decides then, and no connection is needed.",
+    )
     driver_memory: str = Field("1g", description="Heap of the driver, or of the managed server.")
     py_files: Literal["shared", "zip", "preinstalled"] = Field(
         "shared",
@@ -139,14 +144,21 @@ class EngineSettings(Model):
         repr=False,
     )
 
+    @property
+    def has_connection(self) -> bool:
+        """Whether Airflow's Spark provider submits jobs, to the master of a connection. Else Frazil starts them, there as elsewhere."""
+        return self.type == "submit" and self.deploy_mode == "client"
+
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
         engine_type = "a managed server" if self.type == "connect" and self.managed else f"type {self.type}"
         foreign = [key for key in _FOREIGN_KEYS[engine_type] if key in self.model_fields_set and getattr(self, key)]
         if foreign:
             raise ValueError(f"{', '.join(foreign)}: {engine_type} has no such key")
-        if self.conf.get(_DEPLOY_MODE) == "cluster":
-            raise ValueError(f"conf.{_DEPLOY_MODE}: cluster, {_CLUSTER_MODE}")
+        if _DEPLOY_MODE in self.conf:
+            raise ValueError(f"conf.{_DEPLOY_MODE}: the engine has a key of its own for it, deploy_mode")
+        if self.deploy_mode == "cluster" and self.master != "yarn":
+            raise ValueError(f"deploy_mode: cluster, and master: {self.master}; {_CLUSTER_MODE}")
         if self.type == "connect" and not self.managed:
             if self.url is None:
                 raise ValueError("type connect needs url: sc://host:port, or managed: true")
@@ -161,22 +173,20 @@ class EngineSettings(Model):
 
 _DEPLOY_MODE: Final = "spark.submit.deployMode"
 _CLUSTER_MODE: Final = (
-    "and a job's driver stays with who waits for it: its exit code says whether another try can help, it is stopped in order, and hands"
-    " over what a dry run or a session found. (A standalone cluster runs no Python driver at all.) For a driver inside the cluster let"
-    " Airflow run its task there, as its KubernetesExecutor does"
+    "only YARN starts a driver that Frazil can end and whose files it brings. A standalone cluster runs no Python driver at all; on"
+    " Kubernetes let Airflow run its task there, as its KubernetesExecutor does"
 )
-"""Why a driver that the cluster starts is refused. Of one on YARN or Kubernetes, spark-submit says no more than that it failed."""
 
 _SERVER_ADDRESS: Final = re.compile(r"sc://[^/;:\s]+:\d{1,5}(/(;[^;=/?#\s]+=[^;=/?#\s]*)*)?")
 """What Spark's client refuses beyond that, it quotes, values and all."""
 
 _FOREIGN_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "type submit": ("url", "managed", "token"),
-    "type connect": ("master", "connection", "driver_memory", "py_files", "archives"),
-    "a managed server": ("url", "token", "connection", "py_files", "archives"),
+    "type connect": ("master", "connection", "deploy_mode", "driver_memory", "py_files", "archives"),
+    "a managed server": ("url", "token", "connection", "deploy_mode", "py_files", "archives"),
     "type operator": (
         *("url", "managed", "token", "master", "connection", "driver_memory", "py_files", "archives", "conf"),
-        "maintenance_pool",
+        *("deploy_mode", "maintenance_pool"),
     ),
 }
 """What says nothing to an engine: silently taken it would be a setting that does nothing."""

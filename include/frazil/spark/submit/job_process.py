@@ -22,6 +22,7 @@ from frazil.errors import FrazilError, Retryable, without_values
 from frazil.runtime.drivers import Driver
 from frazil.runtime.home import PRIVATE_FILE, Home, private_folder, write_atomically
 from frazil.spark.submit.configuration import properties_text
+from frazil.spark.submit.yarn import place_of_log
 
 _MOST: Final = 12
 """Names that a message repeats."""
@@ -118,7 +119,7 @@ def watch_job(
         code, lines = _watched(command, env, log, report, partial(_Job, at_work=at_work, withdraw=withdraw))
         if shutdown.requester():
             return shutdown.stopped("the job was ended; what it decided is finished, or the next run finishes it")
-    return lost_job(code, lines, str(log))
+    return lost_job(code, lines, str(log) if withdraw is None else place_of_log(log))
 
 
 def lost_job(code: int, lines: list[str], log: str) -> Retryable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import JdbcCapture
 from frazil.project import Project
 from frazil.run.state.engine import needs_writer
-from frazil.runtime.drivers import drivers
+from frazil.runtime.drivers import drivers, registered
 from frazil.runtime.home import Home, interpreter_bin, private_folder
 from frazil.runtime.jars import fetch, jar_paths
 from frazil.runtime.java import ensure_java
@@ -38,6 +39,7 @@ from frazil.spark.submit.handover import Handover, local_storage, storage_of
 from frazil.spark.submit.job_process import private_properties, watch_job
 from frazil.spark.submit.server import JVM_OPTIONS, client_environment, run_on_engine
 from frazil.spark.submit.shipped import driver_place, executor_python, job_file
+from frazil.spark.submit.yarn import driver_configuration, end_queued_application, place_of_log, sent_to_yarn
 
 KEPT_LOGS = 50
 """Logs of a pipeline's jobs that stay, with that of the job that starts: about four hours of one every five minutes."""
@@ -98,6 +100,7 @@ class Submission:
         if self.master is None:
             return [str(interpreter_bin() / "python"), str(self.application), *arguments]
         command = [str(interpreter_bin() / "spark-submit"), "--master", self.master, "--name", self.name]
+        command += ["--deploy-mode", "cluster"] if self.outlives else []
         command += ["--driver-memory", self.driver_memory, "--jars", ",".join(self.jars)]
         command += conf_arguments(self.conf)
         command += ["--properties-file", str(properties)] if properties is not None else []
@@ -111,13 +114,15 @@ def submission(project: Project, pipeline: Pipeline, plan: RunPlan, *, on_server
     """
     name = f"frazil {pipeline.name} {plan.run}"
     writes = needs_writer(pipeline, plan)
-    return _submission(project, pipeline.engine, "ingest.py", name, writes=writes, on_server=on_server)
+    away = plan.mode != "dry_run"  # one may be asked before there is a table, and so a storage for its order
+    return _submission(project, pipeline.engine, "ingest.py", name, writes=writes, on_server=on_server, away=away)
 
 
 def maintenance_submission(project: Project, pipeline: Pipeline, run: str, *, on_server: bool = False) -> Submission:
     """How to start the maintenance job of a pipeline."""
     name = f"frazil {pipeline.name} {run}"
-    return _submission(project, pipeline.maintenance_engine, "maintain.py", name, writes=True, on_server=on_server)
+    engine = pipeline.maintenance_engine
+    return _submission(project, engine, "maintain.py", name, writes=True, on_server=on_server, away=True)
 
 
 def _connected(project: Project, engine_name: str, application: str, name: str) -> Submission:
@@ -131,9 +136,17 @@ def _sources(project: Project) -> str:
     return os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
-def _submission(
-    project: Project, engine_name: str, application: str, name: str, *, writes: bool = False, on_server: bool = False
+def _submission(  # noqa: PLR0913 - what the kinds of jobs differ in
+    project: Project,
+    engine_name: str,
+    application: str,
+    name: str,
+    *,
+    writes: bool = False,
+    on_server: bool = False,
+    away: bool = False,
 ) -> Submission:
+    """How to start a job. `away`: its order is in storage, so that its driver may be in the cluster if its engine says so."""
     engine = project.engine(engine_name)
     if on_server:
         return _connected(project, engine_name, application, name)
@@ -147,7 +160,9 @@ def _submission(
     sources = _sources(project)
     python = str(interpreter_bin() / "python")
     java = ensure_java()
-    jvm = (archive_options(project.home, java), engine.conf.get(JVM_OPTIONS, _WRITING if writes else _WAITING))
+    outlives = away and engine.deploy_mode == "cluster"
+    archive = "" if outlives else archive_options(project.home, java)  # of this machine's Java
+    jvm = (archive, engine.conf.get(JVM_OPTIONS, _WRITING if writes else _WAITING))
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -156,18 +171,15 @@ def _submission(
         **executor_python(project.home, engine, python, sources),
         **job_conf(writes=False),
     }
+    if outlives:
+        conf |= driver_configuration(
+            {**conf, **engine.conf}["spark.pyspark.python"], sources if engine.py_files == "shared" else None
+        )
     conf = {key: setting for key, setting in conf.items() if key not in engine.conf}
     conf[JVM_OPTIONS] = " ".join(filter(None, jvm))
     if writes:
         conf["spark.sql.extensions"] = with_extensions(engine.conf)
-    env = project.environment() | {
-        "PYTHONPATH": sources,
-        "PYSPARK_PYTHON": python,
-        "PYSPARK_DRIVER_PYTHON": python,
-        "JAVA_HOME": str(java.home),
-        SUBMITTER_VARIABLE: str(os.getpid()),
-        "SPARK_LAUNCHER_OPTS": _WAITING,
-    }
+    env = _environment(project, sources, python) | {"JAVA_HOME": str(java.home)}
     if is_local(engine.master):
         env[LOCAL_VARIABLE] = "1"
         # Nobody stops it: a thread of a listener or plugin must not keep the JVM.
@@ -182,7 +194,19 @@ def _submission(
         private={key: setting for key, setting in engine.conf.items() if key not in conf},
         env=env,
         driver_memory=engine.driver_memory,
+        outlives=outlives,
     )
+
+
+def _environment(project: Project, sources: str, python: str) -> dict[str, str]:
+    """Variables of spark-submit, and of a driver on this machine."""
+    return project.environment() | {
+        "PYTHONPATH": sources,
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+        SUBMITTER_VARIABLE: str(os.getpid()),
+        "SPARK_LAUNCHER_OPTS": _WAITING,
+    }
 
 
 def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Callable[[str], None]) -> str | None:
@@ -237,11 +261,25 @@ def run_submission(  # noqa: PLR0913, PLR0917 - an order has four parts
         return earlier.result
     handover.hand_over(order, outlives=job.outlives)
     log = log_of(project.home, name, run)
-    with private_properties(project.home, name, run, job.private) as properties:
-        withdraw = handover.withdraw if job.outlives else None
+    with ExitStack() as stack:
+        withdraw = None
+        if job.outlives:
+            own = stack.enter_context(sent_to_yarn(project, {**job.conf, **job.private}, handover.attempt))
+            private = {key: setting for key, setting in job.private.items() if key not in own}
+            job = replace(job, conf={**job.conf, **own}, private=private)
+            # `frazil stop` finds no driver on another machine: it asks who waits for it.
+            stack.enter_context(registered(project.home, name, run, report))
+            withdraw = partial(_withdraw, handover, job)
+        properties = stack.enter_context(private_properties(project.home, name, run, job.private))
         at_work = partial(drivers, project.home, name, run)
         lost = watch_job(job.command(handover.arguments, properties), job.env, log, report, at_work, withdraw)
-    return handover.take(lost, str(log))
+    return handover.take(lost, place_of_log(log) if job.outlives else str(log))
+
+
+def _withdraw(handover: Handover, job: Submission) -> None:
+    """Have a driver in the cluster end: one at work does so in order, soon after its order is gone."""
+    handover.withdraw()
+    end_queued_application(handover.attempt, job.env)
 
 
 def maintenance_run(run: str) -> str:

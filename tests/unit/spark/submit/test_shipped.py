@@ -59,6 +59,18 @@ RENDERED = {
         "spark.pyspark.python": "./environment/bin/python",
         "spark.submit.pyFiles": "{home}/py-files/frazil-{digest}.zip",
     },
+    "yarn-driver": {
+        "spark.yarn.archive": "hdfs:///spark/spark-4.1.3-jars.zip",
+        "spark.executor.instances": "4",
+        "spark.executor.cores": "2",
+        "spark.archives": "hdfs:///envs/frazil-env.tar.gz#environment",
+        "spark.pyspark.python": "./environment/bin/python",
+        "spark.pyspark.driver.python": "./environment/bin/python",
+        "spark.submit.pyFiles": "{home}/py-files/frazil-{digest}.zip",
+        "spark.yarn.maxAppAttempts": "1",
+        "spark.yarn.appMasterEnv.FRAZIL_PROJECT": "frazil-project",
+        "spark.yarn.appMasterEnv.FRAZIL_HOME": "frazil-home",
+    },
     "kubernetes": {
         "spark.kubernetes.namespace": "ingest",
         "spark.kubernetes.container.image": "registry.example.org/frazil-spark:0.1.0",
@@ -75,6 +87,7 @@ RENDERED = {
 MASTERS = {
     "standalone": "spark://spark-master.example.org:7077",
     "yarn": "yarn",
+    "yarn-driver": "yarn",
     "kubernetes": "k8s://https://kubernetes.default.svc:443",
 }
 
@@ -101,7 +114,9 @@ def test_cluster_gets_exactly_its_configuration(engine: str, tmp_path: Path, mon
     assert "-XX" in found.pop("spark.driver.extraJavaOptions")
     assert found == COMMON | expected
     assert job.master == MASTERS[engine]
-    assert job.command(["--plan", "@file"])[1:3] == ["--master", MASTERS[engine]]
+    command = job.command(["--plan", "@file"])
+    assert command[1:3] == ["--master", MASTERS[engine]]
+    assert ("--deploy-mode" in command) is (engine == "yarn-driver")
 
 
 def test_current_code_is_shipped(tmp_path: Path) -> None:
@@ -122,10 +137,17 @@ def test_current_code_is_shipped(tmp_path: Path) -> None:
     assert said.stdout.strip() == digest()
 
 
-def test_deploy_mode_cluster_is_refused(tmp_path: Path) -> None:
-    """The deploy mode cluster is refused where the file is checked, with the reason and the way to do it."""
-    settings = EXAMPLE.read_text().replace("spark.yarn.queue: ingest", "spark.submit.deployMode: cluster")
-    (tmp_path / "settings.yaml").write_text(settings)
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("master: yarn\n    conf: {spark.submit.deployMode: cluster}", "deploy_mode"),
+        ("master: spark://a:7077\n    deploy_mode: cluster", "only YARN"),
+    ],
+)
+def test_deploy_mode_is_a_key_of_engines_on_yarn(tmp_path: Path, written: str, expected: str) -> None:
+    """It is refused elsewhere where the file is checked, with the reason and the way to do it."""
+    head, _, _ = EXAMPLE.read_text().partition("engines:")
+    (tmp_path / "settings.yaml").write_text(f"{head}engines:\n  spark:\n    {written}\n")
 
-    with pytest.raises(ConfigError, match="KubernetesExecutor"):
+    with pytest.raises(ConfigError, match=expected):
         load_settings(tmp_path / "settings.yaml", References({}, {}))

@@ -1,0 +1,121 @@
+"""A driver that runs on YARN: the project that it is sent, its application, and where its log is. Imports no pyspark."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from frazil.pipeline.files.files import MAX_BYTES
+from frazil.pipeline.files.folder import CAPTURES
+from frazil.pipeline.files.load import read_yaml
+from frazil.project import SHIPPED, Project
+from frazil.runtime.home import HOME_VARIABLE, PRIVATE_FILE, PROJECT_VARIABLE, interpreter_bin, private_folder
+
+_FOLDER: Final = "frazil-project"
+"""Where the driver finds the project, in its container's folder."""
+
+_DRIVER_VARIABLE: Final = "spark.yarn.appMasterEnv."
+
+_APPLICATION: Final = re.compile(r"\bapplication_\d+_\d+\b")
+
+_COMMAND: Final = "org.apache.hadoop.yarn.client.cli.ApplicationCLI"
+"""What `yarn application` runs. It is among Spark's jars, so no Hadoop has to be installed here."""
+
+_QUEUED: Final = "NEW,NEW_SAVING,SUBMITTED,ACCEPTED"
+"""States of an application whose driver does not run yet."""
+
+_SECONDS: Final = 60.0
+"""Bounds one call of YARN's client, which takes 2 s; it goes on asking a ResourceManager that is away."""
+
+
+def driver_configuration(python: str, sources: str | None) -> dict[str, str]:
+    """Configuration of a driver in a YARN container. The engine's `conf` takes precedence, which the caller ensures.
+
+    Args:
+        python: Python of the executors, which is the driver's, too.
+        sources: Python path to Frazil there; None: it comes otherwise.
+    """
+    return {
+        "spark.pyspark.driver.python": python,
+        # A second driver would be a second try, which is Airflow's to make, and would know nothing of the first one's end.
+        "spark.yarn.maxAppAttempts": "1",
+        f"{_DRIVER_VARIABLE}{PROJECT_VARIABLE}": _FOLDER,
+        f"{_DRIVER_VARIABLE}{HOME_VARIABLE}": "frazil-home",
+        **({} if sources is None else {f"{_DRIVER_VARIABLE}PYTHONPATH": sources}),
+    }
+
+
+@contextmanager
+def sent_to_yarn(project: Project, conf: Mapping[str, str], attempt: str) -> Iterator[dict[str, str]]:
+    """Configuration, added to that of a job, by which its driver gets the project, and its application a tag to be found by.
+
+    What is sent is here while the block runs.
+    """
+    archive = private_folder(project.home.root / "plans") / f"{attempt}.zip"
+    own = {"spark.archives": f"{archive}#{_FOLDER}", "spark.yarn.tags": _tag(attempt)}
+    try:
+        _pack(project, archive)
+        yield {key: ",".join(filter(None, [conf.get(key), value])) for key, value in own.items()}
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+def end_queued_application(attempt: str, env: Mapping[str, str]) -> None:
+    """End the application of an attempt if its driver waits for its turn. It would find no order, also where YARN does not
+    answer now.
+    """
+    queued = _APPLICATION.findall(_yarn(env, "-list", "-appTags", _tag(attempt), "-appStates", _QUEUED))
+    for application in dict.fromkeys(queued):
+        _yarn(env, "-kill", application)
+
+
+def place_of_log(log: Path) -> str:
+    """Where the log of a job is whose driver is on YARN, for people: there, and spark-submit's here."""
+    application = _APPLICATION.search(log.read_text(encoding="utf-8", errors="replace")) if log.is_file() else None
+    return str(log) if application is None else f"yarn logs -applicationId {application[0]}, of spark-submit {log}"
+
+
+def _tag(attempt: str) -> str:
+    return f"frazil-{attempt}"
+
+
+def _yarn(env: Mapping[str, str], *arguments: str) -> str:
+    """What a command of YARN's client writes; nothing where YARN does not answer."""
+    command = [str(interpreter_bin() / "spark-class"), _COMMAND, "application", *arguments]
+    with suppress(subprocess.TimeoutExpired):
+        return subprocess.run(
+            command, env=os.environ | env, capture_output=True, text=True, timeout=_SECONDS, check=False
+        ).stdout
+    return ""
+
+
+def _pack(project: Project, archive: Path) -> None:
+    """Settings, pipelines and captures as a driver elsewhere finds them, and the values of their references, which may be secret."""
+    folders = {"pipelines": project.pipelines_folder, CAPTURES: project.pipelines_folder.parent / CAPTURES}
+    files = {
+        f"include/{name}/{path.relative_to(folder)}": path.read_bytes()
+        for name, folder in folders.items()
+        for path in sorted(folder.rglob("*"))
+        if _is_readable(path, folder)
+    }
+    references = project.pipelines.references
+    texts = [content.decode(errors="replace") for name, content in files.items() if name.endswith((".yaml", ".yml"))]
+    files["include/settings.yaml"] = project.settings_file.read_bytes()
+    files[f"include/{SHIPPED}"] = json.dumps(references.to_ship(read_yaml(project.settings_file), texts)).encode()
+    archive.touch(PRIVATE_FILE, exist_ok=False)
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as written:
+        for name, content in files.items():
+            written.writestr(name, content)
+
+
+def _is_readable(path: Path, folder: Path) -> bool:
+    """Whether a pipeline may read a file of its folder: none that a link leads to elsewhere, and none that is too large."""
+    real = path.resolve()
+    return real.is_file() and real.is_relative_to(folder.resolve()) and real.stat().st_size <= MAX_BYTES
