@@ -31,7 +31,6 @@ EXIT_PARENT_LOST = 70
 """The process that started a job is gone, so the job ended itself."""
 
 
-_MARK: Final = re.compile(r"\[FRZ-(\d{3})\]")
 _CODES: Final[dict[int, ErrorCode]] = {}
 
 
@@ -84,7 +83,7 @@ class FrazilError(Exception):
 
     @property
     def message_with_code(self) -> str:
-        """The message with its code, without the next step. A job's error has the code in its message already."""
+        """The message with its code, without the next step."""
         return marked(self.message, self.code)
 
 
@@ -126,12 +125,6 @@ def marked(message: str, code: ErrorCode) -> str:
     """A message with the code at the end of its first line, unless it is there already."""
     first, newline, rest = message.partition("\n")
     return message if f"[{code}]" in first else f"{first} [{code}]{newline}{rest}"
-
-
-def code_in(text: str) -> ErrorCode | None:
-    """The code that the text of an error has."""
-    mark = _MARK.search(text)
-    return None if mark is None else _CODES.get(int(mark[1]))
 
 
 _KINDS: Final = {kind.exit_code: kind for kind in (Retryable, Unavailable, Terminal, OutcomeUnknown, Stopped)}

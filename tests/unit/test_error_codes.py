@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from frazil import error_codes
-from frazil.error_codes import INTERNAL, RECORDS_EXPIRED, TOPIC_MISSING
-from frazil.errors import ErrorCode, Retryable, Terminal, code_in, error_from_json, error_to_json
+from frazil.error_codes import INTERNAL, TOPIC_MISSING
+from frazil.errors import ErrorCode, Retryable, Terminal, error_from_json, error_to_json
 
 ROOT = Path(__file__).parents[2]
 CODES = {name: code for name, code in vars(error_codes).items() if isinstance(code, ErrorCode)}
@@ -46,14 +46,6 @@ def test_code_ends_the_first_line_of_an_error() -> None:
 
     assert str(error) == "no such topic: [FRZ-204]\n  orders\n  next: create it"
     assert error.message == "no such topic:\n  orders"
-
-
-def test_code_of_a_job_is_that_of_its_error() -> None:
-    """A job says its error as a line of its log, and whoever started it says that line again, with one code."""
-    line = f"needs a person: {' '.join(str(RECORDS_EXPIRED.terminal('gone', next_step='go on')).split())}"
-    error = Terminal(line, code=code_in(line) or INTERNAL, next_step="the whole log: job.log")
-
-    assert str(error) == "needs a person: gone [FRZ-405] next: go on\n  next: the whole log: job.log"
 
 
 @pytest.mark.parametrize("error", [TOPIC_MISSING.terminal("gone", next_step="create it"), INTERNAL.retryable("odd")])

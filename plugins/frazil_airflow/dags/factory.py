@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
@@ -144,10 +143,8 @@ _log = logging.getLogger(__name__)
 _PLAN_JSON = "{{ ti.xcom_pull(task_ids='plan') }}"
 _FOUND_JSON = "{{{{ ti.xcom_pull(task_ids='{}') }}}}"
 
-_NO_OPERATORS: Mapping[str, JobOperator] = MappingProxyType({})
 
-
-def ingest_dag(project: Project, pipeline: Pipeline, operators: Mapping[str, JobOperator] = _NO_OPERATORS) -> DAG:
+def ingest_dag(project: Project, pipeline: Pipeline, operators: Mapping[str, JobOperator] | None = None) -> DAG:
     """Make the DAG of a pipeline. `operators` start the jobs of engines of type operator."""
     with DAG(
         f"{INGEST}{pipeline.name}",
@@ -159,7 +156,7 @@ def ingest_dag(project: Project, pipeline: Pipeline, operators: Mapping[str, Job
         deadline=deadline(project, pipeline),
         **dag_arguments("ingest", pipeline, project=project) | _side_by_side(pipeline),
     ) as dag:
-        if pipeline.engine in operators:
+        if operators is not None:
             record = _by_operator(project, pipeline, operators[pipeline.engine])
         else:
             record = _record_task(pipeline, "ingest")

@@ -14,7 +14,6 @@ from frazil import shutdown
 from frazil.batch.plan import RunPlan
 from frazil.error_codes import BAD_SETTING, PROGRAM_MISSING
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, without_values
-from frazil.runtime.home import Home
 from frazil.spark.submit.handover import Handover, storage_of
 from frazil_airflow.compat import AirflowException, AirflowFailException, AirflowNotFoundException
 from frazil_airflow.outputs.lineage import IngestLineage, not_loaded_if_off
@@ -83,7 +82,7 @@ class SparkJobOperator(SparkSubmitOperator):
                 return earlier.result
             handover.hand_over(self.plan_json, outlives=job.outlives)
         self.withdraw = handover.withdraw if job.outlives else None
-        with private_properties(Home.resolve(), self.pipeline, run, job.private) as properties:
+        with private_properties(handover.project.home, self.pipeline, run, job.private) as properties:
             self.application_args = handover.arguments
             self.properties_file = str(properties) if properties is not None else None
             lost = self._watch(context)

@@ -83,7 +83,8 @@ _PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.ar
 @pytest.mark.parametrize("decided", ["decided", "undecided"])
 def test_driver_without_parent_finishes_decided_batch_and_ends(tmp_path: Path, decided: str) -> None:
     """Whoever kills the JVM takes it from the driver: that finishes what is decided, begins nothing, and ends."""
-    with subprocess.Popen([sys.executable, "-c", _PARENT, _DRIVER, str(tmp_path), decided]) as parent:
+    command = [sys.executable, "-c", _PARENT, _DRIVER, str(tmp_path), decided]
+    with subprocess.Popen(command, env=os.environ | {"PYSPARK_GATEWAY_PORT": "1"}) as parent:  # as of a JVM's child
         assert until((tmp_path / "driver.pid").exists, 2 * ENDS_WITHIN_SECONDS)
         parent.kill()
     driver = int((tmp_path / "driver.pid").read_text())

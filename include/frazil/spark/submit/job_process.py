@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import quote
 
@@ -283,11 +282,9 @@ def _end(child: subprocess.Popen[str] | ForkedDriver) -> None:
 _ABANDONED_SECONDS: Final = 3600.0
 """Age of files in the state folder that nobody will read any more: a job does when it starts."""
 
-_NO_CONF: Mapping[str, str] = MappingProxyType({})
-
 
 @contextmanager
-def private_properties(home: Home, name: str, run: str, conf: Mapping[str, str] = _NO_CONF) -> Iterator[Path | None]:
+def private_properties(home: Home, name: str, run: str, conf: Mapping[str, str]) -> Iterator[Path | None]:
     """A file with Spark's private configuration, for spark-submit; None without any. It goes with the block; those of killed
     submitters go with the next one.
     """

@@ -173,19 +173,14 @@ def _submission(  # noqa: PLR0913 - what the kinds of jobs differ in
         **job_conf(writes=False),
     }
     if outlives:
-        conf |= driver_configuration(engine, conf, sources)
+        conf |= driver_configuration(
+            {**conf, **engine.conf}["spark.pyspark.python"], sources if engine.py_files == "shared" else None
+        )
     conf = {key: setting for key, setting in conf.items() if key not in engine.conf}
     conf[JVM_OPTIONS] = " ".join(filter(None, jvm))
     if writes:
         conf["spark.sql.extensions"] = with_extensions(engine.conf)
-    env = project.environment() | {
-        "PYTHONPATH": sources,
-        "PYSPARK_PYTHON": python,
-        "PYSPARK_DRIVER_PYTHON": python,
-        "JAVA_HOME": str(java.home),
-        SUBMITTER_VARIABLE: str(os.getpid()),
-        "SPARK_LAUNCHER_OPTS": _WAITING,
-    }
+    env = _environment(project, sources, python) | {"JAVA_HOME": str(java.home)}
     if conf.get("spark.driver.bindAddress") == LOOPBACK:
         env["SPARK_LOCAL_IP"] = LOOPBACK  # of Spark's pages, which else listen on all addresses
     if is_local(engine.master):
@@ -204,6 +199,17 @@ def _submission(  # noqa: PLR0913 - what the kinds of jobs differ in
         driver_memory=engine.driver_memory,
         outlives=outlives,
     )
+
+
+def _environment(project: Project, sources: str, python: str) -> dict[str, str]:
+    """Variables of spark-submit, and of a driver on this machine."""
+    return project.environment() | {
+        "PYTHONPATH": sources,
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+        SUBMITTER_VARIABLE: str(os.getpid()),
+        "SPARK_LAUNCHER_OPTS": _WAITING,
+    }
 
 
 def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Callable[[str], None]) -> str | None:
@@ -261,7 +267,9 @@ def run_submission(  # noqa: PLR0913, PLR0917 - an order has four parts
     with ExitStack() as stack:
         withdraw = None
         if job.outlives:
-            job = stack.enter_context(sent_to_yarn(project, job, handover.attempt))
+            own = stack.enter_context(sent_to_yarn(project, {**job.conf, **job.private}, handover.attempt))
+            private = {key: setting for key, setting in job.private.items() if key not in own}
+            job = replace(job, conf={**job.conf, **own}, private=private)
             # `frazil stop` finds no driver on another machine: it asks who waits for it.
             stack.enter_context(registered(project.home, name, run, report))
             withdraw = partial(_withdraw, handover, job)

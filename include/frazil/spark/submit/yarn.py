@@ -9,26 +9,18 @@ import subprocess
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from frazil.pipeline.files.files import MAX_BYTES
 from frazil.pipeline.files.folder import CAPTURES
 from frazil.pipeline.files.load import read_yaml
-from frazil.project import SHIPPED, Places, Project
+from frazil.project import SHIPPED, Project
 from frazil.runtime.home import HOME_VARIABLE, PRIVATE_FILE, PROJECT_VARIABLE, interpreter_bin, private_folder
-
-if TYPE_CHECKING:
-    from frazil.pipeline.settings.settings import EngineSettings
-    from frazil.spark.submit.submission import Submission
 
 _FOLDER: Final = "frazil-project"
 """Where the driver finds the project, in its container's folder."""
 
-_ARCHIVES: Final = "spark.archives"
-_TAGS: Final = "spark.yarn.tags"
-_PYTHON: Final = "spark.pyspark.python"
 _DRIVER_VARIABLE: Final = "spark.yarn.appMasterEnv."
 
 _APPLICATION: Final = re.compile(r"\bapplication_\d+_\d+\b")
@@ -43,34 +35,34 @@ _SECONDS: Final = 60.0
 """Bounds one call of YARN's client, which takes 2 s; it goes on asking a ResourceManager that is away."""
 
 
-def driver_configuration(engine: EngineSettings, conf: Mapping[str, str], sources: str) -> dict[str, str]:
-    """Configuration of a driver in a YARN container, which has the executors' Python. The engine's `conf` takes precedence,
-    which the caller ensures.
+def driver_configuration(python: str, sources: str | None) -> dict[str, str]:
+    """Configuration of a driver in a YARN container. The engine's `conf` takes precedence, which the caller ensures.
+
+    Args:
+        python: Python of the executors, which is the driver's, too.
+        sources: Python path to Frazil there; None: it comes otherwise.
     """
     return {
-        "spark.pyspark.driver.python": engine.conf.get(_PYTHON, conf[_PYTHON]),
+        "spark.pyspark.driver.python": python,
         # A second driver would be a second try, which is Airflow's to make, and would know nothing of the first one's end.
         "spark.yarn.maxAppAttempts": "1",
         f"{_DRIVER_VARIABLE}{PROJECT_VARIABLE}": _FOLDER,
         f"{_DRIVER_VARIABLE}{HOME_VARIABLE}": "frazil-home",
-        **({f"{_DRIVER_VARIABLE}PYTHONPATH": sources} if engine.py_files == "shared" else {}),
+        **({} if sources is None else {f"{_DRIVER_VARIABLE}PYTHONPATH": sources}),
     }
 
 
 @contextmanager
-def sent_to_yarn(project: Project, job: Submission, attempt: str) -> Iterator[Submission]:
-    """The submission with the project that its driver reads, and with a tag by which its application is found.
+def sent_to_yarn(project: Project, conf: Mapping[str, str], attempt: str) -> Iterator[dict[str, str]]:
+    """Configuration, added to that of a job, by which its driver gets the project, and its application a tag to be found by.
 
     What is sent is here while the block runs.
     """
     archive = private_folder(project.home.root / "plans") / f"{attempt}.zip"
-    configured = {**job.conf, **job.private}
-    own = {_ARCHIVES: f"{archive}#{_FOLDER}", _TAGS: _tag(attempt)}
-    joined = {key: ",".join(filter(None, [configured.get(key), value])) for key, value in own.items()}
-    private = {key: value for key, value in job.private.items() if key not in own}
+    own = {"spark.archives": f"{archive}#{_FOLDER}", "spark.yarn.tags": _tag(attempt)}
     try:
         _pack(project, archive)
-        yield replace(job, conf={**job.conf, **joined}, private=private)
+        yield {key: ",".join(filter(None, [conf.get(key), value])) for key, value in own.items()}
     finally:
         archive.unlink(missing_ok=True)
 
@@ -106,15 +98,14 @@ def _yarn(env: Mapping[str, str], *arguments: str) -> str:
 
 def _pack(project: Project, archive: Path) -> None:
     """Settings, pipelines and captures as a driver elsewhere finds them, and the values of their references, which may be secret."""
-    places = Places.resolve({**os.environ, **project.environment()})
-    folders = {"pipelines": project.pipelines_folder, CAPTURES: places.captures_folder}
+    folders = {"pipelines": project.pipelines_folder, CAPTURES: project.pipelines_folder.parent / CAPTURES}
     files = {
         f"include/{name}/{path.relative_to(folder)}": path.read_bytes()
         for name, folder in folders.items()
         for path in sorted(folder.rglob("*"))
         if _is_readable(path, folder)
     }
-    references = places.references.allowing(project.settings.references.allow)
+    references = project.pipelines.references
     texts = [content.decode(errors="replace") for name, content in files.items() if name.endswith((".yaml", ".yml"))]
     files["include/settings.yaml"] = project.settings_file.read_bytes()
     files[f"include/{SHIPPED}"] = json.dumps(references.to_ship(read_yaml(project.settings_file), texts)).encode()

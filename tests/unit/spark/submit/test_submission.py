@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from frazil.errors import Terminal
 from frazil.pipeline.syntax import java_properties
 from frazil.project import Project
 from frazil.runtime.home import Home
@@ -47,6 +48,18 @@ def test_token_is_in_the_environment_of_the_job(project: Project) -> None:
     assert job.env[TOKEN_VARIABLE] == "hunter2"
     assert job.env[ENGINE_VARIABLE] == "warm"
     assert "hunter2" not in " ".join(command)
+
+
+def test_engine_of_an_operator_is_not_started_by_a_command(project: Project, tmp_path: Path) -> None:
+    """It has no master: the DAG has the operator, and the message says so."""
+    (tmp_path / "settings.yaml").write_text(
+        SETTINGS.replace('type: connect, url: "sc://localhost:1", token: hunter2', "type: operator")
+    )
+    own = {"FRAZIL_HOME": "home", "FRAZIL_SETTINGS": "settings.yaml", "FRAZIL_PIPELINES": "pipelines"}
+    by_operator = Project.load({key: str(tmp_path / name) for key, name in own.items()})
+
+    with pytest.raises(Terminal, match="engine warm: its jobs are started by an operator in Airflow"):
+        maintenance_submission(by_operator, project.pipeline("orders"), "a run")
 
 
 def test_conf_of_the_engine_is_in_a_private_file(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from frazil.project import Project
-from frazil.spark.submit.submission import Submission
 from frazil.spark.submit.yarn import place_of_log, sent_to_yarn
 
 SETTINGS = """
@@ -38,10 +37,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 def test_driver_sees_the_project_of_who_submits(project: Project, tmp_path: Path) -> None:
     """Elsewhere and without any variable it is the same project; values that no file may refer to stay here."""
-    job = Submission(Path("ingest.py"), "orders", {}, "yarn", conf={"spark.archives": "env.tar.gz#environment"})
-
-    with sent_to_yarn(project, job, "1") as sent:
-        environment, archive = sent.conf["spark.archives"].split(",")
+    with sent_to_yarn(project, {"spark.archives": "env.tar.gz#environment"}, "1") as conf:
+        environment, archive = conf["spark.archives"].split(",")
         packed = Path(archive.partition("#")[0])
         assert packed.stat().st_mode & 0o777 == 0o600
         with zipfile.ZipFile(packed) as content:
@@ -63,8 +60,8 @@ def test_linked_file_stays_here(project: Project, tmp_path: Path) -> None:
     (project.pipelines_folder / "inside.avsc").write_text("{}")
     (project.pipelines_folder / "link.avsc").symlink_to(tmp_path / "outside")
 
-    with sent_to_yarn(project, Submission(Path("ingest.py"), "orders", {}, "yarn"), "1") as sent:
-        names = set(zipfile.ZipFile(sent.conf["spark.archives"].partition("#")[0]).namelist())
+    with sent_to_yarn(project, {}, "1") as conf:
+        names = set(zipfile.ZipFile(conf["spark.archives"].partition("#")[0]).namelist())
 
     assert "include/pipelines/inside.avsc" in names
     assert "include/pipelines/link.avsc" not in names
@@ -72,13 +69,8 @@ def test_linked_file_stays_here(project: Project, tmp_path: Path) -> None:
 
 def test_application_is_found_by_its_tag(project: Project) -> None:
     """Tags of the engine stay beside it."""
-    private = {"spark.yarn.tags": "nightly", "spark.archives": "a.zip"}
-    job = Submission(Path("ingest.py"), "orders", {}, "yarn", private=private)
-
-    with sent_to_yarn(project, job, "1") as sent:
-        assert sent.conf["spark.yarn.tags"] == "nightly,frazil-1"
-        assert sent.conf["spark.archives"].startswith("a.zip,")
-        assert not sent.private
+    with sent_to_yarn(project, {"spark.yarn.tags": "nightly"}, "1") as conf:
+        assert conf["spark.yarn.tags"] == "nightly,frazil-1"
 
 
 def test_log_of_the_driver_is_named(tmp_path: Path) -> None:
