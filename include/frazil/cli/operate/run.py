@@ -287,8 +287,7 @@ def _driver(project: Project, pipeline: Pipeline) -> Iterator[None]:
     if engine is None or engine.type != "connect" or is_foreign:
         yield
         return
-    from frazil.run.batches import session  # noqa: F401 - what the driver and this process need
-    from frazil.spark.submit import submission  # noqa: F401
+    from frazil.run.batches import session  # noqa: F401 - the driver needs it
     from frazil.spark.submit.job_process import forked_driver
 
     for catalog in pipeline.catalogs:
@@ -301,7 +300,7 @@ def _import_client() -> None:
     """Import what the driver alone needs, while this run is planned."""
     from frazil.spark.jobs.start import start
 
-    start()
+    start()  # first of all: it prepares imports
     from frazil.spark.connect import session  # noqa: F401
     from frazil.spark.jobs import ingest  # noqa: F401
 
