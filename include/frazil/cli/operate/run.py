@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import frazil
 from frazil.cli.output import console
 from frazil.cli.output.console import PLACES, Engine, Json, PipelineName, Progress, place
 from frazil.error_codes import BAD_ARGUMENT, MAINTENANCE_FAILED, RUN_FAILED
@@ -280,12 +281,13 @@ def run(  # noqa: PLR0913 - the options of a command
 @contextmanager
 def _driver(project: Project, pipeline: Pipeline) -> Iterator[None]:
     """Have the driver ready if the run is on a server, where the start of a driver would take longer than a small batch."""
-    engine = project.settings.engines.get(pipeline.engine)
-    if engine is None or engine.type != "connect":
+    engine, sources = project.settings.engines.get(pipeline.engine), project.root / "include" / "frazil"
+    # A driver has the Frazil of its project, as the server has, which may be another one than the command's.
+    is_foreign = sources.is_dir() and not sources.samefile(frazil.__path__[0])
+    if engine is None or engine.type != "connect" or is_foreign:
         yield
         return
-    import frazil.run.batches.session
-    import frazil.spark.submit.submission  # noqa: F401 - what the driver and this process need
+    from frazil.run.batches import session  # noqa: F401 - the driver needs it
     from frazil.spark.submit.job_process import forked_driver
 
     for catalog in pipeline.catalogs:
@@ -298,9 +300,9 @@ def _import_client() -> None:
     """Import what the driver alone needs, while this run is planned."""
     from frazil.spark.jobs.start import start
 
-    start()
-    import frazil.spark.connect.session
-    import frazil.spark.jobs.ingest  # noqa: F401
+    start()  # first of all: it prepares imports
+    from frazil.spark.connect import session  # noqa: F401
+    from frazil.spark.jobs import ingest  # noqa: F401
 
 
 def _show_outcome(result: RunResult, *, as_json: bool) -> None:

@@ -30,8 +30,6 @@ from frazil.spark.submit.yarn import place_of_log
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
-    from multiprocessing.process import BaseProcess
-
 
 _MOST: Final = 12
 """Names that a message repeats."""
@@ -110,19 +108,27 @@ class _Job:
 
 
 class ForkedDriver:
-    """A driver forked from this process, with what `watch_job` uses of `subprocess.Popen`."""
+    """A driver forked from this process, with what `watch_job` uses of `subprocess.Popen`. Without a job it is killed."""
 
-    def __init__(self, process: BaseProcess, orders: Connection, output: int) -> None:
-        self._process, self._orders = process, orders
+    def __init__(self, prepare: Callable[[], object]) -> None:
+        from multiprocessing import get_context
+
+        context = get_context("fork")
+        receiver, self.orders = context.Pipe(duplex=False)
+        output, writer = os.pipe()
+        self._process = context.Process(target=_drive, args=(receiver, self.orders, writer, prepare))
+        self._process.start()
+        receiver.close()
+        os.close(writer)
         self.stdout = os.fdopen(output, encoding="utf-8", errors="replace")
-        self.terminate, self.kill = process.terminate, process.kill
+        self.terminate, self.kill = self._process.terminate, self._process.kill
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._orders.closed:  # it got no job
-            self._orders.close()
+        if not self.orders.closed:
+            self.orders.close()
             self.kill()
         self.stdout.close()
         self._process.join()
@@ -130,13 +136,7 @@ class ForkedDriver:
     @property
     def returncode(self) -> int:
         """Exit code of the ended driver."""
-        return self._process.exitcode or 0
-
-    def begin(self, command: list[str], env: Mapping[str, str]) -> None:
-        """Have it do its job. Why it may have ended before, its exit code and its output say."""
-        with suppress(BrokenPipeError):
-            self._orders.send((command, dict(env)))
-        self._orders.close()
+        return 1 if self._process.exitcode is None else self._process.exitcode
 
     def wait(self, seconds: float) -> None:
         """Wait for its end."""
@@ -153,22 +153,12 @@ _waiting: Final[list[ForkedDriver]] = []
 def forked_driver(prepare: Callable[[], object]) -> Iterator[None]:
     """Fork the driver of this block's job on a server: it need not import again what this process has imported by now.
 
-    It prepares itself and waits for its job; without one it ends with the block. To be called before this process has
-    connections or locks.
+    It prepares itself and waits for its job. To be called before this process has connections or locks.
     """
     if sys.platform != "linux" or threading.active_count() > 1:  # not every library of other systems survives a fork
         yield
         return
-    from multiprocessing import get_context
-
-    context = get_context("fork")
-    receiver, orders = context.Pipe(duplex=False)
-    output, writer = os.pipe()
-    process = context.Process(target=_drive, args=(receiver, orders, writer, prepare))
-    process.start()
-    receiver.close()
-    os.close(writer)
-    with ForkedDriver(process, orders, output) as driver:
+    with ForkedDriver(prepare) as driver:
         _waiting.append(driver)
         try:
             yield
@@ -185,12 +175,8 @@ def _drive(receiver: Connection, orders: Connection, output: int, prepare: Calla
     for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
         os.dup2(source, target)
     sys.stdout, sys.stderr = (os.fdopen(number, "w", errors="backslashreplace", buffering=1) for number in (1, 2))
-    with suppress(ImportError):  # the job meets it, too, and says what it means
-        prepare()
-    try:
-        command, env = receiver.recv()
-    except EOFError:
-        return
+    prepare()
+    command, env = receiver.recv()
     os.environ.update(env)
     sys.path[:0] = env["PYTHONPATH"].split(os.pathsep)
     sys.argv = command[1:]
@@ -257,7 +243,9 @@ def _watched(
 def _start_process(command: list[str], env: Mapping[str, str]) -> subprocess.Popen[str] | ForkedDriver:
     if _waiting and command[0].endswith("python"):  # spark-submit starts its driver by itself
         driver = _waiting.pop()
-        driver.begin(command, env)
+        with suppress(BrokenPipeError):  # it has ended, and its exit code and its output say why
+            driver.orders.send((command, dict(env)))
+        driver.orders.close()
         return driver
     return subprocess.Popen(
         command,

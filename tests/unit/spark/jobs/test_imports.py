@@ -52,3 +52,26 @@ def test_a_worker_loads_no_client_of_catalogs_and_no_pandas() -> None:
 
     assert done.returncode == 0, done.stderr
     assert done.stdout == "\n"
+
+
+_DRIVER = """
+import sys
+from frazil.spark.jobs.imports import leave_out_pandas
+leave_out_pandas()
+import frazil.run.batches.plan, frazil.run.batches.session, frazil.spark.submit.submission
+from frazil.cli.operate.run import _import_client
+before = set(sys.modules)
+_import_client()
+roots = [{name.partition(".")[0] for name in names} for names in (before, set(sys.modules) - before)]
+print(*(roots[0] & {"pyspark", "grpc", "pandas"}), *(roots[1] & {"confluent_kafka", "pyarrow", "pydantic", "pyiceberg", "yaml"}))
+print(*(root for root in ("grpc", "pandas", "pyspark") if root in roots[1]))
+"""
+
+
+def test_a_forked_driver_imports_the_client_of_spark_alone() -> None:
+    """What the command imports is there; the command itself needs nothing of Spark's."""
+    env = os.environ | {"PYTHONPATH": str(project_root() / "include")}
+
+    done = subprocess.run([sys.executable, "-c", _DRIVER], env=env, capture_output=True, text=True, check=False)
+
+    assert done.stdout == "\ngrpc pandas pyspark\n", done.stderr

@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 import time
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +64,6 @@ def test_failure_of_a_forked_driver_is_told_by_its_exit_code(tmp_path: Path) -> 
     """As of any other job."""
     with forked_driver(start), pytest.raises(Stopped):
         watched(tmp_path, str(Stopped.exit_code), job="import sys; sys.exit(int(sys.argv[1]))")
-
-
-def test_driver_that_can_not_prepare_does_its_job(tmp_path: Path) -> None:
-    """What is not installed is told by the job that needs it."""
-    with forked_driver(lambda: import_module("frazil.nothing")):
-        assert watched(tmp_path, job="print('frazil: done')") == ["done"]
 
 
 def test_driver_that_died_is_told_by_its_exit_code(tmp_path: Path) -> None:
