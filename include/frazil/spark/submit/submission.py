@@ -18,6 +18,7 @@ from frazil.capture.run import CaptureResult
 from frazil.error_codes import BAD_ARGUMENT, PROGRAM_MISSING, RUN_FAILED
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import JdbcCapture
+from frazil.pipeline.settings.settings import EngineSettings
 from frazil.project import Project
 from frazil.run.state.engine import needs_writer
 from frazil.runtime.drivers import drivers, registered
@@ -137,6 +138,14 @@ def _sources(project: Project) -> str:
     return os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
+def _refuse_operator(name: str, engine: EngineSettings) -> None:
+    if engine.type == "operator":
+        raise BAD_ARGUMENT.terminal(
+            f"engine {name}: its jobs are started by an operator in Airflow, not by a command",
+            next_step="trigger the pipeline's DAG ingest__…, or name another engine: --engine inline",
+        )
+
+
 def _submission(  # noqa: PLR0913 - what the kinds of jobs differ in
     project: Project,
     engine_name: str,
@@ -151,11 +160,7 @@ def _submission(  # noqa: PLR0913 - what the kinds of jobs differ in
     engine = project.engine(engine_name)
     if on_server:
         return _connected(project, engine_name, application, name)
-    if engine.type == "operator":
-        raise BAD_ARGUMENT.terminal(
-            f"engine {engine_name}: its jobs are started by an operator in Airflow, not by a command",
-            next_step="trigger the pipeline's DAG ingest__…, or name another engine: --engine inline",
-        )
+    _refuse_operator(engine_name, engine)
     sets = jar_sets(project.settings) if writes else ("spark",)
     fetch(project.home, *sets)
     sources = _sources(project)
