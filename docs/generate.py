@@ -53,7 +53,7 @@ in the [settings file](settings.md), so a pipeline file is the same in every env
 
 - An unknown key is an error. The message names the nearest known key.
 - Settings may refer to the environment with `${{env:NAME}}` or `${{env:NAME:-default}}`. `${{local:kafka}}` and `${{local:home}}` are the
-  broker and the state folder of the embedded stack. Secrets may come from [files and Airflow's connections](../security.md#secrets).
+  broker and the state folder of the embedded stack. Secrets may come from [files and Airflow's connections](../secrets.md).
 - Pipeline and capture files may refer to what the settings list under `references.allow`, and to nothing else. A text that only looks
   like a reference is written with another dollar: `$${{env:NAME}}`.
 - A file has at most 1 MiB, 100,000 values (YAML's aliases counted as what they stand for) and 64 levels.
@@ -147,7 +147,7 @@ def pages() -> dict[Path, str]:
         docs / "formats.md": filled(docs / "formats.md", "cases", case_tables()),
         docs / "schema-evolution.md": filled(docs / "schema-evolution.md", "changes", change_tables()),
         docs / "reliability.md": reliability(docs / "reliability.md"),
-        docs / "security.md": filled(docs / "security.md", "grants", grant_table()),
+        docs / "grants.md": filled(docs / "grants.md", "grants", grant_table()),
         docs / "transforms.md": filled(docs / "transforms.md", "transforms", transform_sections()),
         ROOT / "include" / "schemas" / "pipeline.schema.json": json.dumps(editor_schema(Pipeline), indent=1) + "\n",
         ROOT / "include" / "schemas" / "settings.schema.json": json.dumps(editor_schema(Settings), indent=1) + "\n",

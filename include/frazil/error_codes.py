@@ -78,14 +78,14 @@ KAFKA_LOGIN_REFUSED = ErrorCode(
     "Kafka refuses the login or the connection's certificate",
     "Credentials, a token or a certificate were not accepted, by the brokers or by this client.",
     "A password or certificate changed or expired, or the token endpoint or the token provider is not available.",
-    "Correct the cluster's properties in the settings; docs/security.md says which are needed.",
+    "Correct the cluster's properties in the settings; docs/logins.md says which are needed.",
 )
 KAFKA_DENIED = ErrorCode(
     203,
     "Kafka does not allow this",
     "The authorizer of the cluster denies an operation on a topic, consumer group or transactional id.",
     "The user lacks a permission.",
-    "Have the permission granted that the message names. docs/security.md lists them all.",
+    "Have the permission granted that the message names. docs/grants.md lists them all.",
 )
 TOPIC_MISSING = ErrorCode(
     204,

@@ -1,4 +1,4 @@
-"""What docs/formats.md, docs/security.md and docs/transforms.md show is what happens."""
+"""What docs/formats.md, docs/logins.md and docs/transforms.md show is what happens."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_custom_format_of_the_docs_works(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_token_provider_of_the_docs_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads a token as Kubernetes writes them, and when it expires."""
-    install("security.md", tmp_path, monkeypatch, kafka_properties)
+    install("logins.md", tmp_path, monkeypatch, kafka_properties)
     expiry = int(time.time()) + 600
     claims = base64.urlsafe_b64encode(json.dumps({"exp": expiry}).encode()).decode().rstrip("=")
     (tmp_path / "token").write_text(f"e30.{claims}.c2ln\n")

@@ -211,7 +211,7 @@ def _login(java_properties: Mapping[str, str], properties: dict[str, str], secre
         return
     for name in handlers:
         by_hand = (
-            "write what it does as a token provider (docs/security.md), and name it as token_provider of the cluster"
+            "write what it does as a token provider (docs/logins.md), and name it as token_provider of the cluster"
         )
         say(name, "not_supported", "a class of the Java client, which librdkafka can't use", by_hand)
     if mechanism not in ("", "PLAIN", "GSSAPI", "OAUTHBEARER", "SCRAM-SHA-256", "SCRAM-SHA-512"):
@@ -253,7 +253,7 @@ def _kerberos_login(options: Mapping[str, str], properties: dict[str, str], secr
     for option in names.keys() & options.keys():
         key = f"sasl.kerberos.{names[option]}"
         properties[key] = secrets.value(key, options[option], f"{option} of sasl.jaas.config")
-    by_hand = "install a confluent-kafka with Kerberos, as docs/security.md says: its wheel has none"
+    by_hand = "install a confluent-kafka with Kerberos, as docs/logins.md says: its wheel has none"
     say("sasl.jaas.config", "carried", "clusters: properties.sasl.kerberos.principal and .keytab", by_hand)
 
 

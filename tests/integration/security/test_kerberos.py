@@ -1,4 +1,4 @@
-"""A login by Kerberos, at a real key distribution center, with a client that was built for it (docs/security.md, Kerberos)."""
+"""A login by Kerberos, at a real key distribution center, with a client that was built for it (docs/logins.md, Kerberos)."""
 
 from __future__ import annotations
 
@@ -118,4 +118,4 @@ def test_wheel_without_kerberos_says_what_to_build(ward: Any, kingdom: Realm) ->
     with pytest.raises(Terminal, match="No provider for SASL mechanism GSSAPI") as caught:
         observe(Cluster("prod", properties(ward.guarded, kingdom.keytab(USER))), ["orders"])
 
-    assert "docs/security.md" in (caught.value.next_step or "")
+    assert "docs/logins.md" in (caught.value.next_step or "")

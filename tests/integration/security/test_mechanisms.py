@@ -1,4 +1,4 @@
-"""Every way to say who one is, from one entry of the settings, with exactly the grants that docs/security.md lists."""
+"""Every way to say who one is, from one entry of the settings, with exactly the grants that docs/grants.md lists."""
 
 from __future__ import annotations
 

@@ -297,7 +297,7 @@ def test_kerberos_login_becomes_properties_of_librdkafka() -> None:
     }
     assert outcome(connector, f"{name}.jaas.config") == "carried"
     assert outcome(connector, f"{name}.kerberos.kinit.cmd") == "changed"
-    assert any("docs/security.md" in (finding.by_hand or "") for finding in connector.findings)
+    assert any("docs/logins.md" in (finding.by_hand or "") for finding in connector.findings)
 
 
 @pytest.mark.parametrize(

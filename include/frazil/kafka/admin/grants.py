@@ -1,6 +1,6 @@
 """The ACLs that each task needs on a cluster: no more is needed, and a test runs with exactly these.
 
-docs/security.md is made of it.
+docs/grants.md is made of it.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def _mend_credentials(cluster: Cluster, detail: str) -> str:
     if "mechanism handshake failed" in lowered or "unsupported sasl mechanism" in lowered:
         return f"set sasl.mechanism of {settings} to one that the broker has"
     if _NO_KERBEROS in detail:
-        return "build confluent-kafka against a librdkafka with Cyrus SASL, as docs/security.md says under Kerberos"
+        return "build confluent-kafka against a librdkafka with Cyrus SASL, as docs/logins.md says under Kerberos"
     mechanism = cluster.properties.get("sasl.mechanism") or cluster.properties.get("sasl.mechanisms", "")
     if mechanism.upper() == "GSSAPI":
         return (

@@ -261,7 +261,7 @@ def _by_code(cause: KafkaError, cluster: Cluster, where: str, detail: str) -> Fr
 
 
 def _permission(error: KafkaError, topic: str | None) -> str:
-    """The permission to request; docs/security.md has the whole list."""
+    """The permission to request; docs/grants.md has the whole list."""
     code, resource = error.code(), "the topic" if topic is None else f"topic {topic}"
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return f"have Read on {resource} granted to ingest it (Read includes Describe), Write to send to it, Create to make it"

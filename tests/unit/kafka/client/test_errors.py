@@ -82,7 +82,7 @@ KERBEROS = [
         Terminal,
         "sasl.kerberos.principal",
     ),
-    (KafkaError._INVALID_ARG, "No provider for SASL mechanism GSSAPI: recompile", Terminal, "docs/security.md"),
+    (KafkaError._INVALID_ARG, "No provider for SASL mechanism GSSAPI: recompile", Terminal, "docs/logins.md"),
 ]
 """Librdkafka's words, as a real key distribution center and the usual client brought them about."""
 
