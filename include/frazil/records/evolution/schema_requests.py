@@ -109,7 +109,9 @@ class SchemaRequests:
         request.widest.add(data_type)
         request.former.update(tuple(former) or path[-1:])
         for described, doc in docs:
-            request.docs[described] = min(doc, request.docs.get(described, doc))
+            if request.widest.has(described[len(path) :]):  # what the budget left out needs none
+                described_key = self._key(described)
+                request.docs[described_key] = min(doc, request.docs.get(described_key, doc))
 
     def add_untyped(self, path: Path) -> None:
         """Remember a path whose value has no type."""
