@@ -280,8 +280,11 @@ def run(  # noqa: PLR0913 - the options of a command
 @contextmanager
 def _driver(project: Project, pipeline: Pipeline) -> Iterator[None]:
     """Have the driver ready if the run is on a server, where the start of a driver would take longer than a small batch."""
+    from frazil.runtime import spark_server
+
     engine = project.settings.engines.get(pipeline.engine)
-    if engine is None or engine.type != "connect":
+    # Without its server a managed engine starts a Spark of its own, beside which the driver would wait in vain.
+    if engine is None or engine.type != "connect" or (engine.managed and not spark_server.is_started(project.home)):
         yield
         return
     import frazil.run.batches.session
