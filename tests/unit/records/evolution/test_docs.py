@@ -155,6 +155,17 @@ def test_docs_are_kept_of_fields_within_the_budget_alone() -> None:
     assert request.docs[("at",)] == "all"
 
 
+def test_docs_are_asked_for_with_their_fields_alone() -> None:
+    """A task leaves out fields that can't get a column in any case, and what their schema says of them."""
+    requests, names = SchemaRequests(), [f"f{number}" for number in range(2_000)]
+    docs = [(("at", name), "x") for name in names]
+    requests.add(("at",), pa.struct([pa.field(name, pa.int32()) for name in names]), docs=docs)
+
+    (change,) = requests.demands(spec())
+
+    assert len(change.docs) == change.type.count(":") < len(names)
+
+
 def test_doc_of_two_spellings_is_the_one_that_sorts_first() -> None:
     """Whatever the spelling of its name."""
     requests = SchemaRequests(fold=True)
