@@ -399,12 +399,12 @@ def _content_id(registry: Registry, client: SchemaRegistryClient, global_id: int
             raise
         raise _no_search(registry) from error
     # A server that does not know the parameter leaves it out, and tells of other versions.
-    found = [version["contentId"] for version in answer["versions"] if version["globalId"] == global_id]
-    if answer["versions"] and not found:
+    content_ids = [version["contentId"] for version in answer["versions"] if version["globalId"] == global_id]
+    if answer["versions"] and not content_ids:
         raise _no_search(registry)
-    if not found:
+    if not content_ids:
         raise SchemaRegistryError(HTTPStatus.NOT_FOUND, NO_SCHEMA, f"no version with global id {global_id}")
-    return int(found[0])
+    return int(content_ids[0])
 
 
 def _no_search(registry: Registry) -> Terminal:

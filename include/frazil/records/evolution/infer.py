@@ -113,8 +113,8 @@ class Widest:
         part = {"element": self.items, "key": self.keys, "value": self.values}.get(path[0])
         if part is not None and part.has(path[1:]):
             return True
-        known = self.fields.get(path[0].casefold() if self.fold else path[0])
-        return known is not None and known[2].has(path[1:])
+        field = self.fields.get(path[0].casefold() if self.fold else path[0])
+        return field is not None and field[2].has(path[1:])
 
     def _struct(self) -> pa.DataType:
         fields = sorted(self.fields.values(), key=lambda each: order_key(each[0], each[1]))

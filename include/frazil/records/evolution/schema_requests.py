@@ -157,8 +157,8 @@ class SchemaRequests:
             if is_rescued or counts[group] < limit:
                 former = tuple(sorted(request.former)) if request.former - {*request.path[-1:]} else ()
                 fewer = _with_fewer_fields(data_type, limit)
-                kept, depth = Widest(self.fold).add(fewer), len(request.path)
-                docs = tuple(sorted((path, doc) for path, doc in request.docs.items() if kept.has(path[depth:])))
+                widest, depth = Widest(self.fold).add(fewer), len(request.path)
+                docs = tuple(sorted((path, doc) for path, doc in request.docs.items() if widest.has(path[depth:])))
                 changes.append(SchemaChange(request.path, "add", write_type(fewer), former, request.position, docs))
                 # A renamed field may turn out to be one that is counted already, and the rescued column needs no budget.
                 counts[group] += not former and not is_rescued

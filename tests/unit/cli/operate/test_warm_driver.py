@@ -9,6 +9,7 @@ import pytest
 
 from frazil.cli.operate.warm_driver import warm_driver
 from frazil.runtime import spark_server
+from frazil.runtime.home import project_root
 from frazil.spark.submit import job_process
 
 
@@ -21,6 +22,6 @@ def test_driver_waits_only_for_a_server(
     """Without its own server a run starts a Spark, and a driver would keep its memory until that has ended."""
     monkeypatch.setattr(spark_server, "is_started", lambda _: is_started)
     engine = SimpleNamespace(type="connect", managed=managed)
-    project = SimpleNamespace(home=None, settings=SimpleNamespace(engines={"spark": engine}))
+    project = SimpleNamespace(home=None, root=project_root(), settings=SimpleNamespace(engines={"spark": engine}))
     with warm_driver(cast("Any", project), cast("Any", SimpleNamespace(engine="spark", catalogs=()))):
         assert bool(job_process._waiting) == is_forked

@@ -47,6 +47,12 @@ def ended(
     return watch_job(command, {"TOKEN": "t", "PYTHONPATH": "/first"}, folder / "log", report, list)
 
 
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if this process had no other thread: those that earlier tests left hold no lock that a job here wants."""
+    monkeypatch.setattr("threading.active_count", lambda: 1)
+
+
 def child_states() -> list[Any]:
     """Children of this process."""
     children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
@@ -54,6 +60,7 @@ def child_states() -> list[Any]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there a driver is forked")
+@pytest.mark.usefixtures("alone")
 def test_forked_driver_does_the_job_of_a_new_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a session of its own, with the job's variables and pandas; this process keeps its own."""
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
@@ -71,12 +78,14 @@ def test_forked_driver_does_the_job_of_a_new_interpreter(tmp_path: Path, monkeyp
     assert "pandas" not in sys.modules
 
 
+@pytest.mark.usefixtures("alone")
 def test_failure_of_a_forked_driver_is_told_by_its_exit_code(tmp_path: Path) -> None:
     """As of any other job."""
     with forked_driver(start):
         assert "exit code 75" in str(ended(tmp_path, "75", job="import sys; sys.exit(int(sys.argv[1]))"))
 
 
+@pytest.mark.usefixtures("alone")
 def test_exit_code_of_a_driver_that_died_is_in_the_error(tmp_path: Path) -> None:
     """Such as one that the system killed for want of memory."""
     with forked_driver(lambda: os._exit(7)):
@@ -84,6 +93,7 @@ def test_exit_code_of_a_driver_that_died_is_in_the_error(tmp_path: Path) -> None
         assert "exit code 7" in str(ended(tmp_path))
 
 
+@pytest.mark.usefixtures("alone")
 def test_driver_without_a_job_ends_with_the_block() -> None:
     """A run with nothing new needs none, and does not wait for what it prepares."""
     began = time.monotonic()
@@ -140,6 +150,7 @@ def watching(*arguments: str, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, **options)
 
 
+@pytest.mark.usefixtures("alone")
 def test_forked_driver_learns_that_nobody_reads_any_more(tmp_path: Path) -> None:
     """A killed command's driver, which finishes a decided batch, must not wait for ever until somebody reads what it says."""
     program, told = tmp_path / "job.py", tmp_path / "told"
@@ -153,6 +164,7 @@ def test_forked_driver_learns_that_nobody_reads_any_more(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("closed", [0, 1, 2])
+@pytest.mark.usefixtures("alone")
 def test_job_is_done_where_a_standard_stream_was_closed(tmp_path: Path, closed: int) -> None:
     """As `frazil run orders <&-` does: a pipe must not take the number of a stream."""
     program, done = tmp_path / "job.py", tmp_path / "done"
@@ -162,6 +174,7 @@ def test_job_is_done_where_a_standard_stream_was_closed(tmp_path: Path, closed: 
     assert done.exists()
 
 
+@pytest.mark.usefixtures("alone")
 def test_forked_driver_ignores_what_its_command_ignores(tmp_path: Path) -> None:
     """As nohup has it ignore SIGHUP."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
