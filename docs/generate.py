@@ -144,7 +144,7 @@ def pages() -> dict[Path, str]:
         docs / "dead-letters.md": filled(docs / "dead-letters.md", "codes", reason_codes()),
         docs / "monitoring.md": filled(docs / "monitoring.md", "metrics", metric_tables()),
         docs / "alerts.md": filled(docs / "alerts.md", "channels", channel_table()),
-        docs / "formats.md": filled(docs / "formats.md", "cases", case_tables()),
+        docs / "types.md": filled(docs / "types.md", "cases", case_tables()),
         docs / "schema-evolution.md": filled(docs / "schema-evolution.md", "changes", change_tables()),
         docs / "reliability.md": reliability(docs / "reliability.md"),
         docs / "grants.md": filled(docs / "grants.md", "grants", grant_table()),

@@ -47,9 +47,8 @@ def landed(declared: Pipeline, values: list[bytes]) -> OneTableOutcomes:
     return OneTable(record_spec(declared, columns), 1).decode(kafka_batch(values))
 
 
-FILES = [
-    yaml.safe_load(text) for page in ("formats.md", "transforms.md") for kind, text in blocks(page) if kind == "yaml"
-]
+PAGES = ("formats.md", "registries.md", "keys-and-headers.md", "fields.md", "types.md", "transforms.md")
+FILES = [yaml.safe_load(text) for page in PAGES for kind, text in blocks(page) if kind == "yaml"]
 
 
 @pytest.mark.parametrize("parts", FILES, ids=", ".join)

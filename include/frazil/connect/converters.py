@@ -73,7 +73,7 @@ def decoding(keys: ConnectorKeys, worker: ConnectorKeys, registry: str, secrets:
             return _registered(origin, name, options, registry, secrets)
         return Decoding(_bare(origin, name, options))
     framed = converter.startswith(_FRAMED)
-    by_hand = f"docs/formats.md, {'Glue and Apicurio' if framed else 'own formats: make a format of it'}"
+    by_hand = "docs/registries.md, Glue and Apicurio" if framed else "docs/formats.md, own formats: make a format of it"
     origin.say("value.converter", "refused", "a converter that has no counterpart", by_hand)
     return Decoding({})
 

@@ -46,7 +46,9 @@ def test_editor_accepts_shipped_settings(file: str) -> None:
     assert problems(SETTINGS, yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))) == []
 
 
-@pytest.mark.parametrize("page", ["formats.md", "transforms.md"])
+@pytest.mark.parametrize(
+    "page", ["formats.md", "registries.md", "keys-and-headers.md", "fields.md", "types.md", "transforms.md"]
+)
 def test_editor_accepts_examples_of_the_docs(page: str) -> None:
     """Short forms, and both spellings of options, are what a reader copies."""
     parts = [yaml.safe_load(of) for of in BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))]
