@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import PurePath
 from threading import Thread
 from traceback import extract_tb
@@ -77,10 +77,10 @@ def fetch_token(cluster: str, properties: Mapping[str, Any]) -> Token:
     """
     name = properties[TOKEN_PROVIDER]
     where = f"Kafka cluster {cluster!r}: the token provider {name!r}"
-    provider, place = _load(cluster, name)
+    load, place = _named(cluster, name)
     answer: Future[Any] = Future()
     # A daemon, which is left alone when it hangs: no other way to bound what somebody else wrote, and exit waits for no daemon.
-    Thread(target=_ask, args=(provider, properties.get("sasl.oauthbearer.config", ""), answer), daemon=True).start()
+    Thread(target=_ask, args=(load, properties.get("sasl.oauthbearer.config", ""), answer), daemon=True).start()
     try:
         error = answer.exception(PROVIDER_SECONDS)
     except TimeoutError:
@@ -102,17 +102,17 @@ def fetch_token(cluster: str, properties: Mapping[str, Any]) -> Token:
     return _token(answer.result(), where, place)
 
 
-def _ask(provider: TokenProvider, config: str, answer: Future[Any]) -> None:
+def _ask(load: Callable[[], TokenProvider], config: str, answer: Future[Any]) -> None:
     try:
-        answer.set_result(provider(config))
+        answer.set_result(load()(config))
     except BaseException as error:  # noqa: BLE001 - somebody else's code, and whoever asked raises what it means
         answer.set_exception(error)
 
 
-def _load(cluster: str, name: str) -> tuple[TokenProvider, str]:
-    """The provider of that name, and where it is: module and name."""
+def _named(cluster: str, name: str) -> tuple[Callable[[], TokenProvider], str]:
+    """What loads the provider of that name, and where it is: module and name."""
     if name in PROVIDERS:
-        return PROVIDERS[name], f"{__name__}:{PROVIDERS[name].__name__}"
+        return lambda: PROVIDERS[name], f"{__name__}:{PROVIDERS[name].__name__}"
     own = {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)}
     setting = f"clusters.{cluster}.token_provider of the settings"
     if name not in own:
@@ -122,19 +122,24 @@ def _load(cluster: str, name: str) -> tuple[TokenProvider, str]:
             next_step=f"correct {setting}, or install the package whose entry point of the group {GROUP} has that name, where"
             " pipelines run and where their executors run",
         )
+    return lambda: _load(cluster, own[name]), own[name].value
+
+
+def _load(cluster: str, entry_point: EntryPoint) -> TokenProvider:
+    """The function of an entry point. Its module may do whatever it likes while it is imported."""
     try:
-        provider: TokenProvider = own[name].load()
+        provider: TokenProvider = entry_point.load()
     except (ImportError, AttributeError) as error:
         raise BAD_SETTING.terminal(
-            f"Kafka cluster {cluster!r}: the token provider {name!r} can't be loaded from {own[name].value}: {error}",
+            f"Kafka cluster {cluster!r}: the token provider {entry_point.name!r} can't be loaded from {entry_point.value}: {error}",
             next_step="install what its entry point names, where pipelines run and where their executors run",
         ) from error
     if not callable(provider):
         raise BAD_SETTING.terminal(
-            f"Kafka cluster {cluster!r}: the token provider {name!r} is a {type(provider).__name__}: expected a function",
-            next_step=f"let the entry point {name} of {GROUP} name a function",
+            f"Kafka cluster {cluster!r}: the token provider {entry_point.name!r} is a {type(provider).__name__}: expected a function",
+            next_step=f"let the entry point {entry_point.name} of {GROUP} name a function",
         )
-    return provider, own[name].value
+    return provider
 
 
 def _token(answer: Any, where: str, place: str) -> Token:

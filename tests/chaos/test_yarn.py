@@ -34,7 +34,11 @@ from tests.yarn_server import ADDRESSES, CLOSED, Yarn, yarn_cluster
 
 P = Failpoint
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.timeout(1200),
+    pytest.mark.tried("Spark on YARN, driver in the cluster", "real"),
+]
 
 SECONDS: Final = 400
 """Bounds a run: three JVMs, one after the other, and an earlier driver that is waited for."""

@@ -126,7 +126,7 @@ def submit_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: Spar
     orders = private_folder(tmp_path / "orders")
 
     def handover(run: str) -> Handover:
-        return Handover.begin(Project.load({}), str(orders), "orders", run)
+        return Handover.begin(Project.load({"FRAZIL_HOME": str(tmp_path)}), str(orders), "orders", run)
 
     monkeypatch.setattr(ingest, "handover", handover)
 

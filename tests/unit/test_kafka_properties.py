@@ -129,6 +129,31 @@ def test_provider_that_raises_is_retryable_and_its_text_is_not_shown(installed: 
     assert error.__context__ is None
 
 
+def test_module_that_raises_when_imported_is_a_provider_that_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: Callable[[str], None]
+) -> None:
+    """What it says while it is imported may be a secret, too."""
+    installed("shop_raising:token")
+    (tmp_path / "shop_raising.py").write_text(f"raise RuntimeError('{SECRET}')\n")
+
+    error = failure()
+
+    assert type(error) is Retryable
+    assert "the token provider 'shop' failed: RuntimeError at line 1 of shop_raising.py" in error.message
+    assert SECRET not in str(error)
+
+
+def test_module_that_hangs_when_imported_is_given_up_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: Callable[[str], None]
+) -> None:
+    """The bound is one of loading, too."""
+    monkeypatch.setattr(kafka_properties, "PROVIDER_SECONDS", 0.05)
+    installed("shop_hanging:token")
+    (tmp_path / "shop_hanging.py").write_text("import time\ntime.sleep(2)\ntoken = print\n")
+
+    assert "gave no token within 0.05 s" in failure().message
+
+
 def test_provider_that_hangs_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits hears of it, and it is worth another try."""
     monkeypatch.setattr(kafka_properties, "PROVIDER_SECONDS", 0.05)

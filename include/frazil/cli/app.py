@@ -210,7 +210,7 @@ def invoke(argv: Sequence[str]) -> int:
 
 def _with_only(arguments: Sequence[str]) -> typer.Typer:
     """The application with the command alone that is called: Typer reads the signatures of all that it has, 50 ms."""
-    called = next((argument for argument in arguments if not argument.startswith("-")), "")
+    called = next((argument for argument in arguments if argument != _DEBUG), "")
     commands = [command for command in app.registered_commands if command.name == called]
     if not commands:
         return app

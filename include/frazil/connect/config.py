@@ -248,11 +248,20 @@ def _msk_login(options: Mapping[str, str], properties: dict[str, str], secrets: 
     )
 
 
+_FOR_A_SHELL: Final = re.compile(r"[^\w@/.:+=,\\-]", re.ASCII)
+"""What librdkafka must not put into the command line of `kinit`, which a shell reads."""
+
+
 def _kerberos_login(options: Mapping[str, str], properties: dict[str, str], secrets: Secrets, say: Say) -> None:
     names = {"principal": "principal", "keyTab": "keytab", "serviceName": "service.name"}
     for option in names.keys() & options.keys():
         key = f"sasl.kerberos.{names[option]}"
-        properties[key] = secrets.value(key, options[option], f"{option} of sasl.jaas.config")
+        value = secrets.value(key, options[option], f"{option} of sasl.jaas.config")
+        if value == options[option] and _FOR_A_SHELL.search(value):
+            by_hand = f"set {key} of the cluster's properties without characters that mean something to a shell"
+            say("sasl.jaas.config", "not_supported", "kinit is called by a shell, which would read them", by_hand)
+            continue
+        properties[key] = value
     by_hand = "install a confluent-kafka with Kerberos, as docs/logins.md says: its wheel has none"
     say("sasl.jaas.config", "carried", "clusters: properties.sasl.kerberos.principal and .keytab", by_hand)
 

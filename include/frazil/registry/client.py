@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry._sync.schema_registry_client import httpx
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from frazil.error_codes import REGISTRY_FAILED
-from frazil.errors import Retryable
+from frazil.errors import Retryable, Terminal
 from frazil.records.model.format import Framing, NamedSchema, SchemaKind, TooManyUnknownIds, WriterSchema
 from frazil.registry.faults import FOREIGN, NO_SCHEMA, as_frazil, is_forbidden, is_missing, is_refused, translated
 from frazil.registry.glue import GlueVersions
@@ -194,7 +194,14 @@ class RegistrySchemas:
         with translated(self.registry, "asking whether it answers"):
             self._opened().get_schema_types()
             if self.framing == "apicurio-global-id":
-                _content_id(self.registry, self._opened(), 1)
+                self._require_search()
+
+    def _require_search(self) -> None:
+        try:
+            _content_id(self.registry, self._opened(), 1)
+        except SchemaRegistryError as error:
+            if error.error_code != NO_SCHEMA:  # a new registry has no version 1
+                raise
 
     def close(self) -> None:
         """Forget the schemas and end the connection; the next question opens another."""
@@ -390,15 +397,22 @@ def _content_id(registry: Registry, client: SchemaRegistryClient, global_id: int
     except SchemaRegistryError as error:
         if not is_missing(error):
             raise
-        raise REGISTRY_FAILED.terminal(
-            f"{registry}: it has no search for versions by their global ids, which Apicurio 3 brings",
-            next_step="let producers write content ids (apicurio.registry.use-id: contentId), or let the server give global ids to"
-            f" Confluent's clients, and set framing: apicurio-content-id in registries.{registry.name} of the settings",
-        ) from error
-    versions = answer["versions"]
-    if not versions:
+        raise _no_search(registry) from error
+    # A server that does not know the parameter leaves it out, and tells of other versions.
+    content_ids = [version["contentId"] for version in answer["versions"] if version["globalId"] == global_id]
+    if answer["versions"] and not content_ids:
+        raise _no_search(registry)
+    if not content_ids:
         raise SchemaRegistryError(HTTPStatus.NOT_FOUND, NO_SCHEMA, f"no version with global id {global_id}")
-    return int(versions[0]["contentId"])
+    return int(content_ids[0])
+
+
+def _no_search(registry: Registry) -> Terminal:
+    return REGISTRY_FAILED.terminal(
+        f"{registry}: it has no search for versions by their global ids, which Apicurio 3 brings",
+        next_step="let producers write content ids (apicurio.registry.use-id: contentId), or let the server give global ids to"
+        f" Confluent's clients, and set framing: apicurio-content-id in registries.{registry.name} of the settings",
+    )
 
 
 def _subject_versions(client: SchemaRegistryClient, schema_id: int) -> list[tuple[str, int]]:

@@ -87,7 +87,7 @@ _ACCESS_DENIED = frozenset(
         KafkaError.GROUP_AUTHORIZATION_FAILED,
     }
 )
-_SECRET_MARKS = ("password", "secret", "token", "jaas", "key")
+_SECRET_MARKS = ("password", "secret", "token", "jaas", "key", "oauthbearer.config")
 
 
 class FileGone(Terminal):

@@ -404,7 +404,13 @@ def _glue_reader(name: str, registry: RegistrySettings) -> Callable[[int | UUID]
     from botocore.exceptions import BotoCoreError, ClientError
 
     options = {_GLUE_OPTIONS[key]: value for key, value in registry.properties.items()}
-    client = boto3.Session(**options).client("glue", endpoint_url=registry.url or None)
+    try:
+        client = boto3.Session(**options).client("glue", endpoint_url=registry.url or None)
+    except (BotoCoreError, ValueError) as error:
+        raise REGISTRY_FAILED.terminal(
+            f"registry {name}: no client of AWS Glue can be made: {type(error).__name__}",
+            next_step=f"check url and properties of registries.{name} in the settings",
+        ) from error
 
     def read(version: int | UUID) -> Schema:
         try:
@@ -454,6 +460,8 @@ def _schema(client: SchemaRegistryClient, name: str, number: int | UUID, *, is_g
         raise REGISTRY_FAILED.retryable(
             f"registry {name} does not give schema {number}: HTTP {error.http_status_code}", next_step="try again later"
         ) from None
+    except ValueError:  # a version of another kind than the formats have, such as XML
+        raise UnjudgedError(f"registry {name} has no schema {number} that can be read here") from None
     except OSError as error:
         raise REGISTRY_FAILED.retryable(
             f"registry {name} does not answer: {type(error).__name__}",

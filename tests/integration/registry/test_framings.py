@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 from uuid import UUID, uuid4
@@ -20,6 +21,7 @@ from frazil.records.model.format import WriterSchema
 from frazil.registry.client import RegistrySchemas, shared_schemas
 from frazil.registry.registry import Registry
 from frazil.verify.kafka import Registries
+from frazil.verify.values.native import UnjudgedError
 from tests.glue_server import KEYS, glue_server
 from tests.integration.registry.test_failures import Scripted, served
 from tests.registry_server import RegistryServer
@@ -174,3 +176,49 @@ def test_server_without_global_ids_makes_no_dead_letters() -> None:
 
     assert "apicurio-content-id in registries.main" in str(caught.value)
     assert script.asked == ["/apis/registry/v3/search/versions"]
+
+
+def scripted_search(versions: list[dict[str, int]]) -> Scripted:
+    """A registry whose search tells of these versions, whatever it is asked."""
+    return Scripted(
+        {
+            "/apis/registry/v3/search/versions": (200, json.dumps({"versions": versions, "count": len(versions)})),
+            "/apis/ccompat/v7/schemas/types": (200, '["AVRO"]'),
+            "/apis/ccompat/v7/schemas/ids/1": (200, json.dumps({"schema": ORDER})),
+        }
+    )
+
+
+def test_search_that_ignores_the_global_id_gives_no_other_schema() -> None:
+    """Apicurio leaves out parameters that it does not know: then the first version of all would be taken."""
+    with served(scripted_search([{"globalId": 1, "contentId": 1}])) as script:
+        registry = Registry("main", f"http://127.0.0.1:{script.port}/apis/ccompat/v7", {}, "apicurio-global-id")
+        with closing(RegistrySchemas(registry)) as schemas:
+            assert schemas.schema(1) == WriterSchema("AVRO", ORDER)
+            with pytest.raises(Terminal, match="has no search for versions"):
+                schemas.schema(5)
+
+
+def test_registry_without_a_first_version_answers() -> None:
+    """`frazil doctor` asks for it: a new registry has none, and an old one may have deleted it."""
+    with served(scripted_search([])) as script:
+        registry = Registry("main", f"http://127.0.0.1:{script.port}/apis/ccompat/v7", {}, "apicurio-global-id")
+        with closing(RegistrySchemas(registry)) as schemas:
+            schemas.ask()
+
+
+def test_version_that_is_no_json_does_not_end_verify() -> None:
+    """Anybody may write the global id of a Protobuf schema or of an XSD."""
+    answers = {"/apis/registry/v3/ids/globalIds/7": (200, 'syntax = "proto3";')}
+    with served(Scripted(answers)) as script:
+        url = f"http://127.0.0.1:{script.port}/apis/ccompat/v7"
+        with pytest.raises(UnjudgedError, match="no schema 7 that"):
+            verified("main", 7, framing="apicurio-global-id", url=url)
+
+
+def test_verify_says_what_glue_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A region or a profile that is not there is a matter of the settings."""
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    for properties in ({}, {"glue.profile-name": "absent"}):
+        with pytest.raises(Terminal, match="registry main"):
+            verified("main", NOBODY, framing="glue", properties=properties)

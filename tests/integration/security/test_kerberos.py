@@ -22,6 +22,8 @@ from tests.integration.security.kdc import PROGRAMS, REALM, Realm, realm
 from tests.integration.security.listeners import WithListener
 from tests.topic_reader import values
 
+pytestmark = pytest.mark.tried("Kafka: Kerberos, with a client that is built for it", "real")
+
 CLIENT = os.environ.get("FRAZIL_KERBEROS_CLIENT", "")
 """Folder of a confluent-kafka built against a librdkafka with Cyrus SASL: `pip install --target FOLDER`."""
 

@@ -25,6 +25,11 @@ from tests.integration.security.conftest import USER
 from tests.integration.security.listeners import ACCESS_KEY, JAVAC, RACKS, REGION, SECRET_KEY
 from tests.topic_reader import values
 
+pytestmark = [
+    pytest.mark.tried("Kafka: tokens of a provider", "real"),
+    pytest.mark.tried("Amazon MSK: logins by IAM", "test double"),
+]
+
 PROVIDER = """
 import json, ssl, time, urllib.parse, urllib.request
 from pathlib import Path

@@ -167,3 +167,8 @@ def test_command_ends_after_the_exit_handlers_with_its_code() -> None:
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stdout.split()) == (75, ["said", "finalized", "handled"]), done.stderr
+
+
+def test_help_before_a_command_lists_all(frazil: Frazil) -> None:
+    """It is the help of all commands, whatever follows."""
+    assert frazil("--help", "run").out == frazil("--help").out

@@ -301,6 +301,21 @@ def test_kerberos_login_becomes_properties_of_librdkafka() -> None:
 
 
 @pytest.mark.parametrize(
+    "text", ["me@X; touch /tmp/x", "me@X$(id)", "me@X`id`", "me@X|id", "me@X\nid", "me@X&id", "me X"]
+)
+def test_kerberos_login_brings_no_command_for_a_shell(text: str) -> None:
+    """Librdkafka calls `kinit` by a shell, with the principal as it is."""
+    name = "consumer.override.sasl"
+    jaas = f'com.sun.security.auth.module.Krb5LoginModule required keyTab="/etc/{text}" principal="{text}";'
+
+    connector = imported({f"{name}.mechanism": "GSSAPI", f"{name}.jaas.config": jaas})
+
+    properties = connector.settings["clusters"]["kafka"]["properties"]
+    assert not {"sasl.kerberos.principal", "sasl.kerberos.keytab"} & properties.keys()
+    assert outcome(connector, f"{name}.jaas.config") == "not_supported"
+
+
+@pytest.mark.parametrize(
     ("servers", "jaas", "config"),
     [
         ("b-1.shop.c2.kafka.eu-central-1.amazonaws.com:9098", "required;", "region=eu-central-1"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import frazil
+from frazil.cli.operate.warm_driver import warm_driver
 from frazil.cli.output import console
 from frazil.cli.output.console import PLACES, Engine, Json, PipelineName, Progress, place
 from frazil.error_codes import BAD_ARGUMENT, MAINTENANCE_FAILED, RUN_FAILED
@@ -268,7 +268,7 @@ def run(  # noqa: PLR0913 - the options of a command
             as_json=as_json,
         )
         return
-    with refusal_noted(project.home, pipeline, engine), _driver(project, chosen), Progress() as progress:
+    with refusal_noted(project.home, pipeline, engine), warm_driver(project, chosen), Progress() as progress:
         planned = plan_run(project, chosen, by_hand(run_id), progress.done)
         if planned.plan is None:
             progress.done(_nothing_new(pipeline, planned))
@@ -276,33 +276,6 @@ def run(  # noqa: PLR0913 - the options of a command
         else:
             result = carry_out(project, chosen, planned.plan, progress)
     _show_outcome(result, as_json=as_json)
-
-
-@contextmanager
-def _driver(project: Project, pipeline: Pipeline) -> Iterator[None]:
-    """Have the driver ready if the run is on a server, where the start of a driver would take longer than a small batch."""
-    engine, sources = project.settings.engines.get(pipeline.engine), project.root / "include" / "frazil"
-    # A driver has the Frazil of its project, as the server has, which may be another one than the command's.
-    is_foreign = sources.is_dir() and not sources.samefile(frazil.__path__[0])
-    if engine is None or engine.type != "connect" or is_foreign:
-        yield
-        return
-    from frazil.run.batches import session  # noqa: F401 - the driver needs it
-    from frazil.spark.submit.job_process import forked_driver
-
-    for catalog in pipeline.catalogs:
-        project.lake(catalog).import_client()
-    with forked_driver(_import_client):
-        yield
-
-
-def _import_client() -> None:
-    """Import what the driver alone needs, while this run is planned."""
-    from frazil.spark.jobs.start import start
-
-    start()  # first of all: it prepares imports
-    from frazil.spark.connect import session  # noqa: F401
-    from frazil.spark.jobs import ingest  # noqa: F401
 
 
 def _show_outcome(result: RunResult, *, as_json: bool) -> None:

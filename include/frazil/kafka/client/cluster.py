@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MASK = "***"
-_SECRET_MARKS = ("password", "secret", "token", "jaas", "key")
+_SECRET_MARKS = ("password", "secret", "token", "jaas", "key", "oauthbearer.config")
 """Parts of librdkafka (and Java client) property names whose values open a door: `sasl.password`,
-`sasl.oauthbearer.client.secret`, `ssl.key.pem`, `ssl.keystore.password`, `sasl.jaas.config`, …"""
+`sasl.oauthbearer.client.secret`, `ssl.key.pem`, `ssl.keystore.password`, `sasl.jaas.config`, …; and
+what a token provider is handed, `sasl.oauthbearer.config`."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -7,7 +7,7 @@ Numbers that a long or a double can't hold are decimals. Null, `[]`, `{}` and wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final
@@ -105,6 +105,16 @@ class Widest:
             previous = struct_field.name, position, Widest(self.fold, self.budget)
         name, first, widest_type = previous
         self.fields[key] = (min(name, struct_field.name), min(first, position), widest_type.add(struct_field.type))
+
+    def has(self, path: Sequence[str]) -> bool:
+        """Whether a field inside, by its path from here, is remembered."""
+        if not path:
+            return True
+        part = {"element": self.items, "key": self.keys, "value": self.values}.get(path[0])
+        if part is not None and part.has(path[1:]):
+            return True
+        field = self.fields.get(path[0].casefold() if self.fold else path[0])
+        return field is not None and field[2].has(path[1:])
 
     def _struct(self) -> pa.DataType:
         fields = sorted(self.fields.values(), key=lambda each: order_key(each[0], each[1]))

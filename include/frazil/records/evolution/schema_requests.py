@@ -109,7 +109,9 @@ class SchemaRequests:
         request.widest.add(data_type)
         request.former.update(tuple(former) or path[-1:])
         for described, doc in docs:
-            request.docs[described] = min(doc, request.docs.get(described, doc))
+            if request.widest.has(described[len(path) :]):  # what the budget left out needs none
+                described_key = self._key(described)
+                request.docs[described_key] = min(doc, request.docs.get(described_key, doc))
 
     def add_untyped(self, path: Path) -> None:
         """Remember a path whose value has no type."""
@@ -154,9 +156,10 @@ class SchemaRequests:
             group = request.path[:-1], kind_of(data_type) in NESTED
             if is_rescued or counts[group] < limit:
                 former = tuple(sorted(request.former)) if request.former - {*request.path[-1:]} else ()
-                type_ = write_type(_with_fewer_fields(data_type, limit))
-                docs = tuple(sorted(request.docs.items()))
-                changes.append(SchemaChange(request.path, "add", type_, former, request.position, docs))
+                fewer = _with_fewer_fields(data_type, limit)
+                widest, depth = Widest(self.fold).add(fewer), len(request.path)
+                docs = tuple(sorted((path, doc) for path, doc in request.docs.items() if widest.has(path[depth:])))
+                changes.append(SchemaChange(request.path, "add", write_type(fewer), former, request.position, docs))
                 # A renamed field may turn out to be one that is counted already, and the rescued column needs no budget.
                 counts[group] += not former and not is_rescued
         return tuple(sorted(changes))

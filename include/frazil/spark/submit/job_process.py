@@ -116,7 +116,7 @@ class ForkedDriver:
         context = get_context("fork")
         receiver, self.orders = context.Pipe(duplex=False)
         output, writer = os.pipe()
-        self._process = context.Process(target=_drive, args=(receiver, self.orders, writer, prepare))
+        self._process = context.Process(target=_drive, args=(receiver, self.orders, output, writer, prepare))
         self._process.start()
         receiver.close()
         os.close(writer)
@@ -155,7 +155,13 @@ def forked_driver(prepare: Callable[[], object]) -> Iterator[None]:
 
     It prepares itself and waits for its job. To be called before this process has connections or locks.
     """
-    if sys.platform != "linux" or threading.active_count() > 1:  # not every library of other systems survives a fork
+    # Not every library of other systems survives a fork. Where a standard stream was closed, a pipe would take its number, and
+    # what a library logs with it.
+    if (
+        sys.platform != "linux"
+        or threading.active_count() > 1
+        or None in (sys.__stdin__, sys.__stdout__, sys.__stderr__)
+    ):
         yield
         return
     with ForkedDriver(prepare) as driver:
@@ -166,16 +172,21 @@ def forked_driver(prepare: Callable[[], object]) -> Iterator[None]:
             _waiting.clear()
 
 
-def _drive(receiver: Connection, orders: Connection, output: int, prepare: Callable[[], object]) -> None:
+def _drive(receiver: Connection, orders: Connection, reader: int, output: int, prepare: Callable[[], object]) -> None:
     """Wait for a job and do it, as the interpreter does that `_start_process` starts."""
     orders.close()
+    os.close(reader)  # of what this process writes: with one of its own it would not learn that nobody reads any more
     os.setsid()
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
         os.dup2(source, target)
-    sys.stdout, sys.stderr = (os.fdopen(number, "w", errors="backslashreplace", buffering=1) for number in (1, 2))
-    prepare()
+    sys.stdout, sys.stderr = (
+        os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace", buffering=1) for number in (1, 2)
+    )
+    with suppress(ImportError):  # the job meets it, too, and says what it means
+        prepare()
     command, env = receiver.recv()
     os.environ.update(env)
     sys.path[:0] = env["PYTHONPATH"].split(os.pathsep)

@@ -121,13 +121,17 @@ def _confluent(raw: bytes, headers: Mapping[str, bytes], half: str) -> tuple[int
 
 def _apicurio(kind: str, raw: bytes, headers: Mapping[str, bytes], half: str) -> tuple[int | UUID, bytes]:
     """The same of Apicurio's serializers: an id of 8 bytes in a header, or behind a 0."""
-    own = f"apicurio.{half}.{kind}"
-    if any(headers.get(f"apicurio.{half}.{name}") for name in ("globalId", "contentId") if name != kind):
+    own = headers.get(f"apicurio.{half}.{kind}")
+    foreign = headers.get(f"apicurio.{half}.{'globalId' if kind == 'contentId' else 'contentId'}")
+    if own is None and foreign is not None:
         raise UnjudgedError("its schema is named by an id of another kind")
-    wire = b"\0" + headers[own] if headers.get(own) else raw
-    if wire[:1] != b"\0" or len(wire) < _LONG_ID_END:
+    if own is not None and len(own) != _LONG_ID_END - 1:
         raise Unfit("no id of a schema")
-    return int.from_bytes(wire[1:_LONG_ID_END], "big"), raw if wire is not raw else raw[_LONG_ID_END:]
+    if own is not None:
+        return int.from_bytes(own, "big"), raw
+    if raw[:1] != b"\0" or len(raw) < _LONG_ID_END:
+        raise Unfit("no id of a schema")
+    return int.from_bytes(raw[1:_LONG_ID_END], "big"), raw[_LONG_ID_END:]
 
 
 def _glue(raw: bytes, _headers: Mapping[str, bytes], _half: str) -> tuple[int | UUID, bytes]:

@@ -12,6 +12,7 @@ SECRETS = (
     "sasl.oauthbearer.client.secret",
     "sasl.oauthbearer.assertion.jwt.token",
     "sasl.jaas.config",
+    "sasl.oauthbearer.config",
     "ssl.key.pem",
     "SSL.KEY.PEM",
 )

@@ -95,10 +95,11 @@ def test_soft_deletes_have_a_column() -> None:
     assert "_frazil_deleted" not in declared_schema(hard.destinations[0]).column_names
 
 
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "changes.md"
+DOCS = Path(__file__).resolve().parents[4] / "docs"
 BLOCKS = [
     yaml.safe_load(text)
-    for text in re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    for page in ("changes.md", "change-events.md", "merged-tables.md")
+    for text in re.findall(r"^```yaml\n(.*?)^```$", (DOCS / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message_factory import GetMessageClass
 
 from frazil.batch.facts import Staged
 from frazil.batch.schema_change import SchemaChange
-from frazil.records.evolution.schema_requests import merge_changes
+from frazil.records.evolution.infer import FieldBudget
+from frazil.records.evolution.schema_requests import SchemaRequests, merge_changes
 from frazil.records.formats.protobuf.schema import Schema
 from frazil.records.model.format import FormatSpec, WriterSchema
 from tests.format_specs import format_spec
@@ -139,3 +142,45 @@ def test_docs_do_not_depend_on_which_records_come_first() -> None:
     docs = [SchemaChange(("a",), "add", "int", docs=((("a",), text),)) for text in ("new", "old")]
     followed = spec([pa.field("id", pa.int32())])
     assert merge_changes(docs, followed) == merge_changes(docs[::-1], followed) == (docs[0],)
+
+
+def test_docs_are_kept_of_fields_within_the_budget_alone() -> None:
+    """Names inside may be data, without end, each with a doc: a task remembers as many docs as fields."""
+    requests = SchemaRequests(budget=FieldBudget(5))
+    for number in range(100):
+        name = f"f{number}"
+        docs = [(("at", "element", name), "x" * 255), (("at",), "all")]
+        requests.add(("at",), pa.list_(pa.struct([pa.field(name, pa.int32())])), docs=docs)
+
+    (request,) = requests.adds.values()
+    assert len(request.docs) == 5
+    assert request.docs[("at",)] == "all"
+
+
+def test_docs_are_asked_for_with_their_fields_alone() -> None:
+    """A task leaves out fields that can't get a column in any case, and what their schema says of them."""
+    requests, names = SchemaRequests(), [f"f{number}" for number in range(2_000)]
+    docs = [(("at", name), "x") for name in names]
+    requests.add(("at",), pa.struct([pa.field(name, pa.int32()) for name in names]), docs=docs)
+
+    (change,) = requests.demands(spec())
+
+    assert len(change.docs) == change.type.count(":") < len(names)
+
+
+def test_doc_of_two_spellings_is_the_one_that_sorts_first() -> None:
+    """Whatever the spelling of its name."""
+    requests = SchemaRequests(fold=True)
+    for name, doc in (("X", "first"), ("x", "second")):
+        requests.add((name,), pa.int32(), docs=[((name,), doc)])
+    assert [*requests.adds[("x",)].docs.values()] == ["first"]
+
+
+@pytest.mark.parametrize("path", [[4, 0, 2, 5], [4, 7, 2, 0], [4, 0, 3, 0, 2, 0]], ids=str)
+def test_comment_of_no_field_does_no_harm(path: list[int]) -> None:
+    """A registry keeps descriptors that somebody else made: a comment that stands nowhere is none, and the schema is read."""
+    file = FileDescriptorProto(name="order.proto", syntax="proto3")
+    file.message_type.add(name="Order").field.add(name="id", number=1, type=3, label=1)
+    file.source_code_info.location.add(path=path, span=[0, 0, 1], leading_comments="nowhere")
+    schema = Schema(WriterSchema("PROTOBUF", base64.b64encode(file.SerializeToString()).decode()))
+    assert (schema.named("Order").name, schema.comments) == ("Order", {})

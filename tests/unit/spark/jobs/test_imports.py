@@ -59,7 +59,7 @@ import sys
 from frazil.spark.jobs.imports import leave_out_pandas
 leave_out_pandas()
 import frazil.run.batches.plan, frazil.run.batches.session, frazil.spark.submit.submission
-from frazil.cli.operate.run import _import_client
+from frazil.cli.operate.warm_driver import _import_client
 before = set(sys.modules)
 _import_client()
 roots = [{name.partition(".")[0] for name in names} for names in (before, set(sys.modules) - before)]

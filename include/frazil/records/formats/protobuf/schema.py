@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from importlib import resources
@@ -161,11 +162,12 @@ def _comments(file: FileDescriptorProto) -> Iterator[tuple[str, str]]:
         is_field = len(path) >= 4 and len(path) % 2 == 0 and path[0] == messages and path[-2] == fields  # noqa: PLR2004
         if not text or not is_field or {*path[2:-2:2]} - {nested}:
             continue
-        message, names = file.message_type[path[1]], [file.package] if file.package else []
-        for index in path[3:-2:2]:
-            names.append(message.name)
-            message = message.nested_type[index]
-        yield ".".join([*names, message.name, message.field[path[-1]].name]), text
+        with suppress(IndexError):  # a descriptor of somebody else's making: where a comment stands, no record hangs on
+            message, names = file.message_type[path[1]], [file.package] if file.package else []
+            for index in path[3:-2:2]:
+                names.append(message.name)
+                message = message.nested_type[index]
+            yield ".".join([*names, message.name, message.field[path[-1]].name]), text
 
 
 @lru_cache(maxsize=_CACHED_SCHEMAS)
