@@ -181,6 +181,15 @@ def test_job_without_outcome_is_tried_again(job_ends: JobEnds, job: Submission, 
     assert "spark-submit" not in str(failure.value)
 
 
+@pytest.mark.parametrize(("code", "kind"), [(78, AirflowFailException), (79, Stopped), (76, OutcomeUnknown)])
+def test_exit_code_counts_where_no_outcome_could_be_left(
+    job_ends: JobEnds, job: Submission, code: int, kind: type[Exception]
+):
+    """Settings or storage that the driver can't use; a stop for which time ran out, after which a session starts no job."""
+    with pytest.raises(kind, match=f"exit code {code} and left no outcome"):
+        job_ends(dying(job, code))
+
+
 def test_a_job_that_ends_well_is_a_success(job_ends: JobEnds, job: Submission):
     """Nothing is raised, and nothing is handed on."""
     assert job_ends(ending(job, None)) is None

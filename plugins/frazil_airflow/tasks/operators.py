@@ -210,11 +210,14 @@ class SparkIngestOperator(IngestLineage, SparkJobOperator):
         def submit(plan: RunPlan) -> str | None:
             self.plan_json = plan.to_json()
             try:
-                return super(SparkIngestOperator, self).execute(context)
+                result = super(SparkIngestOperator, self).execute(context)
             except (Retryable, OutcomeUnknown) as error:
                 if self.is_killed:  # somebody ended it: the session must not start another job
                     raise AirflowException(str(error)) from error
                 raise
+            if self.is_killed:  # also if the job had just done its work
+                raise AirflowException("somebody ended this task; what its job landed is landed")
+            return result
 
         shutdown.end_with_parent()  # as above
         order = self.plan_json
