@@ -115,6 +115,16 @@ sys.exit(int(os.environ["CODE"]))
 """A spark-submit whose job meets what MET says: an error or none; of `{}` it dies, and leaves no outcome."""
 
 
+def test_order_of_a_dry_run_stays_on_this_machine(
+    ingest: SparkIngestOperator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """It lands nothing: no samples of records beside the tables, and no right to write there is needed."""
+    monkeypatch.setattr("frazil_airflow.tasks.operators.load_project_for_job", lambda: Project.load({"FRAZIL_HOME": str(tmp_path)}))
+    ingest.plan_json = replace(RunPlan.from_json(PLAN), mode="dry_run").to_json()
+
+    assert ingest.handover("manual__1").location == str(tmp_path / "plans")
+
+
 @pytest.fixture
 def submit_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: SparkIngestOperator) -> None:
     """That program in place of Spark's own, and orders in a folder of the test."""

@@ -224,7 +224,9 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
     session its result as JSON, else None.
     """
     make = partial(submission, project, pipeline, plan)
-    order = storage_of(project, pipeline), pipeline.name, plan.run, plan.to_json()
+    # A dry run lands nothing, also no samples of records where others read them, and its driver is on this machine.
+    location = local_storage(project.home) if plan.mode == "dry_run" else storage_of(project, pipeline)
+    order = location, pipeline.name, plan.run, plan.to_json()
     return _run(project, pipeline.engine, make, order, report)
 
 
