@@ -119,7 +119,9 @@ def test_order_of_a_dry_run_stays_on_this_machine(
     ingest: SparkIngestOperator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     """It lands nothing: no samples of records beside the tables, and no right to write there is needed."""
-    monkeypatch.setattr("frazil_airflow.tasks.operators.load_project_for_job", lambda: Project.load({"FRAZIL_HOME": str(tmp_path)}))
+    monkeypatch.setattr(
+        "frazil_airflow.tasks.operators.load_project_for_job", lambda: Project.load({"FRAZIL_HOME": str(tmp_path)})
+    )
     ingest.plan_json = replace(RunPlan.from_json(PLAN), mode="dry_run").to_json()
 
     assert ingest.handover("manual__1").location == str(tmp_path / "plans")

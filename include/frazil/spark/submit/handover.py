@@ -195,7 +195,9 @@ class Handover:
 
     def forget_failure(self) -> None:
         """Remove what an earlier driver of this attempt failed with: it is at work again, and who looks must wait."""
-        with suppress(Retryable, Terminal):  # not allowed to, or storage that is away: the outcome to come takes its place
+        with suppress(
+            Retryable, Terminal
+        ):  # not allowed to, or storage that is away: the outcome to come takes its place
             folder = self._folder()
             there = self.find(folder)
             if there is not None and there.error is not None:

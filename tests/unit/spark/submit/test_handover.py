@@ -186,7 +186,9 @@ def test_address_of_something_else_is_no_order(attempt: Handover) -> None:
         )
 
 
-@pytest.mark.parametrize("stranger", [b"\xff\xfe", b"[" * 200_000, b'{"v": 1, "attempt": "x/../../y"}', b'{"v": 1, "attempt": "a\\u0000"}'])
+@pytest.mark.parametrize(
+    "stranger", [b"\xff\xfe", b"[" * 200_000, b'{"v": 1, "attempt": "x/../../y"}', b'{"v": 1, "attempt": "a\\u0000"}']
+)
 def test_object_of_a_stranger_stops_no_run(attempt: Handover, tmp_path: Path, stranger: bytes) -> None:
     """Whatever lies under the order's name: it is no order, and a name in it leads nowhere."""
     (order,) = tmp_path.iterdir()
@@ -222,7 +224,7 @@ def test_object_that_is_removed_while_it_is_looked_at_is_not_there(
     attempt: Handover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another try took the outcome at this moment: no file is gone that must be there."""
-    opened = Folder._opened  # noqa: SLF001 - between its two calls
+    opened = Folder._opened
 
     def removed(folder: Folder) -> object:
         files, path = opened(folder)
@@ -272,9 +274,7 @@ def test_driver_overtaken_while_it_waited_does_not_begin(attempt: Handover, tmp_
         pytest.fail("it is at work")
 
 
-def test_store_of_managed_tables_gets_names_that_it_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_of_managed_tables_gets_names_that_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lets a table have Iceberg's files alone: those of a job end as the catalog's `frazil.file-suffix` says."""
     monkeypatch.setattr(Handover, "_folder", lambda _: Folder(str(tmp_path), {"frazil.file-suffix": ".stats"}))
     order = begin(tmp_path)

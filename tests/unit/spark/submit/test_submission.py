@@ -12,10 +12,10 @@ from frazil.errors import Terminal
 from frazil.pipeline.syntax import java_properties
 from frazil.project import Project
 from frazil.runtime.home import Home
+from frazil.spark.submit import submission as submissions
 from frazil.spark.submit.configuration import ENGINE_VARIABLE, properties_text
 from frazil.spark.submit.job_process import private_properties
 from frazil.spark.submit.server import TOKEN_VARIABLE
-from frazil.spark.submit import submission as submissions
 from frazil.spark.submit.submission import Submission, maintenance_submission, run_spark
 
 SETTINGS = """

@@ -45,7 +45,8 @@ def test_driver_sees_the_project_of_who_submits(project: Project, tmp_path: Path
             content.extractall(tmp_path / "there")
     container = {"FRAZIL_PROJECT": str(tmp_path / "there"), "FRAZIL_HOME": str(tmp_path / "container")}
     set_by_us = {
-        key.removeprefix("spark.yarn.appMasterEnv."): value for key, value in driver_configuration("python", None).items()
+        key.removeprefix("spark.yarn.appMasterEnv."): value
+        for key, value in driver_configuration("python", None).items()
     }
     there = Project.load(set_by_us | container)
 
@@ -58,9 +59,7 @@ def test_driver_sees_the_project_of_who_submits(project: Project, tmp_path: Path
     assert VALUES["OTHER"] not in shipped
 
 
-def test_file_of_that_name_in_a_project_says_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_of_that_name_in_a_project_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who brings one by a pull request would send the settings' passwords to brokers of his own."""
     include = tmp_path / "include"
     (include / "pipelines").mkdir(parents=True)
