@@ -288,8 +288,10 @@ def run_submission(  # noqa: PLR0913, PLR0917 - an order has four parts
 
 def _withdraw(handover: Handover, job: Submission) -> None:
     """Have a driver in the cluster end: one at work does so in order, soon after its order is gone."""
-    handover.withdraw()
-    end_queued_application(handover.attempt, job.env)
+    try:
+        handover.withdraw()
+    finally:  # also where the storage does not answer
+        end_queued_application(handover.attempt, job.env)
 
 
 def maintenance_run(run: str) -> str:
