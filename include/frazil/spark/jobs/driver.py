@@ -144,6 +144,8 @@ def _carry_out(prog: str, argv: list[str], work: Callable[[Project, str, str], s
         if earlier is not None and earlier.error is None:
             return
     with handover.beating() if outlives else nullcontext():
+        if outlives:
+            handover.forget_failure()
         outcome = _outcome(lambda: work(project, handover.name, order))
         try:
             handover.leave(outcome)

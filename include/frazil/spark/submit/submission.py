@@ -224,7 +224,9 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
     session its result as JSON, else None.
     """
     make = partial(submission, project, pipeline, plan)
-    order = storage_of(project, pipeline), pipeline.name, plan.run, plan.to_json()
+    # A dry run lands nothing, also no samples of records where others read them, and its driver is on this machine.
+    location = local_storage(project.home) if plan.mode == "dry_run" else storage_of(project, pipeline)
+    order = location, pipeline.name, plan.run, plan.to_json()
     return _run(project, pipeline.engine, make, order, report)
 
 
@@ -286,8 +288,10 @@ def run_submission(  # noqa: PLR0913, PLR0917 - an order has four parts
 
 def _withdraw(handover: Handover, job: Submission) -> None:
     """Have a driver in the cluster end: one at work does so in order, soon after its order is gone."""
-    handover.withdraw()
-    end_queued_application(handover.attempt, job.env)
+    try:
+        handover.withdraw()
+    finally:  # also where the storage does not answer
+        end_queued_application(handover.attempt, job.env)
 
 
 def maintenance_run(run: str) -> str:
