@@ -188,19 +188,18 @@ class Handover:
     def leave(self, outcome: Outcome) -> None:
         """Write the outcome of this attempt. A success stays: a driver that slept meanwhile leaves no error in its place."""
         folder = self._folder()
-        there = self.find(folder) if outcome.error is not None else None
-        if there is None or there.error is not None:
+        earlier = self.find(folder) if outcome.error is not None else None
+        if earlier is None or earlier.error is not None:
             body = {"v": HANDOVER_VERSION, "attempt": self.attempt, **outcome.to_body()}
             _write(folder, self._outcome_file, json.dumps(body))
 
     def forget_failure(self) -> None:
         """Remove what an earlier driver of this attempt failed with: it is at work again, and who looks must wait."""
-        with suppress(
-            Retryable, Terminal
-        ):  # not allowed to, or storage that is away: the outcome to come takes its place
+        # Not allowed to, or storage that is away: the outcome to come takes its place.
+        with suppress(Retryable, Terminal):
             folder = self._folder()
-            there = self.find(folder)
-            if there is not None and there.error is not None:
+            earlier = self.find(folder)
+            if earlier is not None and earlier.error is not None:
                 _delete(folder, self._outcome_file)
 
     def await_outcome(self) -> Outcome | None:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
+from uuid import uuid4
 
 from frazil.batch.plan import RunPlan
 from frazil.capture.position import CaptureOrder
@@ -370,6 +371,6 @@ def run_probe(
 
     Returns what they said, as JSON; see `frazil.spark.jobs.probe`.
     """
-    probe = f"doctor-{engine_name}", str(os.getpid()), json.dumps(list(pipelines))
+    probe = f"doctor-{engine_name}", uuid4().hex, json.dumps(list(pipelines))
     make = partial(probe_submission, project, engine_name)
     return _run(project, engine_name, make, (local_storage(project.home), *probe), report)
