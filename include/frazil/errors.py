@@ -130,6 +130,11 @@ def marked(message: str, code: ErrorCode) -> str:
 _KINDS: Final = {kind.exit_code: kind for kind in (Retryable, Unavailable, Terminal, OutcomeUnknown, Stopped)}
 
 
+def kind_of(exit_code: int) -> type[FrazilError]:
+    """The class of the error that a job ended with; Retryable for what is no job's code, such as a signal's."""
+    return _KINDS.get(exit_code, Retryable)
+
+
 def error_to_json(error: FrazilError) -> str:
     """The JSON form of an error: what a task sends to its driver, and what a job leaves for whoever started it."""
     body = {"exit_code": error.exit_code, "message": error.message, "code": error.code.number}

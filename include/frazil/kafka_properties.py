@@ -191,7 +191,8 @@ def msk_iam(config: str) -> tuple[str, float]:
         config: `region=REGION profile=PROFILE`. Both are optional: what AWS's other clients find here takes their place.
 
     Raises:
-        Terminal: An unknown option, no region, or no credentials.
+        Terminal: An unknown option, or no region.
+        Retryable: No credentials.
     """
     require("msk", "the token provider msk-iam")
     from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
@@ -206,9 +207,10 @@ def msk_iam(config: str) -> tuple[str, float]:
             next_step="set sasl.oauthbearer.config of the cluster's properties, as region=eu-central-1, or the variable AWS_REGION",
         )
     if session.get_credentials() is None:
-        raise KAFKA_LOGIN_REFUSED.terminal(
+        # A role that is missing looks like one that the machine's metadata service could not be asked for just now.
+        raise KAFKA_LOGIN_REFUSED.retryable(
             "the token provider 'msk-iam' found no AWS credentials here",
-            next_step="give this machine or pod a role, set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY where it runs,"
+            next_step="if it persists, give this machine or pod a role, set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY where it runs,"
             " or set profile=PROFILE in sasl.oauthbearer.config",
         )
     if "profile" in options:

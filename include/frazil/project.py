@@ -32,6 +32,8 @@ SETTINGS_VARIABLE = "FRAZIL_SETTINGS"
 PIPELINES_VARIABLE = "FRAZIL_PIPELINES"
 SHIPPED = "frazil-references.json"
 """File beside shipped settings: the values of their references on the machine that they are from."""
+SHIPPED_VARIABLE = "FRAZIL_SHIPPED"
+"""Set where Frazil sent the project: else that file is nobody's, and must not say what the settings' references stand for."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Places:
             home,
             Path(env.get(SETTINGS_VARIABLE) or settings).absolute(),
             Path(env.get(PIPELINES_VARIABLE) or include / "pipelines").absolute(),
-            References(env, local_names, shipped=_shipped(include / SHIPPED)),
+            References(env, local_names, shipped=_shipped(include / SHIPPED) if env.get(SHIPPED_VARIABLE) else {}),
         )
 
     @property

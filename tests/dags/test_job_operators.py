@@ -111,6 +111,18 @@ def test_maintenance_on_an_operator_is_refused(cluster_project: Project) -> None
     assert problem.startswith("maintenance.engine: emr is of type operator")
 
 
+def test_session_on_an_operator_is_refused(cluster_project: Project, tmp_path: Path) -> None:
+    """Its order has no tables to lie beside before the first batch, and nobody starts another job or tells completeness."""
+    file = tmp_path / "pipelines" / "orders.yaml"
+    text = "\n".join(line for line in file.read_text().splitlines() if not line.startswith("interval:"))
+    file.write_text(f"{text}\ninterval: 10s\nsession_for: 10m\n")
+    project = Project.load()
+
+    (problem,) = unknown_names(project.pipeline("orders"), project.settings)
+
+    assert problem.startswith("session_for: emr is of type operator")
+
+
 @pytest.fixture
 def handed_over(cluster_project: Project, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, str], Handover]:
     """What `plan` pushes, and the driver's side of it."""

@@ -115,6 +115,18 @@ sys.exit(int(os.environ["CODE"]))
 """A spark-submit whose job meets what MET says: an error or none; of `{}` it dies, and leaves no outcome."""
 
 
+def test_order_of_a_dry_run_stays_on_this_machine(
+    ingest: SparkIngestOperator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """It lands nothing: no samples of records beside the tables, and no right to write there is needed."""
+    monkeypatch.setattr(
+        "frazil_airflow.tasks.operators.load_project_for_job", lambda: Project.load({"FRAZIL_HOME": str(tmp_path)})
+    )
+    ingest.plan_json = replace(RunPlan.from_json(PLAN), mode="dry_run").to_json()
+
+    assert ingest.handover("manual__1").location == str(tmp_path / "plans")
+
+
 @pytest.fixture
 def submit_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: SparkIngestOperator) -> None:
     """That program in place of Spark's own, and orders in a folder of the test."""
@@ -179,6 +191,15 @@ def test_job_without_outcome_is_tried_again(job_ends: JobEnds, job: Submission, 
         job_ends(dying(job, code))
 
     assert "spark-submit" not in str(failure.value)
+
+
+@pytest.mark.parametrize(("code", "kind"), [(78, AirflowFailException), (79, Stopped), (76, OutcomeUnknown)])
+def test_exit_code_counts_where_no_outcome_could_be_left(
+    job_ends: JobEnds, job: Submission, code: int, kind: type[Exception]
+):
+    """Settings or storage that the driver can't use; a stop for which time ran out, after which a session starts no job."""
+    with pytest.raises(kind, match=f"exit code {code} and left no outcome"):
+        job_ends(dying(job, code))
 
 
 def test_a_job_that_ends_well_is_a_success(job_ends: JobEnds, job: Submission):

@@ -345,13 +345,20 @@ def test_msk_token_takes_region_and_credentials_of_the_machine(aws: pytest.Monke
     [
         ("", "found no region"),
         ("region=eu-central-1 role=admin", "found region, role"),
-        ("region=eu-central-1", "found no AWS credentials here"),
     ],
 )
 def test_incomplete_msk_login_is_terminal(aws: pytest.MonkeyPatch, config: str, message: str) -> None:
     """Each says what is missing, and where it goes."""
     with pytest.raises(Terminal, match=message) as caught:
         fetch_token("prod", {TOKEN_PROVIDER: "msk-iam", "sasl.oauthbearer.config": config})
+
+    assert caught.value.next_step
+
+
+def test_missing_aws_credentials_are_tried_again(aws: pytest.MonkeyPatch) -> None:
+    """A role that is missing looks like one that could not be asked for just now."""
+    with pytest.raises(Retryable, match="found no AWS credentials here") as caught:
+        fetch_token("prod", {TOKEN_PROVIDER: "msk-iam", "sasl.oauthbearer.config": "region=eu-central-1"})
 
     assert caught.value.next_step
 

@@ -390,7 +390,7 @@ def _content_id(registry: Registry, client: SchemaRegistryClient, global_id: int
 
     Raises:
         SchemaRegistryError: There is no such version.
-        Terminal: The server has no such search.
+        Terminal: The server has no such search, or its API of Confluent's kind takes global ids.
     """
     try:
         answer = client._rest_client.get(_VERSIONS, {"globalId": global_id})  # noqa: SLF001  # addresses, logins and tries
@@ -399,12 +399,35 @@ def _content_id(registry: Registry, client: SchemaRegistryClient, global_id: int
             raise
         raise _no_search(registry) from error
     # A server that does not know the parameter leaves it out, and tells of other versions.
-    content_ids = [version["contentId"] for version in answer["versions"] if version["globalId"] == global_id]
-    if answer["versions"] and not content_ids:
+    version = next((version for version in answer["versions"] if version["globalId"] == global_id), None)
+    if version is None and answer["versions"]:
         raise _no_search(registry)
-    if not content_ids:
+    if version is None:
         raise SchemaRegistryError(HTTPStatus.NOT_FOUND, NO_SCHEMA, f"no version with global id {global_id}")
-    return int(content_ids[0])
+    content_id = int(version["contentId"])
+    if content_id != global_id and not _has_version(client, content_id, version["artifactId"], version["version"]):
+        raise REGISTRY_FAILED.terminal(
+            f"{registry}: its API for Confluent's clients takes global ids (APICURIO_CCOMPAT_LEGACY_ID_MODE_ENABLED): content id"
+            f" {content_id} is another schema there",
+            next_step=f"set framing: apicurio-content-id in registries.{registry.name} of the settings: such a server is asked by"
+            " the ids as they are",
+        )
+    return content_id
+
+
+def _has_version(client: SchemaRegistryClient, content_id: int, artifact: str, number: str) -> bool:
+    """Whether the API of Confluent's kind knows a version, Apicurio's own, below the id of its content."""
+    try:
+        places = _subject_versions(client, content_id)
+    except SchemaRegistryError as error:
+        if not is_missing(error):
+            raise
+        return False
+    # A version may have a name in place of a number, and a subject its group in front.
+    return any(
+        subject.rpartition(":")[2] == artifact and (not number.isdecimal() or listed == int(number))
+        for subject, listed in places
+    )
 
 
 def _no_search(registry: Registry) -> Terminal:

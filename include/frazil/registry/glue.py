@@ -89,6 +89,13 @@ class GlueVersions:
         where = f"{self._registry}: {doing}"
         try:
             yield
+        except boto.NoCredentialsError as error:
+            # A role that is missing looks like one that the machine's metadata service could not be asked for just now.
+            raise REGISTRY_FAILED.retryable(
+                f"{where}: found no AWS credentials here",
+                next_step="if it persists, give this machine or pod a role, or set glue.access-key-id and glue.secret-access-key in"
+                f" registries.{self._registry.name}.properties of the settings",
+            ) from error
         except (boto.HTTPClientError, boto.ConnectionError) as error:
             if isinstance(error, boto.SSLError):
                 raise REGISTRY_FAILED.terminal(

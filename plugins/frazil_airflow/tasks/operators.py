@@ -14,7 +14,7 @@ from frazil import shutdown
 from frazil.batch.plan import RunPlan
 from frazil.error_codes import BAD_SETTING, PROGRAM_MISSING
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, without_values
-from frazil.spark.submit.handover import Handover, storage_of
+from frazil.spark.submit.handover import Handover, local_storage, storage_of
 from frazil_airflow.compat import AirflowException, AirflowFailException, AirflowNotFoundException
 from frazil_airflow.outputs.lineage import IngestLineage, not_loaded_if_off
 from frazil_airflow.outputs.links import TableLink
@@ -210,11 +210,14 @@ class SparkIngestOperator(IngestLineage, SparkJobOperator):
         def submit(plan: RunPlan) -> str | None:
             self.plan_json = plan.to_json()
             try:
-                return super(SparkIngestOperator, self).execute(context)
+                result = super(SparkIngestOperator, self).execute(context)
             except (Retryable, OutcomeUnknown) as error:
                 if self.is_killed:  # somebody ended it: the session must not start another job
                     raise AirflowException(str(error)) from error
                 raise
+            if self.is_killed:  # also if the job had just done its work
+                raise AirflowException("somebody ended this task; what its job landed is landed")
+            return result
 
         shutdown.end_with_parent()  # as above
         order = self.plan_json
@@ -222,6 +225,13 @@ class SparkIngestOperator(IngestLineage, SparkJobOperator):
             return ingest_tasks.stay(self.pipeline, order, context["outlet_events"], submit)
         finally:
             self.plan_json = order  # which lineage reads
+
+    def handover(self, run: str) -> Handover:
+        """Return a new attempt at the order of this task. That of a dry run, which lands nothing, stays on this machine."""
+        if ingest_tasks.handed_plan(self.plan_json).mode != "dry_run":
+            return super().handover(run)
+        project = load_project_for_job()
+        return Handover.begin(project, local_storage(project.home), self.pipeline, run)
 
 
 class AutoIngestOperator(SparkIngestOperator):

@@ -199,6 +199,21 @@ def test_search_that_ignores_the_global_id_gives_no_other_schema() -> None:
                 schemas.schema(5)
 
 
+def test_server_whose_ids_are_global_ones_gives_no_other_schema() -> None:
+    """Apicurio in its legacy mode: below the content id lies another version, or none."""
+    script = scripted_search([{"globalId": 5, "contentId": 1, "artifactId": "orders-value", "version": "2"}])
+    versions = "/apis/ccompat/v7/schemas/ids/1/versions"
+    with served(script) as script:
+        registry = Registry("main", f"http://127.0.0.1:{script.port}/apis/ccompat/v7", {}, "apicurio-global-id")
+        for listed in ({"subject": "orders-value", "version": 1}, {"subject": "other-value", "version": 2}):
+            script.answers[versions] = (200, json.dumps([listed]))
+            with closing(RegistrySchemas(registry)) as schemas, pytest.raises(Terminal, match="takes global ids"):
+                schemas.schema(5)
+        script.answers[versions] = (200, json.dumps([{"subject": "orders-value", "version": 2}]))
+        with closing(RegistrySchemas(registry)) as schemas:
+            assert schemas.schema(5) == WriterSchema("AVRO", ORDER)
+
+
 def test_registry_without_a_first_version_answers() -> None:
     """`frazil doctor` asks for it: a new registry has none, and an old one may have deleted it."""
     with served(scripted_search([])) as script:

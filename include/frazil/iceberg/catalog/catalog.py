@@ -72,11 +72,16 @@ class Folder:
                 return bytes(stream.read()).decode()
 
     def find(self, name: str) -> str | None:
-        """The text of a file; None if there is none."""
+        """The text of a file; None if there is none, also if others remove it meanwhile. Foreign bytes are no error."""
         with translated(f"looking for {self.location}/{name}"):
             files, path = self._opened()
-            is_there = files.get_file_info(f"{path}/{name}").type == FileType.File
-        return self.read(name) if is_there else None
+            if files.get_file_info(f"{path}/{name}").type != FileType.File:
+                return None
+            try:
+                with files.open_input_stream(f"{path}/{name}") as stream:
+                    return bytes(stream.read()).decode(errors="replace")
+            except FileNotFoundError:
+                return None
 
     def write(self, name: str, text: str) -> None:
         """Replace a file atomically: readers see the old text or the new one."""
@@ -94,7 +99,8 @@ class Folder:
         with translated(f"deleting {self.location}/{name}"):
             files, path = self._opened()
             if files.get_file_info(f"{path}/{name}").type == FileType.File:
-                files.delete_file(f"{path}/{name}")
+                with suppress(FileNotFoundError):  # somebody else was faster
+                    files.delete_file(f"{path}/{name}")
 
     def check_writable(self) -> None:
         """Write a small file, read it back, and remove it."""

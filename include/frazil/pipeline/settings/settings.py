@@ -401,6 +401,11 @@ def _unread_frames(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
 def _unfit_operators(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
     """Engines that an Airflow operator starts, where Frazil itself starts the engine."""
     by_operator = {name for name, engine in settings.engines.items() if engine.type == "operator"}
+    if pipeline.session is not None and pipeline.engine in by_operator:
+        yield (
+            f"session_for: {pipeline.engine} is of type operator, and no task waits for its jobs, as a session needs: leave session_for"
+            " out, or name an engine of type submit or connect"
+        )
     if pipeline.engine == AUTO_ENGINE and settings.auto.engine in by_operator:
         yield f"engine: auto stands for {settings.auto.engine}, which is of type operator: name it as the engine itself"
     elif pipeline.maintenance.schedule and pipeline.maintenance_engine in by_operator:

@@ -33,6 +33,10 @@ PayloadName = Literal["value", "key"]
 MAX_UNPACKED: Final = 16 << 20
 """Bytes of one unpacked value. Zlib packs zeros to a thousandth, so a megabyte would become a gigabyte."""
 
+MAX_RATIO: Final = 100
+_UNPACKED_FLOOR: Final = 4096
+"""One value may also unpack to 4 KiB and a hundred times its packed bytes only: a batch is cut by packed bytes, and must not take hours."""
+
 _GLUE_HEAD: Final = 18
 _GLUE_STORED, _GLUE_ZLIB = b"\x03\x00", b"\x03\x05"
 _GLUE_EXPECTED: Final = "expected 0x03, 0x00 or 0x05, and the UUID of a schema's version in 16 bytes"
@@ -181,13 +185,13 @@ def _from_glue(data: pa.BinaryArray) -> tuple[pa.BinaryArray, Dead]:
 
 
 def _unpack(packed: bytes) -> bytes:
-    unpacker = zlib.decompressobj()
+    unpacker, most = zlib.decompressobj(), min(MAX_UNPACKED, _UNPACKED_FLOOR + MAX_RATIO * len(packed))
     try:
-        value = unpacker.decompress(packed, MAX_UNPACKED)
+        value = unpacker.decompress(packed, most)
     except zlib.error as e:
         raise Rejection(DeadCode.INVALID_WIRE, "expected a value packed by zlib, found other bytes") from e
-    if len(value) >= MAX_UNPACKED:
-        raise Rejection(DeadCode.INVALID_WIRE, f"expected fewer than {MAX_UNPACKED:,} bytes unpacked, found more")
+    if len(value) >= most:
+        raise Rejection(DeadCode.INVALID_WIRE, f"expected fewer than {most:,} bytes unpacked, found more")
     if not unpacker.eof or unpacker.unused_data:
         actual = "more behind it" if unpacker.eof else "no end of it"
         raise Rejection(DeadCode.INVALID_WIRE, f"expected a value packed by zlib, found {actual}")

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
 from frazil import shutdown
 from frazil.error_codes import RUN_FAILED
 from frazil.errors import FrazilError, Retryable, Terminal
@@ -144,13 +146,21 @@ def _carry_out(prog: str, argv: list[str], work: Callable[[Project, str, str], s
         if earlier is not None and earlier.error is None:
             return
     with handover.beating() if outlives else nullcontext():
+        if outlives:
+            handover.forget_failure()
         outcome = _outcome(lambda: work(project, handover.name, order))
         try:
-            handover.leave(outcome)
+            _storage_away(handover.leave, outcome)
         except (Retryable, Terminal) as error:
             say(f"warning: the outcome of this job is not told: {error.message_with_code}")
     if outcome.error is not None:
         raise outcome.error
+
+
+_storage_away: Final = Retrying(
+    retry=retry_if_exception_type(Retryable), stop=stop_after_delay(60), wait=wait_fixed(5), reraise=True
+)
+"""A storage that is away for a moment must not make a landed run look lost."""
 
 
 def _outcome(work: Callable[[], str | None]) -> Outcome:

@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import secrets
 import signal
 import threading
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from frazil.error_codes import BAD_HANDOVER, RUN_OVERTAKEN
 from frazil.errors import FrazilError, Retryable, Terminal, error_from_json, error_to_json
 from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.catalogs import SUFFIX
 from frazil.project import Project
 from frazil.runtime.home import Home, private_folder
 from frazil.spark.submit.configuration import scheme_of
@@ -43,6 +45,9 @@ _LOST_SECONDS: Final = 3 * BEAT_SECONDS
 _LOOK_SECONDS: Final = 2.0
 """Between two looks for the outcome of a driver that is at work."""
 
+_ATTEMPT: Final = re.compile(r"[0-9a-f]{32}")
+"""How an attempt is drawn. It becomes part of a file's name, and strangers may write to the folder."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -59,8 +64,11 @@ class Outcome:
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Outcome:
         """Read it."""
-        error = body["error"]
-        return cls(body["result"], None if error is None else error_from_json(json.dumps(error)))
+        result, error = body["result"], body["error"]
+        texts = [result] if error is None else [result, error["next_step"], error["message"] or ""]
+        if not all(text is None or isinstance(text, str) for text in texts):
+            raise TypeError("expected text")
+        return cls(result, None if error is None else error_from_json(json.dumps(error)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +122,7 @@ class Handover:
         With `outlives` the driver goes on when the process that started it has ended.
         """
         body = {"v": HANDOVER_VERSION, "attempt": self.attempt, "outlives": outlives, "order": order}
-        self._folder().write(self._order_file, json.dumps(body))
+        _write(self._folder(), self._order_file, json.dumps(body))
 
     def collect(self, order: str) -> Outcome | None:
         """The result that an earlier attempt at the same order left, and that nobody took: then there is nothing to do.
@@ -154,8 +162,13 @@ class Handover:
         return outcome.result
 
     def withdraw(self) -> None:
-        """Remove the order: a driver that outlives its submitter stops in order, within seconds; one to come does nothing."""
-        self._folder().delete(self._order_file)
+        """Remove the order: a driver that outlives its submitter stops in order, within seconds; one to come does nothing.
+
+        Nothing happens if another attempt took the order over: whoever lost its task must not stop the driver of the next try.
+        """
+        folder = self._folder()
+        if self._counts(_read(folder, self._order_file)):
+            _delete(folder, self._order_file)
 
     def read_order(self) -> tuple[str, bool]:
         """What the job is to do, and whether its driver outlives its submitter.
@@ -164,7 +177,7 @@ class Handover:
             Retryable: This attempt counts no more: another one took the order over, or it was withdrawn.
         """
         order = _read(self._folder(), self._order_file)
-        if order is None or order["attempt"] != self.attempt:
+        if order is None or not self._counts(order) or not isinstance(order.get("order"), str):
             raise RUN_OVERTAKEN.retryable(
                 f"{self.location}/{self._order_file} is not for attempt {self.attempt}"
                 f" {'any more' if order is None else 'but for ' + str(order['attempt'])}: it was withdrawn, or another try took it over",
@@ -173,9 +186,21 @@ class Handover:
         return str(order["order"]), bool(order.get("outlives"))
 
     def leave(self, outcome: Outcome) -> None:
-        """Write the outcome of this attempt."""
-        body = {"v": HANDOVER_VERSION, "attempt": self.attempt, **outcome.to_body()}
-        self._folder().write(self._outcome_file, json.dumps(body))
+        """Write the outcome of this attempt. A success stays: a driver that slept meanwhile leaves no error in its place."""
+        folder = self._folder()
+        earlier = self.find(folder) if outcome.error is not None else None
+        if earlier is None or earlier.error is not None:
+            body = {"v": HANDOVER_VERSION, "attempt": self.attempt, **outcome.to_body()}
+            _write(folder, self._outcome_file, json.dumps(body))
+
+    def forget_failure(self) -> None:
+        """Remove what an earlier driver of this attempt failed with: it is at work again, and who looks must wait."""
+        # Not allowed to, or storage that is away: the outcome to come takes its place.
+        with suppress(Retryable, Terminal):
+            folder = self._folder()
+            earlier = self.find(folder)
+            if earlier is not None and earlier.error is not None:
+                _delete(folder, self._outcome_file)
 
     def await_outcome(self) -> Outcome | None:
         """The outcome of this attempt, for which its driver is waited for; None if no driver is at work on it."""
@@ -183,7 +208,7 @@ class Handover:
         while True:
             folder = self._folder()
             outcome = self.find(folder)
-            latest = folder.find(self._beat_file) if outcome is None else None
+            latest = folder.find(_named(folder, self._beat_file)) if outcome is None else None
             if outcome is not None or latest is None:
                 return outcome
             if latest != beat:
@@ -194,8 +219,13 @@ class Handover:
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """While the block runs, say again and again that this attempt is at work, and stop it once it counts no more."""
+        """While the block runs, say again and again that this attempt is at work, and stop it once it counts no more.
+
+        Raises:
+            Retryable: It counts no more by now.
+        """
         ended = threading.Event()
+        self.read_order()  # no signal: the first process of a container would ignore it here
         self._beat(0)
 
         def beat() -> None:
@@ -213,11 +243,14 @@ class Handover:
 
     def _beat(self, count: int) -> None:
         folder = self._folder()
-        order = _read(folder, self._order_file)
-        if order is None or order["attempt"] != self.attempt:
+        if not self._counts(_read(folder, self._order_file)):
             os.kill(os.getpid(), signal.SIGTERM)
             return
-        folder.write(self._beat_file, str(count))
+        _write(folder, self._beat_file, str(count))
+
+    def _counts(self, order: Mapping[str, Any] | None) -> bool:
+        """Whether an order is of this attempt."""
+        return order is not None and order["attempt"] == self.attempt
 
     def find(self, folder: Folder) -> Outcome | None:
         """The outcome of this attempt; None if there is none, or it is none of ours."""
@@ -228,10 +261,13 @@ class Handover:
             return None
 
     def remove(self, folder: Folder) -> None:
-        """Remove the order and what came of it."""
-        for file in (self._order_file, self._outcome_file, self._beat_file):
+        """Remove what came of the order, and the order, unless another attempt took it over."""
+        for file in (self._outcome_file, self._beat_file):
             with suppress(Retryable, Terminal):  # not allowed to: orphan removal will
-                folder.delete(file)
+                _delete(folder, file)
+        with suppress(Retryable, Terminal):
+            if self._counts(_read(folder, self._order_file)):
+                _delete(folder, self._order_file)
 
     def _folder(self) -> Folder:
         """The folder, opened anew: what a catalog lends for its storage expires within an hour."""
@@ -257,13 +293,29 @@ class Handover:
 
 
 def _read(folder: Folder, file: str) -> dict[str, Any] | None:
-    """The body of an order or an outcome; None if there is none of this version, or it is half written."""
-    text = folder.find(file)
+    """The body of an order or an outcome; None if there is none of this version, or it is half written or a stranger's."""
+    text = folder.find(_named(folder, file))
     try:
         body = None if text is None else json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return body if isinstance(body, dict) and body.get("v") == HANDOVER_VERSION and "attempt" in body else None
+    if not isinstance(body, dict) or body.get("v") != HANDOVER_VERSION:
+        return None
+    attempt = body.get("attempt")
+    return body if isinstance(attempt, str) and _ATTEMPT.fullmatch(attempt) else None
+
+
+def _write(folder: Folder, file: str, text: str) -> None:
+    folder.write(_named(folder, file), text)
+
+
+def _delete(folder: Folder, file: str) -> None:
+    folder.delete(_named(folder, file))
+
+
+def _named(folder: Folder, file: str) -> str:
+    """The file's name in a store: one of managed tables may take only names of Iceberg's files."""
+    return f"{file}{folder.properties.get(SUFFIX, '')}"
 
 
 def storage_of(project: Project, pipeline: Pipeline) -> str:

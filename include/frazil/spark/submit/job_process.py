@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from frazil import shutdown
 from frazil.error_codes import RUN_FAILED
-from frazil.errors import FrazilError, Retryable, without_values
+from frazil.errors import FrazilError, kind_of, without_values
 from frazil.runtime.drivers import Driver
 from frazil.runtime.home import PRIVATE_FILE, Home, private_folder, write_atomically
 from frazil.spark.submit.configuration import properties_text
@@ -216,13 +216,17 @@ def watch_job(
     return lost_job(code, lines, str(log) if withdraw is None else place_of_log(log))
 
 
-def lost_job(code: int, lines: list[str], log: str) -> Retryable:
-    """The error for a job that ended without an outcome: it was killed, or did not get as far as its storage."""
+def lost_job(code: int, lines: list[str], log: str) -> FrazilError:
+    """The error for a job that ended without an outcome: it was killed, or did not get as far as its storage.
+
+    The exit code of a driver that can still tell one counts: a person must act, or somebody had it stopped, and time ran out.
+    """
     reports = [line.removeprefix(REPORT_PREFIX) for line in lines if line.startswith(REPORT_PREFIX)]
     # Not the lines themselves: Spark and Python quote values of records in theirs, and this goes into alerts.
     end = "; ".join([*reports[-1:], *shown_lines(lines)]) or "names no error"
-    return RUN_FAILED.retryable(
+    return kind_of(code)(
         f"the Spark job ended with exit code {code} and left no outcome; the end of its log: {end}",
+        code=RUN_FAILED,
         next_step=f"another try asks the tables what it did; the whole log: {log}",
     )
 

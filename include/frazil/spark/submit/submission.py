@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
+from uuid import uuid4
 
 from frazil.batch.plan import RunPlan
 from frazil.capture.position import CaptureOrder
@@ -224,7 +225,9 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
     session its result as JSON, else None.
     """
     make = partial(submission, project, pipeline, plan)
-    order = storage_of(project, pipeline), pipeline.name, plan.run, plan.to_json()
+    # A dry run lands nothing, also no samples of records where others read them, and its driver is on this machine.
+    location = local_storage(project.home) if plan.mode == "dry_run" else storage_of(project, pipeline)
+    order = location, pipeline.name, plan.run, plan.to_json()
     return _run(project, pipeline.engine, make, order, report)
 
 
@@ -286,8 +289,10 @@ def run_submission(  # noqa: PLR0913, PLR0917 - an order has four parts
 
 def _withdraw(handover: Handover, job: Submission) -> None:
     """Have a driver in the cluster end: one at work does so in order, soon after its order is gone."""
-    handover.withdraw()
-    end_queued_application(handover.attempt, job.env)
+    try:
+        handover.withdraw()
+    finally:  # also where the storage does not answer
+        end_queued_application(handover.attempt, job.env)
 
 
 def maintenance_run(run: str) -> str:
@@ -366,6 +371,6 @@ def run_probe(
 
     Returns what they said, as JSON; see `frazil.spark.jobs.probe`.
     """
-    probe = f"doctor-{engine_name}", str(os.getpid()), json.dumps(list(pipelines))
+    probe = f"doctor-{engine_name}", uuid4().hex, json.dumps(list(pipelines))
     make = partial(probe_submission, project, engine_name)
     return _run(project, engine_name, make, (local_storage(project.home), *probe), report)

@@ -15,7 +15,7 @@ from typing import Final
 from frazil.pipeline.files.files import MAX_BYTES
 from frazil.pipeline.files.folder import CAPTURES
 from frazil.pipeline.files.load import read_yaml
-from frazil.project import SHIPPED, Project
+from frazil.project import SHIPPED, SHIPPED_VARIABLE, Project
 from frazil.runtime.home import HOME_VARIABLE, PRIVATE_FILE, PROJECT_VARIABLE, interpreter_bin, private_folder
 
 _FOLDER: Final = "frazil-project"
@@ -48,6 +48,7 @@ def driver_configuration(python: str, sources: str | None) -> dict[str, str]:
         "spark.yarn.maxAppAttempts": "1",
         f"{_DRIVER_VARIABLE}{PROJECT_VARIABLE}": _FOLDER,
         f"{_DRIVER_VARIABLE}{HOME_VARIABLE}": "frazil-home",
+        f"{_DRIVER_VARIABLE}{SHIPPED_VARIABLE}": "1",
         **({} if sources is None else {f"{_DRIVER_VARIABLE}PYTHONPATH": sources}),
     }
 

@@ -141,12 +141,12 @@ def _glue(raw: bytes, _headers: Mapping[str, bytes], _half: str) -> tuple[int | 
     key, rest = UUID(bytes=raw[2:_GLUE_END]), raw[_GLUE_END:]
     if raw[1] == 0:
         return key, rest
-    unpacker = zlib.decompressobj()
+    unpacker, most = zlib.decompressobj(), min(2**24, 2**12 + 100 * len(rest))
     try:
-        value = unpacker.decompress(rest, _MOST_UNPACKED)
+        value = unpacker.decompress(rest, most)
     except zlib.error as error:
         raise Unfit("not packed by zlib") from error
-    if len(value) >= _MOST_UNPACKED or not unpacker.eof or unpacker.unused_data:
+    if len(value) >= most or not unpacker.eof or unpacker.unused_data:
         raise Unfit("not packed by zlib, or too much")
     return key, value
 
@@ -154,8 +154,6 @@ def _glue(raw: bytes, _headers: Mapping[str, bytes], _half: str) -> tuple[int | 
 _ID_END: Final = 5
 _LONG_ID_END: Final = 9
 _GLUE_END, _GLUE_VERSION, _GLUE_PACKED = 18, 3, 5
-_MOST_UNPACKED: Final = 2**24
-"""Bytes that no unpacked value has: with as many it is a dead letter."""
 
 _FRAMES: Final[Mapping[str, Callable[[bytes, Mapping[str, bytes], str], tuple[int | UUID, bytes]]]] = {
     "confluent": _confluent,

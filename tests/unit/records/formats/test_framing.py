@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from random import Random
 from typing import Any, cast, get_args
 from uuid import UUID
 
@@ -23,6 +24,8 @@ from frazil.verify.values.native import UnjudgedError
 VERSION = UUID("9019aebc-de26-4023-ad5b-9fa80a860437")
 STORED, ZLIB = b"\3\0" + VERSION.bytes, b"\3\5" + VERSION.bytes
 BOMB = zlib.compress(bytes(MAX_UNPACKED), 9)
+LARGE = b"".join(Random(number).randbytes(24) + bytes(1000) for number in range(15 << 10))
+"""15 MiB that pack to a fortieth, as values of a producer may."""
 FRAMINGS: tuple[Framing, ...] = get_args(Framing)
 
 Headers = list[dict[str, Any]]
@@ -71,7 +74,10 @@ def named(framing: Framing, *records: tuple[bytes, Headers]) -> list[Any]:
         (glue(b"abc")[:-2], "INVALID_WIRE"),
         (glue(b"abc") + b"more", "INVALID_WIRE"),
         (ZLIB + BOMB, "INVALID_WIRE"),
-        (ZLIB + zlib.compress(bytes(MAX_UNPACKED - 1)), (VERSION, bytes(MAX_UNPACKED - 1))),
+        (ZLIB + zlib.compress(bytes(MAX_UNPACKED - 1)), "INVALID_WIRE"),
+        (glue(LARGE), (VERSION, LARGE)),
+        (glue(bytes(4096)), (VERSION, bytes(4096))),
+        (glue(bytes(8192)), "INVALID_WIRE"),
     ],
     ids=lambda part: part[:20].hex() if isinstance(part, bytes) else str(part)[:20],
 )
@@ -84,7 +90,7 @@ def test_frame_of_glue_names_its_schema_or_is_a_dead_letter_alone(value: bytes, 
 
 def test_values_that_unpack_to_much_are_decoded_in_steps() -> None:
     """Twelve small records that each become 15 MiB are 180 MiB: never held at once, and none of them is lost."""
-    packed = glue(bytes(15 << 20))
+    packed = glue(LARGE)
     records = pa.record_batch({"value": pa.array([packed] * 12, pa.binary()), "headers": pa.array([[]] * 12, HEADERS)})
     held: list[int] = []
 

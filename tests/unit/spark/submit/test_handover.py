@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from frazil import shutdown
 from frazil.error_codes import INTERNAL, RUN_FAILED, TOPIC_MISSING
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Stopped, Terminal, Unavailable
+from frazil.iceberg.catalog.catalog import Folder
 from frazil.project import Project
 from frazil.runtime.process import until
 from frazil.spark.submit import handover as handovers
@@ -74,6 +76,9 @@ def test_missing_outcome_means_unknown(attempt: Handover) -> None:
         '{"v": 9, "attempt": "ATTEMPT", "error": null, "result": "9"}',
         '{"v": 1, "attempt": "another", "error": null, "result": "9"}',
         '{"v": 1, "attempt": "ATTEMPT", "result": "9"}',
+        '{"v": 1, "attempt": "ATTEMPT", "error": null, "result": {"rows": 9}}',
+        '{"v": 1, "attempt": "ATTEMPT", "error": {"exit_code": 78, "message": "", "code": 204, "next_step": 5}, "result": null}',
+        "[" * 200_000,
         '{"v": 1, "attempt": "ATTEMPT", "error": {"exit_code": 3}, "result": null}',
         '{"v": 1, "attempt": "ATTEMPT", "error": {"exit_code": 75, "message": "", "code": 1, "next_step": ""}, "result": ""}',
     ],
@@ -179,3 +184,105 @@ def test_address_of_something_else_is_no_order(attempt: Handover) -> None:
         Handover.from_arguments(
             attempt.project, "ingest", ["--pipeline", "payments", *replace(attempt, name="orders").arguments[2:]]
         )
+
+
+@pytest.mark.parametrize(
+    "stranger", [b"\xff\xfe", b"[" * 200_000, b'{"v": 1, "attempt": "x/../../y"}', b'{"v": 1, "attempt": "a\\u0000"}']
+)
+def test_object_of_a_stranger_stops_no_run(attempt: Handover, tmp_path: Path, stranger: bytes) -> None:
+    """Whatever lies under the order's name: it is no order, and a name in it leads nowhere."""
+    (order,) = tmp_path.iterdir()
+    order.write_bytes(stranger)
+
+    assert begin(tmp_path).collect('{"plan": 1}') is None
+    with pytest.raises(Retryable, match="withdrawn"):
+        of_driver(attempt).read_order()
+
+
+def test_order_without_text_is_none(attempt: Handover, tmp_path: Path) -> None:
+    """It names the attempt, and says nothing to do."""
+    (order,) = tmp_path.iterdir()
+    order.write_text(json.dumps({"v": 1, "attempt": attempt.attempt}))
+
+    with pytest.raises(Retryable, match="withdrawn"):
+        of_driver(attempt).read_order()
+
+
+def test_lost_task_leaves_the_order_of_the_next_try_alone(attempt: Handover, tmp_path: Path) -> None:
+    """A worker that Airflow had given up comes back: it takes its own late outcome, or is told to stop."""
+    newer = begin(tmp_path)
+    newer.hand_over('{"plan": 1}', outlives=True)
+    attempt.withdraw()
+    assert of_driver(newer).read_order() == ('{"plan": 1}', True)
+    of_driver(attempt).leave(Outcome(result="late"))
+
+    assert attempt.take(LOST) == "late"
+    assert of_driver(newer).read_order() == ('{"plan": 1}', True)
+
+
+def test_object_that_is_removed_while_it_is_looked_at_is_not_there(
+    attempt: Handover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another try took the outcome at this moment: no file is gone that must be there."""
+    opened = Folder._opened
+
+    def removed(folder: Folder) -> object:
+        files, path = opened(folder)
+
+        class Fast:
+            type_name = files.type_name
+            open_input_stream = files.open_input_stream
+
+            def get_file_info(self, name: str) -> object:
+                found = files.get_file_info(name)
+                Path(name).unlink(missing_ok=True)
+                return found
+
+        return Fast(), path
+
+    monkeypatch.setattr(Folder, "_opened", removed)
+
+    assert begin(tmp_path).collect('{"plan": 1}') is None
+
+
+def test_driver_at_work_again_takes_back_what_it_failed_with(tmp_path: Path) -> None:
+    """Else who waits would take the failure of the first driver while the second one is at work."""
+    order = begin(tmp_path)
+    order.hand_over('{"plan": 1}', outlives=True)
+    driver = of_driver(order)
+    driver.leave(Outcome(error=INTERNAL.retryable("first")))
+
+    with driver.beating():
+        driver.forget_failure()
+        assert driver.find(Folder(str(tmp_path), {})) is None
+
+
+def test_late_failure_does_not_take_the_place_of_a_success(attempt: Handover) -> None:
+    """The driver slept, a second one of its attempt did the work, and the tables refused the first."""
+    of_driver(attempt).leave(Outcome(result="1,000 rows"))
+    of_driver(attempt).leave(Outcome(error=RUN_FAILED.retryable("refused four times")))
+
+    assert attempt.take(LOST) == "1,000 rows"
+
+
+def test_driver_overtaken_while_it_waited_does_not_begin(attempt: Handover, tmp_path: Path) -> None:
+    """By an error, not by a signal, which the first process of a container ignores."""
+    driver = of_driver(attempt)
+    begin(tmp_path).hand_over('{"plan": 2}', outlives=True)
+
+    with pytest.raises(Retryable, match="another try took it over"), driver.beating():
+        pytest.fail("it is at work")
+
+
+def test_store_of_managed_tables_gets_names_that_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lets a table have Iceberg's files alone: those of a job end as the catalog's `frazil.file-suffix` says."""
+    monkeypatch.setattr(Handover, "_folder", lambda _: Folder(str(tmp_path), {"frazil.file-suffix": ".stats"}))
+    order = begin(tmp_path)
+    order.hand_over('{"plan": 1}', outlives=True)
+    driver = of_driver(order)
+    with driver.beating():
+        driver.leave(Outcome(result="1,000 rows"))
+
+    assert {file.suffix for file in tmp_path.iterdir()} == {".stats"}
+    assert order.take(LOST) == "1,000 rows"
+    assert list(tmp_path.iterdir()) == []

@@ -75,6 +75,7 @@ RENDERED = {
         "spark.yarn.maxAppAttempts": "1",
         "spark.yarn.appMasterEnv.FRAZIL_PROJECT": "frazil-project",
         "spark.yarn.appMasterEnv.FRAZIL_HOME": "frazil-home",
+        "spark.yarn.appMasterEnv.FRAZIL_SHIPPED": "1",
     },
     "kubernetes": {
         "spark.kubernetes.namespace": "ingest",

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from frazil.batch.plan import RunPlan
 from frazil.errors import Terminal
 from frazil.pipeline.syntax import java_properties
 from frazil.project import Project
 from frazil.runtime.home import Home
+from frazil.spark.submit import submission as submissions
 from frazil.spark.submit.configuration import ENGINE_VARIABLE, properties_text
 from frazil.spark.submit.job_process import private_properties
 from frazil.spark.submit.server import TOKEN_VARIABLE
-from frazil.spark.submit.submission import Submission, maintenance_submission
+from frazil.spark.submit.submission import Submission, maintenance_submission, run_spark
 
 SETTINGS = """
 clusters: {local: {bootstrap_servers: "127.0.0.1:1"}}
@@ -91,3 +93,16 @@ def test_conf_of_the_engine_comes_after_spark_defaults(tmp_path: Path, monkeypat
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
 
     assert java_properties.read(properties_text({"spark.b": "3"})) == {"spark.a": "1", "spark.b": "3"}
+
+
+def test_order_of_a_dry_run_stays_on_this_machine(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lands nothing: no samples of records beside the tables, and no right to write there is needed."""
+    asked: list[str] = []
+    monkeypatch.setattr(submissions, "storage_of", lambda *_: "s3://lake/metadata")
+    monkeypatch.setattr(submissions, "_run", lambda *arguments: asked.append(arguments[3][0]))
+    plan = RunPlan("orders", "r", "2026-05-01T10:00:00.000+00:00", "c", {}, complete=False)
+
+    run_spark(project, project.pipeline("orders"), replace(plan, mode="dry_run"), print)
+    run_spark(project, project.pipeline("orders"), plan, print)
+
+    assert asked == [str(project.home.root / "plans"), "s3://lake/metadata"]

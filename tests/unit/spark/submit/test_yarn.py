@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from frazil.project import Project
-from frazil.spark.submit.yarn import place_of_log, sent_to_yarn
+from frazil.spark.submit.yarn import driver_configuration, place_of_log, sent_to_yarn
 
 SETTINGS = """
 clusters: {local: {bootstrap_servers: "${env:BROKERS}", properties: {sasl.password: "${env:PASSWORD:-none}", x: "$${env:OTHER}"}}}
@@ -43,7 +43,12 @@ def test_driver_sees_the_project_of_who_submits(project: Project, tmp_path: Path
         assert packed.stat().st_mode & 0o777 == 0o600
         with zipfile.ZipFile(packed) as content:
             content.extractall(tmp_path / "there")
-    there = Project.load({"FRAZIL_PROJECT": str(tmp_path / "there"), "FRAZIL_HOME": str(tmp_path / "container")})
+    container = {"FRAZIL_PROJECT": str(tmp_path / "there"), "FRAZIL_HOME": str(tmp_path / "container")}
+    set_by_us = {
+        key.removeprefix("spark.yarn.appMasterEnv."): value
+        for key, value in driver_configuration("python", None).items()
+    }
+    there = Project.load(set_by_us | container)
 
     assert (environment, archive.partition("#")[2]) == ("env.tar.gz#environment", "frazil-project")
     assert not packed.exists()
@@ -52,6 +57,22 @@ def test_driver_sees_the_project_of_who_submits(project: Project, tmp_path: Path
     shipped = (tmp_path / "there" / "include" / "frazil-references.json").read_text()
     assert "hunter2" in shipped
     assert VALUES["OTHER"] not in shipped
+
+
+def test_file_of_that_name_in_a_project_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who brings one by a pull request would send the settings' passwords to brokers of his own."""
+    include = tmp_path / "include"
+    (include / "pipelines").mkdir(parents=True)
+    (include / "settings.yaml").write_text(SETTINGS)
+    (include / "frazil-references.json").write_text('{"${env:BROKERS}": "evil:9092"}')
+    for key, value in VALUES.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("FRAZIL_PROJECT", str(tmp_path))
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path / "home"))
+    for key in ("FRAZIL_SETTINGS", "FRAZIL_PIPELINES"):
+        monkeypatch.delenv(key, raising=False)
+
+    assert "kafka:9092" in str(Project.load().cluster("local"))
 
 
 def test_linked_file_stays_here(project: Project, tmp_path: Path) -> None:
