@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import logging
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -69,6 +70,11 @@ def test_pipeline_runs_by_its_schedule_alone_where_assets_have_no_state_store(
     """Before Airflow 3.3 a watcher can't note its last call: it would call a run for the same records again and again."""
     monkeypatch.setattr("frazil_airflow.dags.factory.HAS_ASSET_STATE", False)
     write_pipeline("orders", more="trigger: {records: 500}\n")
+    # Airflow configures logging anew where an earlier test began something of it: the root's handler and loggers may be off.
+    logger = logging.getLogger("frazil_airflow.dags.factory")
+    monkeypatch.setattr(logger, "disabled", False)
+    monkeypatch.setattr(logger, "propagate", False)
+    monkeypatch.setattr(logger, "handlers", [caplog.handler])
 
     bag = parse()
 

@@ -9,6 +9,7 @@ from airflow.sdk import DAG
 from frazil.project import Project
 from frazil_airflow.dags import factory
 from frazil_airflow.project.run_request import params
+from frazil_airflow.tasks import ingest_tasks
 
 LIMITS = {"drills": timedelta(seconds=180), "inline_drills": timedelta(seconds=90)}
 """Enough to be in the middle of it, Spark's start of 15 s included; then nobody answers."""
@@ -24,7 +25,7 @@ def hurried(
     with DAG(f"hurried_{what}__{pipeline}", schedule=None, dagrun_timeout=run, params=params()):
         ingest = factory._ingest_task(PROJECT, known)
         ingest.execution_timeout = task
-        factory._plan_task(known) >> ingest
+        factory._plan_task(known, ingest_tasks.plan) >> ingest
 
 
 for name, limit in LIMITS.items():
