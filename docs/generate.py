@@ -447,14 +447,16 @@ def command_section(path: str, command: Any) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write the pages, or judge them."""
-    stale = [path for path, text in pages().items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    stale = {
+        path: text for path, text in pages().items() if not path.is_file() or path.read_text(encoding="utf-8") != text
+    }
     if arguments == ["--check"]:
         for path in stale:
             print(f"{path.relative_to(ROOT)} is out of date: run `make docs`", file=sys.stderr)
         return 1 if stale else 0
-    for path in stale:
+    for path, text in stale.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(pages()[path], encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

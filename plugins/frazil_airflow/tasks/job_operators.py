@@ -34,6 +34,9 @@ _log = logging.getLogger(__name__)
 _ORDER, _ATTEMPT = "order", "attempt"
 """What `plan` pushes beside its plan."""
 
+_PULLED = "{{{{ ti.xcom_pull(task_ids='plan', key='{}') }}}}"
+"""Template of one of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -66,15 +69,14 @@ def job_task(project: Project, pipeline: Pipeline, engine: EngineSettings, make:
     Raises:
         Terminal: That is no operator with the id that was asked for.
     """
-    pulled = "{{{{ ti.xcom_pull(task_ids='plan', key='{}') }}}}"
     job = Job(
         "ingest",
         pipeline.name,
         str(job_file("ingest.py")),
         (
             *("--pipeline", pipeline.name),
-            *("--order", pulled.format(_ORDER)),
-            *("--attempt", pulled.format(_ATTEMPT)),
+            *("--order", _PULLED.format(_ORDER)),
+            *("--attempt", _PULLED.format(_ATTEMPT)),
         ),
         job_conf(writes=any(template.by_engine for template in pipeline.declared.values())),
         project.environment(),
@@ -92,12 +94,11 @@ def job_task(project: Project, pipeline: Pipeline, engine: EngineSettings, make:
 
 def outcome_task(pipeline: Pipeline, **kwargs: Any) -> BaseOperator:
     """Make the task that reads what the job left. It runs whether the operator says well or ill of its job."""
-    pulled = "{{{{ ti.xcom_pull(task_ids='plan', key='{}') }}}}"
     return PythonOperator(
         task_id="outcome",
         doc_md="Reads what the job left in storage: its result, or its error, which is this task's.",
         python_callable=outcome,
-        op_args=[pipeline.name, pulled.format(_ORDER), pulled.format(_ATTEMPT)],
+        op_args=[pipeline.name, _PULLED.format(_ORDER), _PULLED.format(_ATTEMPT)],
         trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,  # of plan and the job: without a plan there is none
         **kwargs,
     )

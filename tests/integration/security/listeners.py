@@ -38,6 +38,15 @@ class WithListener(Secured):
     more: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
 
+    @classmethod
+    def beside(
+        cls, own: Secured, listener: str, port: int, more: Mapping[str, str], options: tuple[str, ...]
+    ) -> WithListener:
+        """A broker that is secured as another one, with one listener more."""
+        return cls(
+            own.folder, own.sasl, own.ssl, own.users, own.keys, listener=listener, port=port, more=more, options=options
+        )
+
     @property
     def jvm(self) -> tuple[str, ...]:
         """Options of the broker's JVM, those of the listener too."""
@@ -68,14 +77,5 @@ def with_msk(own: Secured, port: int, user: str, folder: Path) -> Secured:
         ".oauthbearer.sasl.server.callback.handler.class": "SignedAddresses",
         "replica.selector.class": RACKS,
     }
-    return WithListener(
-        own.folder,
-        own.sasl,
-        own.ssl,
-        own.users,
-        own.keys,
-        listener="MSK",
-        port=port,
-        more=more,
-        options=("-cp", f"{folder}:{jars}", *(f"-Dsigned.{name}={text}" for name, text in options.items())),
-    )
+    jvm = ("-cp", f"{folder}:{jars}", *(f"-Dsigned.{name}={text}" for name, text in options.items()))
+    return WithListener.beside(own, "MSK", port, more, jvm)

@@ -51,17 +51,7 @@ def guarded(
     }
 
     def extend(own: Secured, port: int) -> Secured:
-        return WithListener(
-            own.folder,
-            own.sasl,
-            own.ssl,
-            own.users,
-            own.keys,
-            listener="KERBEROS",
-            port=port,
-            more=more,
-            options=(f"-Djava.security.krb5.conf={kingdom.configuration}",),
-        )
+        return WithListener.beside(own, "KERBEROS", port, more, (f"-Djava.security.krb5.conf={kingdom.configuration}",))
 
     with serving(tmp_path_factory.mktemp("kerberos"), free_ports(5), extend) as broker:
         yield broker
