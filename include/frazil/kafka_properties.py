@@ -132,7 +132,7 @@ def _load(cluster: str, entry_point: EntryPoint) -> TokenProvider:
     except (ImportError, AttributeError) as error:
         raise BAD_SETTING.terminal(
             f"Kafka cluster {cluster!r}: the token provider {entry_point.name!r} can't be loaded from {entry_point.value}: {error}",
-            next_step="install what its entry point names, where pipelines run and where their executors run",
+            next_step="install the package of the entry point where pipelines run and on their executors",
         ) from error
     if not callable(provider):
         raise BAD_SETTING.terminal(

@@ -89,7 +89,7 @@ def _stack_references(home: Home) -> dict[str, str]:
         ) from error
     except (ValueError, AttributeError) as error:
         raise STACK_FAILED.terminal(
-            f"{file} can't be read", next_step="`frazil up --profile production --only postgres` writes it anew"
+            f"{file} can't be read", next_step="`frazil up --profile production --only postgres` writes it again"
         ) from error
 
 
@@ -146,7 +146,7 @@ class Project:
         Raises:
             Terminal: As `pipeline`.
         """
-        return self.pipelines.again().get(name)
+        return self.pipelines.reloaded().get(name)
 
     def capture(self, name: str) -> Capture:
         """The capture of that name.
@@ -298,7 +298,7 @@ def _named(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:
 def _entry(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:
     if name not in entries:
         raise BAD_SETTING.terminal(
-            f"{file}: {kind}.{name} is not there", next_step=f"known under {kind}: {', '.join(sorted(entries))}"
+            f"{file}: {kind}.{name} is missing", next_step=f"defined under {kind}: {', '.join(sorted(entries))}"
         )
     return entries[name]
 

@@ -109,7 +109,7 @@ class Page:
         """The fewest unread records of each span that is over."""
         return tuple(lag for _, lag in self.fewest[:-1])
 
-    def with_unread(self, lag: int | None, span: Span, keep: int) -> Page:
+    def with_lag(self, lag: int | None, span: Span, keep: int) -> Page:
         """The page with one more measurement of the lag, in the present interval between runs."""
         if lag is None:
             return self
@@ -210,13 +210,13 @@ def due_messages(
     return _with_entries(page, entries), tuple(messages)
 
 
-def _informed_channels(entry: Entry, hearers: Sequence[str], now: datetime) -> Iterator[tuple[str, ChannelState]]:
-    """Channels that received a notice of the trouble, except those that failed for too long to receive its end."""
+def _informed_channels(entry: Entry, recipients: Sequence[str], now: datetime) -> Iterator[tuple[str, ChannelState]]:
+    """Channels that received a notice of the problem, without those that failed for too long to still get its recovery."""
     for name, before in entry.channels.items():
         state = before
-        if entry.over_at is None and name not in hearers and before.left_at is None:
+        if entry.over_at is None and name not in recipients and before.left_at is None:
             state = replace(before, left_at=now, tries=0)
-        elif entry.over_at is None and name in hearers and before.left_at is not None:
+        elif entry.over_at is None and name in recipients and before.left_at is not None:
             continue  # it is told again, and may have been told that it is over: so anew
         end = entry.over_at or state.left_at
         if end is None or now < end + GIVE_UP:

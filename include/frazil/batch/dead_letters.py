@@ -108,8 +108,8 @@ def ranges_of(places: Iterable[Place]) -> tuple[Range, ...]:
     return tuple(_joined(sorted(places)))
 
 
-def first_of(letters: Iterable[OpenLetter], most: int, most_ranges: int) -> tuple[OpenLetter, ...]:
-    """The first of these ascending letters, as many as one batch may retry, within a limit of contiguous ranges."""
+def first_letters(letters: Iterable[OpenLetter], most: int, most_ranges: int) -> tuple[OpenLetter, ...]:
+    """The first of these ascending letters: at most `most`, in at most `most_ranges` contiguous ranges."""
     chosen: list[OpenLetter] = []
     ranges = 0
     for letter in letters:

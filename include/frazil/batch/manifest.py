@@ -59,7 +59,7 @@ class Operation:
 class TablePart:
     """One table's part of a batch: rows to remove, files to add, the schema they were staged for, and the batch before.
 
-    Its files become data files of the table by a commit; with an `operation` an engine brings their rows in. A destination
+    Its files become data files of the table by a commit; with an `operation` an engine writes their rows. A destination
     is in `catalog`, on `branch` (None: main), whatever the pipeline file says by the time it gets its part.
     """
 
@@ -191,7 +191,7 @@ class Manifest:
         return self.kind == "rewind" and is_late and not (part is not None and part.keeps_rows)
 
     def expected_mark(self, table: str) -> BatchMark | None:
-        """The batch that a follower, or the ledger, must hold before."""
+        """The batch that must be the last one in a follower, or the ledger, before this batch."""
         part = self.follower(table)
         return self.ledger_after if part is None else part.after
 

@@ -114,7 +114,7 @@ def _offset(key: TopicPartition, offsets: Mapping[TopicPartition, int], base: To
         return offsets[key]
     if base is None:
         raise BAD_ARGUMENT.terminal(
-            f"topic {topic} begins anew and partition {number} is given no offset",
+            f"topic {topic} was recreated, and partition {number} is given no offset",
             next_step="name every partition of a topic that was recreated, or reset it to earliest or latest",
         )
     return base.next[number] if number < len(base.next) else 0  # the next plan says what is gone of it
@@ -281,7 +281,7 @@ def union(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 
 def subtract(ranges: Iterable[Range], excluded: Iterable[Range]) -> tuple[Range, ...]:
-    """The ranges without some others."""
+    """The ranges without the excluded ones."""
     segments = union(excluded)
     return tuple(part for r in ranges for part in _parts(r, segments))
 

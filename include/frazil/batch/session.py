@@ -26,7 +26,7 @@ class SessionEnd:
     """The result of a session. The batches that it landed are in the ledger.
 
     Attributes:
-        complete_through: Everything that Kafka had accepted by this instant, ISO 8601, is in; None if that is unknown.
+        complete_through: Every record that Kafka had accepted by this instant, ISO 8601, has landed; None if that is unknown.
     """
 
     complete_through: str | None

@@ -178,10 +178,11 @@ def is_captured(file: FoundFile, mark: FileMark) -> bool:
 
 
 class FileContents:
-    """Reads file contents. A `frazil.capture.files.Contents` that caches what it read for its lifetime.
+    """Reads and caches file contents; implements `frazil.capture.files.Contents`.
 
     Args:
-        most: Bytes that are decompressed to see whether packed files are whole; the rest is taken for whole. None: all.
+        most: Maximal bytes to decompress in order to check that compressed files are complete; later ones count as complete.
+            None: no limit.
     """
 
     def __init__(self, most: int | None = None) -> None:

@@ -65,7 +65,7 @@ class Ground:
         """Its last position; None if it has none.
 
         Raises:
-            Terminal, Retryable: As `last_position`; or what is there is none.
+            Terminal, Retryable: As `last_position`; or the stored text is no position.
         """
         stored = self.position_and_time()
         return None if stored is None else stored[0]
@@ -337,7 +337,7 @@ def _send(capture: FileCapture, producer: CaptureProducer, batch: Batch, positio
         path, offset = batch.places[number]
         raise RECORD_TOO_LARGE.terminal(
             f"{path}: the line at byte {offset:,} has {refused.record.size:,} bytes with its key and headers, more than topic"
-            f" {capture.topic!r} takes; it and all behind it wait",
+            f" {capture.topic!r} takes; this line and all after it wait",
             next_step=f"raise max.message.bytes of topic {capture.topic}; nothing was dropped, the next run goes on with it",
         ) from refused
 

@@ -188,7 +188,7 @@ def _is_sink(keys: ConnectorKeys) -> bool:
     connector_class = keys.get("connector.class")
     if connector_class in (APACHE, TABULAR, "IcebergSinkConnector", "IcebergSink"):
         keys.say("connector.class", "carried", "one pipeline file")
-        if connector_class == APACHE and (old := keys.old_names):
+        if connector_class == APACHE and (old := keys.deprecated_names):
             keys.note(f"Apache's sink ignores the old names {', '.join(old)}; here they are what they mean.")
         return True
     kind = "connector.class"

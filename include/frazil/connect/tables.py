@@ -121,10 +121,10 @@ def _dynamic_tables(keys: ConnectorKeys) -> None:
     for key in _per_table_names(keys):
         table_option = per_table(key)
         if key.endswith(".route-regex"):
-            keys.say(key, "changed", "no effect on dynamic names, there as here")
+            keys.say(key, "changed", "no effect on dynamic names, as in Kafka Connect")
         elif table_option and table_option[0] != table_option[0].lower():
             small = (
-                f"dynamic names are made lower-case, so it has no effect on {table_option[0].lower()}, there as here"
+                f"dynamic names are made lower-case, so it has no effect on {table_option[0].lower()}, as in Kafka Connect"
             )
             keys.say(
                 key,
@@ -395,7 +395,7 @@ def _writable(keys: ConnectorKeys, key: str, name: str, value: str) -> bool:
         keys.say(key, "not_supported", "tables are written up to format version 3", "create the table with version 2")
         return False
     if name == "write.format.default" and value.lower() not in ("parquet", "orc"):
-        keys.say(key, "not_supported", "only Parquet and ORC are written", "have the table's files be Parquet")
+        keys.say(key, "not_supported", "only Parquet and ORC are written", "set the file format of the table to parquet")
         return False
     if (name, value) == ("format-version", "1") and (_CDC in keys or keys.is_true(_UPSERT)):
         keys.say(

@@ -98,18 +98,18 @@ def _require_settled(context: RunContext) -> None:
     Raises:
         UnsafeToRemove: They don't, or one is.
     """
-    why = _unsound(context)
+    why = _removal_refusal(context)
     for seconds in _PAUSES:
         if why is None:
             return
         time.sleep(seconds)
-        why = _unsound(context)
+        why = _removal_refusal(context)
     if why is not None:
         raise UnsafeToRemove(f"pipeline {context.pipeline.name}: {why}", code=MAINTENANCE_FAILED)
 
 
-def _unsound(context: RunContext) -> str | None:
-    """Why nothing may be removed now."""
+def _removal_refusal(context: RunContext) -> str | None:
+    """Why the state of the pipeline forbids removals now; None if it allows them."""
     try:
         context = context.with_created_tables(
             context.project.made_tables(context.pipeline)

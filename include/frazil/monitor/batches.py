@@ -269,7 +269,7 @@ class Ledger:
         return self._loaded(lambda file: file.decided_us[1] >= first and file.decided_us[0] <= last)
 
     def _loaded(self, is_wanted: Callable[[LedgerFile], bool]) -> Figures:
-        """Figures of at least those files of the ledger, and of none that it has no more."""
+        """Figures of the wanted files of the ledger, perhaps of further current ones, never of removed ones."""
         with self._lock:
             figures_read = self._figures.load([file for file in self._files if is_wanted(file)]) or _NOTHING
             self._weigh()

@@ -133,7 +133,7 @@ class LetterReport:
 
     @property
     def before(self) -> int:
-        """Letters of the period before."""
+        """Letters of the previous period."""
         return sum(group.before for group in self.groups)
 
 

@@ -92,8 +92,8 @@ class Lag:
 
     Attributes:
         n: Number of the last batch; None if the pipeline never ran.
-        snapshot_id: Snapshot that holds the position.
-        complete_through: Everything that Kafka had accepted by this instant, ISO 8601, is in. None if that is unknown.
+        snapshot_id: Snapshot that has the position.
+        complete_through: Every record that Kafka had accepted by this instant, ISO 8601, has landed. None if that is unknown.
         group: Consumer group that mirrors the position; None if the pipeline has none.
         group_problem: Why its offsets could not be read.
         partitions: By topic and number.

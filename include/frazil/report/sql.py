@@ -173,7 +173,7 @@ def _strings(tree: object) -> Iterator[str]:
 
 
 def _limit(root: Mapping[str, Any]) -> int | None:
-    """The LIMIT of `SELECT columns FROM one_table LIMIT n`; nothing else leaves rows to be counted or compared."""
+    """The LIMIT of `SELECT columns FROM one_table LIMIT n`; None for any other query, which needs all rows."""
     if not _is_plain(root) or len(root["modifiers"]) != 1:
         return None
     modifier = root["modifiers"][0]

@@ -334,7 +334,7 @@ def _detail(answer: httpx.Response) -> str:
 
 
 def _part(text: str) -> str:
-    """Quote one path segment: run ids hold `+` and `:`."""
+    """Quote one path segment: run ids contain `+` and `:`."""
     return quote(text, safe="")
 
 

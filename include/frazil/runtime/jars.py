@@ -306,7 +306,7 @@ def missing(home: Home, *names: str) -> tuple[str, ...]:
 def publish(staged: Path, folder: Path, lock: Lock, name: str) -> None:
     """Check retrieved jars against the lock and make them a complete set in one step.
 
-    What the set's folder held is replaced.
+    Replaces the contents of the set's folder.
 
     Raises:
         Terminal: A jar is missing or not the locked one; nothing was published.

@@ -136,7 +136,7 @@ class Comparison:
             )
 
     def begin(self, start: int, end: int) -> bool:
-        """Load the outcomes of a window of offsets. Returns whether batches read any of it, so that it needs its records."""
+        """Load the outcomes of a window of offsets. Returns whether any batch read in it: only then are its records compared."""
         segments = clip(self.subject.segments, start, end)
         if not segments:
             return False
@@ -182,9 +182,12 @@ class Comparison:
         """Offsets of the window that have outcomes."""
         return self._outcomes_by_offset.keys()
 
-    def count_unhanded(self, routed_offsets: Sequence[int], handed_offsets: Sequence[int]) -> None:
-        """Count records of the window that have no outcome here and are meant for other tables. Both lists ascend: of records
-        that were handed to some tables only, and of those of them that were handed to this one.
+    def count_routed_elsewhere(self, routed_offsets: Sequence[int], handed_offsets: Sequence[int]) -> None:
+        """Count records of the window that were routed to other tables, and so have no outcome here.
+
+        Args:
+            routed_offsets: Offsets, ascending, of records that were routed to some of the tables.
+            handed_offsets: Those of them, ascending, that were routed to this table.
         """
         for segment in self._window.segments:
             (start, end), (first, last) = _index_range(routed_offsets, segment), _index_range(handed_offsets, segment)

@@ -44,9 +44,9 @@ class FilteredCounts:
     """Records without outcome, compared with the ledger's count of filtered records per batch.
 
     Attributes:
-        allowed: Batch number -> records that it filtered by the ledger.
+        allowed: Batch number -> records that it filtered according to the ledger.
         counted: Batch number -> records without outcome that were compared so far.
-        first_held: Partition -> first offset from which on Kafka surely holds every record.
+        first_held: Partition -> first offset from which on Kafka certainly has every record.
     """
 
     allowed: Mapping[int, int] = field(default_factory=dict)

@@ -89,7 +89,7 @@ def secrets_of(connection: Connection, channel: Channel) -> list[str]:
 
 
 def _parts(secret: str) -> Iterator[str]:
-    """A secret, and of an address its path and the parts of that."""
+    """A secret; of a URL or path also the path and each of its segments."""
     yield secret
     if "/" in secret:
         path = urlsplit(secret).path if "://" in secret else secret

@@ -94,7 +94,7 @@ def choice_of(filled_in: Mapping[str, Any], pipeline: Pipeline, topics: Sequence
     if since is not None and until is not None and since >= until:
         raise BAD_ARGUMENT.terminal(
             f"the fields {SINCE!r} and {UNTIL!r} leave no time between them: {since.isoformat()} to {until.isoformat()}",
-            next_step=f"{SINCE!r} is the earlier one",
+            next_step=f"fill in a {SINCE!r} that is before {UNTIL!r}",
         )
     for topic in filled_in[TOPICS]:
         if not pipeline.source.reads(topic) and topic not in topics:

@@ -163,9 +163,9 @@ def runs_of(flows: Sequence[Flow]) -> Mapping[str, Runs]:
         with _api(Connection.get(CONNECTION)) as api:
             return fetch_runs(api, [flow.unique_name for flow in flows])
     except AirflowNotFoundException:
-        _log.info("there is no Airflow connection %r: the tables tell how runs went", CONNECTION)
+        _log.info("there is no Airflow connection %r: results of runs are read from the tables alone", CONNECTION)
     except FrazilError as error:
-        _log.warning("Airflow does not say how runs went, the tables do: %s", error)
+        _log.warning("Airflow does not give the states of runs; they are read from the tables alone: %s", error)
     return {}
 
 

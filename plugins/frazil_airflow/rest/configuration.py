@@ -69,7 +69,7 @@ def checked_name(connector: str) -> str:
     """The pipeline of a connector. No other text of a request becomes a part of a path.
 
     Raises:
-        HTTPException: 400, a pipeline can't be called so.
+        HTTPException: 400, it is no valid name of a pipeline.
     """
     if not _CONNECTOR.fullmatch(connector):
         raise refused([f"name: expected letters, digits, '.', '_' and '-', 90 at most, found {connector[:100]!a}"])

@@ -126,7 +126,7 @@ def _hand_over(pipeline: str, run: str, order: str) -> Handover:
     location = storage_of(project, project.pipeline(pipeline))
     if location == local_storage(project.home):
         raise BAD_ARGUMENT.terminal(
-            f"pipeline {pipeline} has no tables yet, so a dry run's order has no place that a job elsewhere can read",
+            f"pipeline {pipeline} has no tables yet, so there is no storage from which a job elsewhere could read the order of a dry run",
             next_step=f"frazil run {pipeline} --dry-run --engine inline",
         )
     handover = Handover.begin(project, location, pipeline, run)

@@ -108,7 +108,7 @@ def test_next_reset_of_a_recreated_topic_keeps_rows_of_the_old_one() -> None:
 
 def test_recreated_topic_needs_an_offset_for_every_partition() -> None:
     """Old offsets mean nothing in a recreated topic, so each partition must be named."""
-    with pytest.raises(Terminal, match=r"topic orders begins anew and partition 1 is given no offset"):
+    with pytest.raises(Terminal, match=r"topic orders was recreated, and partition 1 is given no offset"):
         reset(position_at(9, 9, topic_id="old"), TWO, p0=2)
 
 

@@ -413,7 +413,7 @@ def _write(options: ImportOptions, done: Sequence[ImportedConnector], settings: 
     existing = [file for file in (*files, settings_file) if file is not None and file.exists()]
     if existing and not options.force:
         raise BAD_FILE.terminal(
-            f"{existing[0]} is there already", next_step="choose another folder (--out), or replace it (--force)"
+            f"{existing[0]} exists already", next_step="choose another folder (--out), or replace it (--force)"
         )
     for connector, file in zip(done, files, strict=True):
         if file is not None:

@@ -52,14 +52,14 @@ def replay(  # noqa: PLR0913 - the options of a command
         ),
     ] = None,
     reason: Reason,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look what would become of them.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would become of them.")] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Decode open dead letters again, from what the table keeps of them, and land what is good now, exactly once.
+    """Decode open dead letters again from the dead-letter table, and land the records that are valid now, exactly once.
 
-    Kafka is not asked, so it does not matter whether it still holds the records. The position stays. Letters that are
-    still bad stay, with their new reason and one more attempt.
+    Kafka is not read, so the records may be deleted there. The position stays. Letters that fail again stay open, with
+    their new reason and one more attempt.
     """
     from frazil.project import Project
     from frazil.run.repair.dead_letter_replay import replay_dead_letters

@@ -329,7 +329,7 @@ class Lake:
         """Refuse a table whose properties name a class that the settings don't allow: an engine would run it.
 
         Raises:
-            Terminal: It names one that the settings don't allow.
+            Terminal: The settings don't allow a class.
         """
         refuse_code(".".join(table.name()), table.metadata, self.table_properties)
 

@@ -107,7 +107,7 @@ class PartitionCounter:
         self._value_hashes: Final[set[bytes]] = set()
 
     def too_long(self, rows: pa.RecordBatch) -> pa.Int64Array:
-        """Return which rows have a text or binary value whose folder's name is too long, ascending."""
+        """Return the positions, ascending, of rows whose partition value makes a folder name that is too long."""
         refused = np.zeros(len(rows), np.bool_)
         if self._folder_bytes is None or not len(rows):
             return pa.array([], pa.int64())

@@ -368,8 +368,8 @@ class _Reading:
         if open_range.end > stable_end:
             raise LOG_TRUNCATED.terminal(
                 detail,
-                next_step="offsets beyond are not committed, or of an earlier topic of this name: compare the topic "
-                "ids, then reset",
+                next_step="offsets beyond the stable end are uncommitted, or belong to an earlier topic of this name: compare "
+                "the topic ids, then reset",
             )
         if self.reached.get(place, open_range.start) < log_start:
             # A plan never begins below the log start: retention or delete-records moved it since.

@@ -72,8 +72,8 @@ class Pipelines:
         """The values of references in the files."""
         return self._references
 
-    def again(self) -> Pipelines:
-        """Reread the folder."""
+    def reloaded(self) -> Pipelines:
+        """Read the folder again."""
         return Pipelines(self._folder, self._references)
 
     @property

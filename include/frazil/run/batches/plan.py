@@ -188,7 +188,7 @@ def _write_start_position(context: RunContext, request: RunRequest) -> Position:
             decide(context, manifest, path, state)
         except Refused as refusal:
             # Another run was first. Its start position counts, and is read below like any other.
-            context.report(f"another run began the pipeline: {refusal.message}")
+            context.report(f"another run set the start position of the pipeline: {refusal.message}")
         else:
             roll_forward(context, manifest, path, state)
         state = recover(context)[2]

@@ -99,7 +99,7 @@ class _Keys(NamedTuple):
 
 
 def _file(base: File, value: Mapping[str, Any], **table: Any) -> File:
-    """A file with a format, and with keys of its table; those that say nothing are left out."""
+    """A pipeline file with a value format and options of its table; empty options are left out."""
     (destination,) = base["destinations"]
     own = {key: part for key, part in table.items() if part}
     head = {key: part for key, part in base.items() if key not in ("catalog", "destinations")}
@@ -313,7 +313,7 @@ def _with_changes(
 
 
 def _key_columns(keys: _Keys | None, columns: Mapping[str, Any]) -> tuple[File, dict[str, Any]]:
-    """How keys are decoded, and columns for what of them is not in the values."""
+    """The decoding of keys, and columns for the key fields that the values don't have."""
     if keys is None or not keys.decoding:
         return {}, {}
     if _KEY_COLUMN in columns if keys.is_single else keys.fields.keys() <= {*columns}:

@@ -348,9 +348,9 @@ class Session:
             return True
         what_changed = "the pipeline file or the settings changed"
         if self.in_job or pipeline.every.every is None:
-            self.report(f"{what_changed}: the session ends here, the next one takes them up")
+            self.report(f"{what_changed}: the session ends here, the next one uses the new files")
             return False
-        self.report(f"{what_changed}: from here on they count as they are now")
+        self.report(f"{what_changed}: the new files are in force from now on")
         self.project.close()
         self.project, self.pipeline, self._landed = project, pipeline, None
         return True

@@ -420,9 +420,9 @@ def _refuse_older_file(context: RunContext, state: PipelineState) -> None:
         since = added_later[table]
         if abs(clock - since) < FILES_ARRIVE:
             raise FILES_OUTDATED.retryable(
-                f"pipeline {name}: an edit of its file brought table {table} at {since.isoformat()}, and the file on this host"
+                f"pipeline {name}: an edit of its file added table {table} at {since.isoformat()}, and the file on this host"
                 " does not name it: the edit may not have arrived here",
-                next_step=f"bring the newest file to this host. If {table} was taken out again on purpose, runs go on without it"
+                next_step=f"copy the newest file to this host. If {table} was removed again on purpose, runs go on without it"
                 f" from {(since + FILES_ARRIVE).isoformat()}",
             )
 

@@ -248,7 +248,7 @@ def _refuse_overtaken(lake: Lake, manifest: Manifest, refusal: Refused) -> None:
     is_finished = recorded is not None and recorded.n >= manifest.position.n
     if is_finished or not isinstance(last, SummaryValue) or mark_of(last) != manifest.mark:
         raise RUN_OVERTAKEN.retryable(
-            f"batch {manifest.position.n} of pipeline {manifest.pipeline} was finished by another run meanwhile, or was taken back",
+            f"batch {manifest.position.n} of pipeline {manifest.pipeline} was finished by another run meanwhile, or was undone",
             next_step="run again; it plans from where the pipeline stands now",
         ) from refusal
 

@@ -319,7 +319,7 @@ def row_removal(pipeline: Pipeline, table: str, removed: tuple[RemovedRange, ...
     if columns is None:
         raise REPLAY_REFUSED.terminal(
             f"pipeline {pipeline.name} keeps no Kafka columns in {table} (kafka_columns: false):"
-            " its rows don't say where they came from, so none can be taken out",
+            " its rows don't say where they came from, so none can be removed",
             next_step="a table with Kafka columns can be replayed and reset backward; this one only with"
             f" frazil reset {pipeline.name} --to … --allow-duplicates --reason …",
         )

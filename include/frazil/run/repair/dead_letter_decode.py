@@ -69,8 +69,8 @@ def decode_letters(
     A letter of one table is tried for that table alone. A letter of a record as a whole lands in all tables that the record
     is meant for, or in none.
 
-    No two of the tried ones are of one record and table. New reasons quote no more of a record than `payload` lets
-    letters tell.
+    The tried letters have each pair of record and table only once. New reasons quote at most as much of a record as
+    `payload` allows.
     """
     tried_mask = _tried_mask(letters, tried)
     decodable = pc.and_(tried_mask, has_record(letters))

@@ -332,8 +332,8 @@ def _history_lost(pipeline: Pipeline, tables: Tables, last: SummaryValue | Rolle
     n = BatchMark.from_json(last.newest).n
     again = f"make snapshot {last.snapshot_id} the head of main again, or " if last.listed else ""
     return TABLE_ROLLED_BACK.terminal(
-        f"pipeline {pipeline.name}: table {table} held batch {n} last, in snapshot {last.snapshot_id}; main does not"
-        " descend from it, and does not say which batches' rows it holds: it was replaced, or rolled back and expired",
+        f"pipeline {pipeline.name}: the last batch of table {table} was {n}, in snapshot {last.snapshot_id}; main does not"
+        " descend from it, and does not show which batches it contains: it was replaced, or rolled back and expired",
         next_step=f"{again}take all rows of the pipeline out and land what Kafka still holds:"
         f' frazil reset {pipeline.name} --to earliest --reason "table was rolled back"',
     )

@@ -86,10 +86,10 @@ def send_rows(frame: DataFrame, task: RowsTask, condition: str | None) -> tuple[
     """Query the database for the next rows, in one query, and send them from one task.
 
     Returns:
-        How many rows were sent, and the position behind them.
+        How many rows were sent, and the position after them.
 
     Raises:
-        Retryable, Terminal: What the task met.
+        Retryable, Terminal: The task failed.
         SPARK_FAILED: Spark itself failed, or the database did.
     """
     from pyspark.sql import functions

@@ -174,7 +174,7 @@ class Handover:
         """What the job is to do, and whether its driver outlives its submitter.
 
         Raises:
-            Retryable: This attempt counts no more: another one took the order over, or it was withdrawn.
+            Retryable: This attempt is no longer valid: another one took the order over, or it was withdrawn.
         """
         order = _read(self._folder(), self._order_file)
         if order is None or not self._counts(order) or not isinstance(order.get("order"), str):

@@ -49,13 +49,13 @@ from frazil.records.model.format import WriterSchema
 
 
 class FormerNames:
-    """Knows the names that fields had in earlier versions of a schema.
+    """The names of fields in earlier versions of a schema.
 
     Args:
         earlier: Earlier versions, the last one first. One that does not compile is left out.
 
     Raises:
-        Retryable: the compiler does not come to an end.
+        Retryable: The compiler timed out.
     """
 
     def __init__(self, earlier: Iterable[WriterSchema] = ()) -> None:

@@ -185,7 +185,7 @@ class TimestampRouter(TransformDefinition):
 
 
 def _replacement(pattern: WholeMatch, text: str) -> list[str | int]:
-    """Return a replacement as texts and numbers of groups; a number has as many digits as there are groups for (Java)."""
+    """Parse a replacement into texts and group numbers. As in Java, a further digit counts only if that group exists."""
     pieces: list[str | int] = []
     position = 0
     for match in _REFERENCE.finditer(text):
