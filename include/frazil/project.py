@@ -85,7 +85,7 @@ def _stack_references(home: Home) -> dict[str, str]:
         return {name: str(value) for name, value in json.loads(file.read_text(encoding="utf-8")).items()}
     except FileNotFoundError as error:
         raise STACK_FAILED.terminal(
-            f"{file} is not there", next_step="`frazil up --profile production --only postgres` makes it"
+            f"{file} does not exist", next_step="`frazil up --profile production --only postgres` makes it"
         ) from error
     except (ValueError, AttributeError) as error:
         raise STACK_FAILED.terminal(
@@ -98,10 +98,10 @@ class Project:
     """Settings and pipelines in force.
 
     Attributes:
-        root: The folder that holds include/, and dags/ if Airflow takes them from there.
+        root: The folder that contains include/, and dags/ if Airflow takes them from there.
         home: State of the embedded stack.
         settings: The settings file.
-        settings_file: Where it was read from.
+        settings_file: The file that it was read from.
         pipelines_folder: Where the pipeline files are.
         pipelines: The pipeline files, the broken ones apart. Read when they are asked for.
         captures: The capture files, the broken ones apart.

@@ -85,7 +85,7 @@ def undone(rewinds: Iterable[tuple[int, Iterable[RemovedRange]]]) -> frozenset[i
     A rewind says so by taking out, whatever the partition, all that batches from a number on landed. One that was rolled
     back itself undoes nothing.
 
-    Of each rewinding batch it takes the number, and what it took out.
+    Of each rewinding batch it takes the number, and what it removed.
     """
     numbers: set[int] = set()
     for n, removed in sorted(rewinds, key=lambda rewind: rewind[0], reverse=True):

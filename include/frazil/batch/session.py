@@ -103,7 +103,7 @@ class Waiting:
         records: Offsets that can be read and were not.
         bytes: Bytes of their keys and values, as the last batch measured a record; None if none did.
         epoch: Epoch of the position; None before the first run.
-        position: `topic/partition` -> next offset to read, where that can be told.
+        position: `topic/partition` -> next offset to read, if that is known.
         ends: `topic/partition` -> where the log ended for readers.
     """
 

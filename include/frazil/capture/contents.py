@@ -37,8 +37,8 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iter
         folders: Nothing outside of these is read; a link that leads outside is skipped.
 
     Raises:
-        Terminal: A folder or file must not be looked at, or a pattern names files outside.
-        Retryable: The storage fails, or is not there.
+        Terminal: A folder or file must not be read, or a pattern names files outside.
+        Retryable: The storage fails, or is not mounted.
     """
     listed = [Path(folder) for folder in folders]
     roots = [folder.resolve() for folder in listed]

@@ -71,8 +71,8 @@ class FileMark:
         print: Fingerprint of those bytes: of the first and the last of them.
         unread: Bytes behind the offset when it was last looked at.
         packed: Bytes of a `.gz` file that was captured to its end, else 0.
-        trailer: The last of those bytes: checksum and length of what it holds.
-        missing_since: Since when the file is not there, in nanoseconds since 1970; 0: it is there.
+        trailer: The last of those bytes: checksum and length of its contents.
+        missing_since: Since when the file is missing, in nanoseconds since 1970; 0: it exists.
     """
 
     name: str
@@ -120,7 +120,7 @@ def state_of(marks: Iterable[FileMark]) -> dict[str, Any]:
 
 
 class Contents(Protocol):
-    """What files hold."""
+    """Access to the contents of files."""
 
     def continues(self, file: FoundFile, mark: FileMark) -> bool:
         """Whether a file begins with all that was captured up to a mark."""
@@ -165,7 +165,7 @@ def decide_files(
     """Match each known file with the existing ones, by inode or contents, and find the new files.
 
     A rotation that renames keeps the inode. One that copies and truncates, or compresses, moves the captured bytes to another
-    file, where capturing goes on. Until it ends both files exist: the copy of a known file waits until the original is gone.
+    file, where capturing continues. Until it ends both files exist: the copy of a known file waits until the original is gone.
     A file that disappeared and came back is recognised by its path and its contents.
     """
     matches = _match_marks(marks, files, contents)
@@ -174,7 +174,7 @@ def decide_files(
     missing = [mark for mark in marks if mark not in matches and not mark.missing_since]
     losses = [loss for mark in missing if (loss := _loss(mark, by_id)) is not None]
     lost_marks = {loss.mark for loss in losses}
-    new, waiting = _new(unmatched, matches, contents, instant)
+    new, waiting = _new_files(unmatched, matches, contents, instant)
     reads = [(file, mark.moved_to(file)) for mark, file in matches.items()] + [
         (file, FileMark.initial(file)) for file in new
     ]
@@ -254,7 +254,7 @@ def _loss(mark: FileMark, by_id: dict[tuple[int, int], FoundFile]) -> Loss | Non
     return None
 
 
-def _new(
+def _new_files(
     unmatched: Iterable[FoundFile], matches: Mapping[FileMark, FoundFile], contents: Contents, instant: int
 ) -> tuple[list[FoundFile], list[tuple[FoundFile, str]]]:
     new, waiting = list[FoundFile](), list[tuple[FoundFile, str]]()

@@ -185,8 +185,8 @@ class _Reading:
 
     def _changed(self) -> Retryable:
         return CAPTURE_UNREADABLE.retryable(
-            f"{self.file.path} was truncated or written anew while it was read, behind byte {self.offset:,}",
-            next_step="run again: it is looked at anew",
+            f"{self.file.path} was truncated or rewritten while it was read, behind byte {self.offset:,}",
+            next_step="run again: it is examined again",
         )
 
 

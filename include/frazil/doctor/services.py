@@ -24,7 +24,7 @@ from frazil.doctor.finding import (
 from frazil.errors import Retryable, Terminal
 from frazil.extras import require
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.patches.storage import lent_until_ms
+from frazil.iceberg.patches.storage import credentials_expire_ms
 from frazil.kafka.admin.observe import matching_topics, observe
 from frazil.kafka.admin.topics import NEEDED, TopicAccess, topic_access
 from frazil.monitor.condition import HEALTH, Condition, state_of
@@ -109,7 +109,7 @@ def storage(lake: Lake, tables: Iterable[str]) -> Finding:
         return Finding(check, "ok", "not known before there is a table: the server tells where it is")
     place.check_writable()
     answer = f"a file was written to {place.location}, read and removed"
-    if (end := lent_until_ms(place.properties)) is not None:
+    if (end := credentials_expire_ms(place.properties)) is not None:
         answer += (
             f"; the catalog lends its keys for {(end / 1000 - time.time()) / 60:.0f} minutes: batches must be shorter"
         )

@@ -239,7 +239,9 @@ def _in_one_commit(work: Work, rules: Compaction, arguments: dict[str, Any]) -> 
             return _rewrite(work, arguments)
         except Conflict as rival:
             options["max-files-to-rewrite"] = str(max(rules.min_files, most // share))
-            work.context.report(f"{work.table}: compaction gave way, again with fewer files: {rival.message}")
+            work.context.report(
+                f"{work.table}: compaction lost to another commit, again with fewer files: {rival.message}"
+            )
     return _rewrite(work, arguments)
 
 
@@ -261,7 +263,7 @@ def _rewrite(work: Work, arguments: dict[str, Any]) -> dict[str, int]:
 def compaction_arguments(
     inspection: Inspection, rules: Compaction, now: datetime, *, branch: str | None = None
 ) -> list[dict[str, Any]]:
-    """What the procedure is called with, call by call."""
+    """The arguments of the procedure, call by call."""
     shared: dict[str, Any] = {} if branch is None else {"branch": branch}
     shared |= _strategy(inspection, rules)
     options = {"min-input-files": str(rules.min_files)}

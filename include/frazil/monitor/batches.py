@@ -48,9 +48,9 @@ class FileReads(Generic[T]):
 
     Args:
         read: Reads files.
-        join: Shows what was read of several as one.
-        pack: Makes one piece of that.
-        most: Bytes to keep; what was read longest ago is forgotten first. One read of more is not kept at all.
+        join: Combines the results of several reads, without a copy.
+        pack: Copies a combined result to contiguous memory.
+        most: Bytes to cache; the least recently read are evicted first. A single read of more is not cached.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ def query(project: Project, sql: str, *, catalog: str | None = None) -> pa.Table
         catalog: Name of a catalog in the settings; `lake`, or the only one, when None.
 
     Raises:
-        Terminal: The question is not valid, is no question, or names a table that isn't there.
+        Terminal: The question is not valid, is no question, or names a table that does not exist.
         Retryable: The catalog or the storage can't be read now.
     """
     require("sql", "a query")

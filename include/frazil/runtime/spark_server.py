@@ -73,7 +73,9 @@ def serving(home: Home, server: Server, report: Callable[[str], None], *, if_sta
         Terminal: Its port is taken.
     """
     with _users(home) as users:
-        with exclusive(home.run / _GATE, lambda: report("spark connect: waiting for another run, which starts or stops the server")):
+        with exclusive(
+            home.run / _GATE, lambda: report("spark connect: waiting for another run, which starts or stops the server")
+        ):
             if if_started and not is_started(home):
                 raise SPARK_UNAVAILABLE.retryable(
                     "the spark connect server was stopped, or did not start, while this run waited for it"

@@ -102,7 +102,7 @@ class Rules:
         filters: Whether a record without value is filtered. Where it could delete a row of the table, earlier batches may have
             filtered it, as the ledger counts.
         filters_empty: Whether a record with a value of 0 bytes is filtered.
-        unknown_file_batches: Numbers of batches that ran under a pipeline file that is not known any more: a record may have been bad or left
+        unknown_file_batches: Numbers of batches that ran under a pipeline file that is no longer known: a record may have been bad or left
             out then, and not every column was there.
         unrecorded: Numbers of batches whose ledger rows were given up.
         unread: Why values are not compared; None if they are.

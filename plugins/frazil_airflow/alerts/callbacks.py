@@ -95,7 +95,7 @@ def _page(name: str, text: str | None) -> Page:
     try:
         return from_json(text)
     except ValueError as error:
-        _log.warning("Airflow variable %s is written anew: %s", name, error)
+        _log.warning("Airflow variable %s is written again: %s", name, error)
         return Page()
 
 
@@ -268,10 +268,10 @@ def notify_of_late_run(pipeline: str) -> None:
         return
     looked_at = page_of(store, pipeline).looked_at
     if looked_at is not None and now - looked_at < _patience(settings):
-        _log.info("the monitor looked at %s, it tells whether the table is stale", looked_at)
+        _log.info("the monitor was at work at %s: it checks whether the table is stale", looked_at)
         return
     cause = (
-        f"A run of {dag_of(pipeline)} has not ended within its promise, and the monitor, which would know more, is not at"
+        f"A run of {dag_of(pipeline)} has not ended within its deadline, and the monitor, which would know more, is not at"
         f" work: its last look was {looked_at or 'never'}."
     )
     title = f"{pipeline.replace('.', ' ')}: a run is late"

@@ -117,7 +117,7 @@ def send(project: Project, notice: Notice, channels: Collection[str] | None = No
             if answers[name] is None:
                 _log.info("told %s: %s", name, notice.title)
             else:
-                _log.warning("channel %s was not told of %s: %s", name, notice.key, answers[name])
+                _log.warning("channel %s was not notified of %s: %s", name, notice.key, answers[name])
     return answers
 
 

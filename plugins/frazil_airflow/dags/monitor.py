@@ -82,7 +82,7 @@ def notify_of_broken_files(project: Project, now: datetime, store: Variables) ->
 
 
 def close_unwatched(project: Project, now: datetime, store: Variables) -> list[str]:
-    """Notify people that troubles of unmonitored pipelines are over, and drop the log of these pipelines.
+    """Notify people that problems of unmonitored pipelines are over, and drop the log of these pipelines.
 
     Returns:
         The reasons why channels took no message, one line each.

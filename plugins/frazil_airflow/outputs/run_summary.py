@@ -156,7 +156,7 @@ def address(login: Connection) -> str:
 
 
 def runs_of(flows: Sequence[Flow]) -> Mapping[str, Runs]:
-    """Return Airflow's run states of pipelines and captures by unique name; empty without its API, then the tables decide."""
+    """Return Airflow's run states of pipelines and captures by unique name; empty if its API is not available."""
     from frazil.monitor.airflow_runs import fetch_runs
 
     try:

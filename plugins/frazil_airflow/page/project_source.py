@@ -146,12 +146,12 @@ class ProjectSource:
             return letter_reports.list_reports(project, pipeline, most)
 
     def snapshots(self, name: str, table: str, start: int, limit: int) -> Snapshots | None:
-        """Snapshots of a table, the newest first; None if the table is not there."""
+        """Snapshots of a table, the newest first; None if the table does not exist."""
         with self.seated(name) as (project, pipeline):
             return table_past.snapshots(project, project.with_auto_created(pipeline), table, start, limit)
 
     def schema_changes(self, name: str, table: str) -> tuple[SchemaVersion, ...] | None:
-        """How the schema of a table changed, the newest first; None if the table is not there."""
+        """How the schema of a table changed, the newest first; None if the table does not exist."""
         with self.seated(name) as (project, pipeline):
             return table_past.schema_versions(project, project.with_auto_created(pipeline), table, MOST_SCHEMAS)
 

@@ -171,7 +171,7 @@ class ConnectRequest:
         """The connector of that name.
 
         Raises:
-            HTTPException: 404, it is not there, or the user may not see it; 403, he may see it, but not do this.
+            HTTPException: 404, it does not exist, or the user may not see it; 403, he may see it, but not do this.
         """
         try:
             pipeline = checked_name(name)

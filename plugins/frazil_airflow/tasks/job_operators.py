@@ -140,7 +140,7 @@ def outcome(pipeline: str, order: str, attempt: str) -> str | None:
     Order and outcome stay, for another try of this task, until orphan removal takes them.
 
     Raises:
-        AirflowFailException: What the job met, or that it left nothing: then the next run finds in the tables what it did.
+        AirflowFailException: The error of the job, or it left no outcome: then the next run finds in the tables what it did.
         Retryable: The storage is not available now.
     """
     with terminal_is_final():

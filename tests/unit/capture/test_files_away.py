@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from frazil.capture.contents import FileContents, find_files
-from frazil.capture.files import MAX_GONE_FILES, GONE_NS, FileMark, decide_files, marks_of
+from frazil.capture.files import GONE_NS, MAX_GONE_FILES, FileMark, decide_files, marks_of
 from frazil.errors import Retryable
 from tests.unit.capture.captured import Captured, append, capture_of
 

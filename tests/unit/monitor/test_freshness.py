@@ -10,7 +10,7 @@ from croniter import croniter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.monitor.freshness import LEAST, last_ticks, freshness_objective, span_at
+from frazil.monitor.freshness import LEAST, freshness_objective, last_ticks, span_at
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.syntax.interval import Interval, parse_interval
 

@@ -86,7 +86,7 @@ def init(
         str | None, typer.Option(metavar="HOST:PORT", help="Your broker.", show_default="the one of frazil up")
     ] = None,
 ) -> None:
-    """Make a project: settings, a pipeline, the DAG file, schemas for editors, .gitignore. What is there already stays.
+    """Make a project: settings, a pipeline, the DAG file, schemas for editors, .gitignore. What exists already stays.
 
     With [cyan]--kafka[/cyan] there is no pipeline yet: [cyan]frazil new[/cyan] proposes one for a topic of yours.
     """

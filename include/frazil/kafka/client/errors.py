@@ -185,7 +185,7 @@ def translate_group(
     if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
         return KAFKA_DENIED.terminal(
             f"not allowed at {where}: {cluster.redact(_kafka_error(error).str())}",
-            next_step=f"have Read on group {group} granted (Read includes Describe)",
+            next_step=f"grant Read on group {group} (Read includes Describe)",
         )
     return translate(error, cluster, complaints, topic=topic)
 
@@ -221,7 +221,7 @@ def translate_transaction(
 ) -> FrazilError:
     """Translate an error of a transactional producer; other errors as `translate` does.
 
-    A fatal one ends this producer only, so it is no reason for a person to act: the next one begins anew.
+    A fatal one ends this producer only, so it is no reason for a person to act: the next one starts over.
     """
     failed = _kafka_error(error)
     where = f"{cluster}, topic {topic!r}, transactional id {name!r}"
@@ -232,12 +232,12 @@ def translate_transaction(
     if failed.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         return KAFKA_DENIED.terminal(
             f"not allowed at {where}: {cluster.redact(failed.str())}",
-            next_step=f"have Write on transactional id {name} granted",
+            next_step=f"grant Write on transactional id {name}",
         )
     if failed.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return KAFKA_DENIED.terminal(
             f"not allowed at {where}: {cluster.redact(failed.str())}",
-            next_step=f"have Write on topic {topic} granted",
+            next_step=f"grant Write on topic {topic}",
         )
     if failed.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return RECORD_TOO_LARGE.terminal(

@@ -45,13 +45,13 @@ class Notice:
 
     @property
     def key(self) -> str:
-        """A key that all notices of one trouble share, including the notice of its end."""
+        """A key that all notices of one problem share, including the notice of its end."""
         subject = f"{self.kind}/{self.pipeline}"
         return subject if self.report is None else f"{subject}/{self.report}"
 
     @property
     def runbook(self) -> str:
-        """Path, within the project, of the documentation that says what to do about this kind of trouble."""
+        """Path, within the project, of the documentation that says what to do about this kind of problem."""
         return f"docs/runbooks/{self.kind}.md"
 
     @property

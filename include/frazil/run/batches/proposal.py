@@ -70,7 +70,7 @@ File = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A pipeline file with comments, which holds names of fields and no values, and what became of the sample under it."""
+    """A pipeline file with comments, which contains names of fields and no values, and what became of the sample under it."""
 
     text: str
     counts: Counts
@@ -110,7 +110,7 @@ def propose(project: Project, base: File, records: int) -> Proposal:
     """Look at some records of a topic, its first and its last ones, and complete a pipeline file that names topic and table.
 
     Raises:
-        Terminal: The topic is not there or holds nothing, or a Schema Registry is needed that the settings don't know.
+        Terminal: The topic does not exist or holds nothing, or a Schema Registry is needed that the settings don't know.
         Retryable: No broker or registry answers.
     """
     (topic,) = base["source"]["topics"]
@@ -120,7 +120,7 @@ def propose(project: Project, base: File, records: int) -> Proposal:
     values = likeliest(_guesses(batches, "value"))
     if values is None:
         raise BAD_ARGUMENT.terminal(
-            f"{cluster}, topic {topic}: no record with a value is there",
+            f"{cluster}, topic {topic}: found no record with a value",
             next_step=f"run this again when there is one; `frazil peek {topic}` shows what there is",
         )
     decoding = _decoding(project, values, batches, "value")
@@ -200,7 +200,7 @@ def _registered(project: Project, batches: Sequence[pa.RecordBatch], part: str) 
             return {"format": _LANGUAGES[schema.kind], "registry": name}
     raise BAD_SETTING.terminal(
         f"{part}s are written with schema {number} of a Schema Registry, and "
-        + (f"{', '.join(names)} of the settings know no such schema" if names else "the settings know no registry"),
+        + (f"{', '.join(names)} of the settings have no such schema" if names else "the settings know no registry"),
         next_step=f"name it in {project.settings_file}: registries: {{main: {{url: https://registry.example.org}}}}",
     )
 

@@ -311,7 +311,7 @@ def _removed_ranges(rows: Sequence[Row]) -> list[RemovedRange]:
 
 
 def _doubled_ranges(by_batch: Sequence[Sequence[Row]]) -> Iterator[RemovedRange]:
-    """Offsets that resets moved back over without taking rows out: their records landed twice."""
+    """Offsets that resets moved back over without removing rows: their records landed twice."""
     for last, rows in pairwise(by_batch):
         if rows[0]["kind"] == "reset" and not _removed_ranges(rows):
             before, after = (Position.from_json(batch_rows[0]["position"]) for batch_rows in (last, rows))

@@ -117,7 +117,7 @@ def create_tables(context: RunContext, tables: Tables, names: Sequence[str], bud
     refused = {**creatable.refusals.names, **failed}
     for name, table in created.items():
         is_own = owner.items() <= table.properties.items()
-        context.report(f"batch {n}: table {name} {'is made' if is_own else 'was there and fits'}, records name it")
+        context.report(f"batch {n}: table {name} {'is made' if is_own else 'existed and fits'}, records name it")
     for name, why in sorted(refused.items()):
         context.report(f"batch {n}: table {name} is not made: {why}")
     if creatable.excess:

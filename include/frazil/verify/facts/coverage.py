@@ -101,7 +101,7 @@ def union_of_segments(segments_per_table: Sequence[Segments]) -> Segments:
 
 
 def length(segments: Segments) -> int:
-    """How many offsets the segments hold."""
+    """How many offsets the segments contain."""
     return sum(s.end - s.start for s in segments)
 
 

@@ -51,7 +51,7 @@ def format_decoder(decoding: Decoding, registry: SchemaReader | None, *, truncat
     Args:
         decoding: The format and its options.
         registry: Reads the schemas that values name, if they name any.
-        truncates: Whether times lose what is finer than microseconds.
+        truncates: Whether times are truncated to microseconds.
     """
     half = "key" if isinstance(decoding, Key) else "value"
     if decoding.format in ("avro", "protobuf", "json-schema"):

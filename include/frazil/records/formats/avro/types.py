@@ -239,7 +239,7 @@ class Compiler:
 
     Args:
         named: The schema's named types by their full names.
-        truncates: Whether what is finer than microseconds is cut off times.
+        truncates: Whether times are truncated to microseconds.
     """
 
     def __init__(self, named: Mapping[str, Schema], *, truncates: bool = False) -> None:
