@@ -233,7 +233,7 @@ def _moment(text: str) -> str:
 
 
 class Cuts:
-    """Rows on their way, in transactions. One ends only where the place changes: no position lies between equal places.
+    """Cuts rows into transactions. A transaction ends only where the place changes: no position is between equal places.
 
     `last` is the place of the last row that was taken.
     """

@@ -157,7 +157,9 @@ def send_due(
             message.channel
         )  # a channel that is gone needs no word
         page = record_attempt(page, message, now, was_sent=why is None)
-        problems += [] if why is None else [f"channel {message.channel} was not told of {message.notice.key}: {why}"]
+        problems += (
+            [] if why is None else [f"channel {message.channel} was not notified of {message.notice.key}: {why}"]
+        )
     if messages:
         store.set(name, to_json(page), _SAID)
     return problems
@@ -198,7 +200,7 @@ def deadline(project: Project, pipeline: Flow) -> DeadlineAlert | None:
 
 
 def note_failed_task(context: Mapping[str, Any]) -> None:
-    """Note why a task failed that gets no other try."""
+    """Store why a task failed, if it has no retries left."""
     error = context.get("exception")
     task = context["ti"].task_id
     message = f"task {task}: {_KILLED}" if error is None else _error_text(error, task)

@@ -71,8 +71,8 @@ _MARGIN_SECONDS: Final = 60
 def staging_table(name: str, table: Table, *, by_engine: bool = False) -> StagingTable:
     """The table as a task needs it to write files: schema, partitioning and storage, without history.
 
-    `io` holds storage credentials: never log it. Whether an engine brings their rows in is told by `by_engine`, or by the
-    format version.
+    `io` holds storage credentials: never log it. `by_engine` says whether an engine writes the rows to the table; by default the
+    format version decides it.
     """
     shape = table.metadata.model_copy(update=_NO_HISTORY)
     io = {key: value for key, value in table.io.properties.items() if not key.startswith(_CATALOG_ONLY)}

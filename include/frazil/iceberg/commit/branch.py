@@ -138,7 +138,7 @@ def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: in
 
 
 def _adds_rows(snapshot: Snapshot) -> bool:
-    """Whether a snapshot does nothing but add rows. Of a change one does, at most."""
+    """Whether a snapshot only adds rows. At most one snapshot of a change does."""
     summary = snapshot.summary
     return (
         summary is not None

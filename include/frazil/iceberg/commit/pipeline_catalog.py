@@ -82,7 +82,7 @@ class PipelineCatalog(Lake):
 
     @property
     def _open_catalogs(self) -> dict[str, Lake]:
-        """Those that the file names, open already; that of the first destination first."""
+        """The open catalogs of the destinations by name, the first destination's catalog first."""
         return {catalog.name: catalog for catalog in (self._home, *(place.catalog for place in self._places.values()))}
 
     def catalog_of(self, name: str) -> Lake:

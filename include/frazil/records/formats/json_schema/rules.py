@@ -308,7 +308,7 @@ class RuleCount:
         self._measures: Final[dict[int, _Measure | None]] = {}
 
     def load(self, schema: Any, resolver: Any) -> Load:
-        """Return the load of the most burdened place.
+        """Return the load of the place with the largest load.
 
         Raises:
             Rejection: UNUSABLE_SCHEMA, there are too many rules.
