@@ -53,7 +53,7 @@ class FoundFile:
 
     @property
     def is_packed(self) -> bool:
-        """Whether it is read unpacked."""
+        """Whether it is a compressed file, which is decompressed while it is read."""
         return self.path.endswith(".gz")
 
 

@@ -194,7 +194,7 @@ def _text(raw: bytes) -> tuple[Any, ...] | None:
 
 @dataclass
 class PlacedComparison(Comparison):
-    """One partition of such a table: its dead letters are compared, other records go to the store."""
+    """The comparison of one partition of a merged table by places: compares dead letters, and stores the other records."""
 
     places: PlaceStore = field(kw_only=True)
     certainty: Certainty = field(kw_only=True)

@@ -319,7 +319,7 @@ def _named(folder: Folder, file: str) -> str:
 
 
 def storage_of(project: Project, pipeline: Pipeline) -> str:
-    """Where orders of a pipeline lie: beside its ledger's metadata; without tables, in the state folder of this machine."""
+    """Location of a pipeline's orders: beside its ledger's metadata; without tables, in the state folder of this machine."""
     from frazil.iceberg.catalog.table import metadata_path
 
     ledger = project.lake(pipeline.home_catalog).find_table(pipeline.ledger_table)
