@@ -433,7 +433,7 @@ def command_section(path: str, command: Any) -> str:
     markup = re.compile(r"\[/?cyan\]")
     examples = markup.sub("", command.epilog or "").replace("Example: ", "$ ").replace("\n\n", "\n")
     rows = [
-        f"| {' '.join([*map(code, part.opts), code(part.metavar) if part.metavar else ''])} | {escaped(part.help or '')} |"
+        f"| {' '.join([*map(code, part.opts), code(part.metavar) if part.metavar else ''])} | {escaped(markup.sub('`', part.help or ''))} |"
         for part in options
     ]
     return "\n".join(

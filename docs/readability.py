@@ -13,8 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 GENERATED = ("docs/reference/", "docs/messages.md", "docs/third-party-jars.md", "docs/benchmarks.md")
-MOST_WORDS = 3_700
-"""Of a page: lower it with each page that is divided. The target is 1,500."""
+MOST_WORDS = 1_600
+"""Of a page. The target is 1,500; the longest is docs/design.md, whose own bound docs/house.py has."""
 
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 _MADE = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)

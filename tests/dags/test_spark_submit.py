@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable
@@ -77,6 +78,18 @@ def test_spark_is_started_with_what_the_submission_says(ingest: SparkIngestOpera
     assert command[command.index("--name") + 1] == job.name
     assert command[-1] == str(job.application)
     assert hook._env["FRAZIL_HOME"] == job.env["FRAZIL_HOME"]
+
+
+def test_spark_submit_beside_python_is_found_without_its_folder_on_the_path(
+    ingest: SparkIngestOperator, job: Submission, monkeypatch: pytest.MonkeyPatch
+):
+    """A worker that was started by its whole path has a PATH without the environment's programs."""
+    monkeypatch.setenv("PATH", "/usr/bin")
+    ingest.take(job)
+
+    hook = ingest._get_hook()
+    hook._build_spark_submit_command(ingest.application)
+    assert shutil.which("spark-submit", path=hook._env["PATH"])
 
 
 def test_task_log_has_no_partition_values_of_spark_lines(

@@ -68,6 +68,7 @@ class Part:
         start: Starts what does not run of it, and waits until it answers.
         stop: Stops what runs of it.
         require: Raises Terminal if the machine lacks what the part needs; asked before any part is started.
+        needs: Parts that it does not start without.
     """
 
     name: PartName
@@ -77,6 +78,7 @@ class Part:
     start: Callable[[Launch], None]
     stop: Callable[[Processes], None]
     require: Callable[[Home], object] = lambda _: None
+    needs: tuple[PartName, ...] = ()
 
 
 def _start_open_kafka(launch: Launch) -> None:
@@ -162,7 +164,15 @@ PARTS: Mapping[Profile, tuple[Part, ...]] = {
             object_store.stop,
             object_store.require_program,
         ),
-        Part("catalog", (rest_catalog.NAME,), rest_catalog.url, "catalog", _start_catalog, rest_catalog.stop),
+        Part(
+            "catalog",
+            (rest_catalog.NAME,),
+            rest_catalog.url,
+            "catalog",
+            _start_catalog,
+            rest_catalog.stop,
+            needs=("postgres", "s3"),
+        ),
         Part(
             "registry",
             (schema_registry.NAME,),
@@ -171,6 +181,7 @@ PARTS: Mapping[Profile, tuple[Part, ...]] = {
             _start_registry,
             schema_registry.stop,
             lambda _: schema_registry.require_java(),
+            needs=("postgres",),
         ),
         replace(_KAFKA_PART, port="kafka_sasl", start=_start_secured_kafka),
         Part(
@@ -181,7 +192,7 @@ PARTS: Mapping[Profile, tuple[Part, ...]] = {
             _start_cluster,
             lambda processes: spark_cluster.stop(processes, WORKERS),
         ),
-        _AIRFLOW_PART,
+        replace(_AIRFLOW_PART, needs=("postgres",)),
     ),
 }
 """What `up` starts, in this order; `down` stops it from the last to the first."""
@@ -271,7 +282,13 @@ def up(
     with _alone(home, report):
         _refuse_other_profile(home, processes)
         _refuse_moved_ports(home, processes)
-        parts = [part for part in PARTS[home.profile] if only is None or part.name in only]
+        needed = {
+            name
+            for part in PARTS[home.profile]
+            if only is None or part.name in only
+            for name in (part.name, *part.needs)
+        }
+        parts = [part for part in PARTS[home.profile] if part.name in needed]
         for part in parts:  # before the home is noted: else it would change its profile, and then lack something
             part.require(home)
         if home.profile == "production":

@@ -14,6 +14,7 @@ from frazil import shutdown
 from frazil.batch.plan import RunPlan
 from frazil.error_codes import BAD_SETTING, PROGRAM_MISSING
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, without_values
+from frazil.runtime.home import interpreter_bin
 from frazil.spark.submit.handover import Handover, local_storage, storage_of
 from frazil_airflow.compat import AirflowException, AirflowFailException, AirflowNotFoundException
 from frazil_airflow.outputs.lineage import IngestLineage, not_loaded_if_off
@@ -134,7 +135,9 @@ class SparkJobOperator(SparkSubmitOperator):
         self.name = job.name
         self.jars = ",".join(job.jars)
         self.conf = dict(job.conf)
-        self.env_vars = dict(job.env)
+        # A worker that was started by its whole path may not find the spark-submit beside its Python.
+        path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(interpreter_bin())])
+        self.env_vars = {**job.env, "PATH": path}
         self._hook = None  # the provider's keeps what an earlier job of this task was started with
         connection = Connection.get(self.spark_connection)
         if "k8s" in f"{connection.conn_type}://{connection.host}":

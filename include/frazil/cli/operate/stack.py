@@ -30,7 +30,7 @@ def up(
     only: Annotated[
         Literal["kafka", "airflow", "spark", "postgres", "s3", "catalog", "registry", "cluster"] | None,
         typer.Option(
-            help="Start this part only. All when it is left out; [cyan]spark[/cyan]: an engine's managed server."
+            help="Start this part, and those that it needs. All when it is left out; [cyan]spark[/cyan]: an engine's managed server."
         ),
     ] = None,
     profile: Annotated[

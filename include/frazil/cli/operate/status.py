@@ -205,7 +205,8 @@ def status(
     The words, by urgency: Paused, Refused, Failed, Degraded, Behind, Running, Idle. [cyan]lag[/cyan]: records not read yet, of a
     capture files with lines that are not captured yet.
     [cyan]waits[/cyan]: since when the oldest of them does. [cyan]fresh[/cyan]: of 95 in 100 records of the last day, the
-    longest time from the record to its commit. With --json and --watch, one line of JSON per look.
+    longest time from the record to its commit. [cyan]rows[/cyan], [cyan]dead[/cyan]: landed in the last day, also what a replay or
+    a reset landed again. With --json and --watch, one line of JSON per look.
 
     FRAZIL_AIRFLOW_URL, FRAZIL_AIRFLOW_USER and FRAZIL_AIRFLOW_PASSWORD name another Airflow than the embedded one.
     """

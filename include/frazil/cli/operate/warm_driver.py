@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import frazil
-from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.project import Project
+
+if TYPE_CHECKING:
+    from frazil.pipeline.models.pipeline_file import Pipeline
+    from frazil.project import Project
 
 
 @contextmanager

@@ -166,7 +166,7 @@ class Pipeline(Model):
         description="Records (offsets) that wait when a run has landed at which Airflow starts the next one at once. Without,"
         " it waits for its interval.",
     )
-    trigger: Trigger | None = Field(None, description="When Airflow starts a run before its interval is over.")
+    trigger: Trigger | None = Field(None, description="When Airflow (3.3) starts a run before its interval is over.")
     start: Start = Field(
         "earliest",
         description="Where the very first run begins: `earliest`, `latest`, `timestamp: INSTANT`, or"

@@ -221,8 +221,8 @@ class DeadCode(StrEnum):
     WRONG_TYPE = (
         "WRONG_TYPE",
         Stage.CONVERT,
-        ("The field holds another kind of JSON value than the column takes. Text is never cast to a number or back."),
-        "Mend the producer or declare the column with the type that is sent.",
+        "The field holds another kind of value than the column takes. Text is never cast to a number or back.",
+        "Mend the producer, declare the column with the type that is sent, or convert the field by a transform such as `Cast` or `Sql`.",
     )
     OUT_OF_RANGE = (
         "OUT_OF_RANGE",

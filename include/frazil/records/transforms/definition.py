@@ -2,7 +2,7 @@
 
 Of a definition come the keys of pipeline files with their checks (`frazil.pipeline.transforms`), docs/transforms.md and the JSON
 Schema, which say its first paragraph and the sentences of its options, and what `frazil import` makes of the class of Kafka
-Connect that it stands for. CONTRIBUTING.md says how to add one.
+Connect that it stands for. docs/extending.md says how to add one.
 """
 
 from __future__ import annotations

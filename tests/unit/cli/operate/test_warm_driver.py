@@ -20,6 +20,7 @@ def test_driver_waits_only_for_a_server(
     monkeypatch: pytest.MonkeyPatch, *, managed: bool, is_started: bool, is_forked: bool
 ) -> None:
     """Without its own server a run starts a Spark, and a driver would keep its memory until that has ended."""
+    monkeypatch.setattr("threading.active_count", lambda: 1)  # those of earlier tests hold no lock that is wanted here
     monkeypatch.setattr(spark_server, "is_started", lambda _: is_started)
     engine = SimpleNamespace(type="connect", managed=managed)
     project = SimpleNamespace(home=None, root=project_root(), settings=SimpleNamespace(engines={"spark": engine}))
