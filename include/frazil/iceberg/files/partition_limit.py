@@ -59,8 +59,8 @@ class PartitionLimit:
     """How many partition values one task may give each table.
 
     Attributes:
-        layouts: Table -> how it parts its rows; tables that don't are left out.
-        unlimited: Tables that take any number of values: a change that became a dead letter could never come back to them.
+        layouts: Partitioned table -> its partitioning; other tables are left out.
+        unlimited: Tables without limit: with `deletes: hard` a change that became a dead letter could never land.
     """
 
     limit: int = 0

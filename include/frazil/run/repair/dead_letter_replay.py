@@ -116,7 +116,7 @@ def with_new_tables(work: LetterReplay, n: int) -> LetterReplay:
 
 
 def with_supposed_tables(work: LetterReplay) -> tuple[LetterReplay, Mapping[str, pa.Schema]]:
-    """The same as if those tables existed, for a dry run, and the columns of all tables."""
+    """For a dry run: the replay as if its missing tables existed, and the columns of all tables."""
     columns, budget = columns_of(work.context.pipeline, work.tables), table_budget(work.context, work.tables_before)
     creatable = creatable_tables(work.context, work.tables, _missing_tables(work, budget), budget)
     context = work.context.with_created_tables((*work.context.pipeline.auto_created, *creatable.names))
