@@ -92,7 +92,7 @@ TOPIC_MISSING = ErrorCode(
     "A topic or partition does not exist",
     "The cluster shows no topic or partition of this name to this user.",
     "The name is misspelled, the topic was deleted, or the user may not see it.",
-    "Correct the name, create the topic, or have Read granted on it.",
+    "Correct the name, create the topic, or grant Read on it.",
 )
 TOPIC_UNFIT = ErrorCode(
     205,

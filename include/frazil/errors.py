@@ -115,14 +115,14 @@ class OutcomeUnknown(FrazilError):
 
 
 class Stopped(FrazilError):
-    """The run was asked to stop, and did so in order. The next run goes on from there."""
+    """The run was asked to stop, and did so in order. The next run continues from there."""
 
     exit_code = 79  # the first one that neither sysexits.h nor a shell gives a meaning
     label = "stopped"
 
 
 def marked(message: str, code: ErrorCode) -> str:
-    """A message with the code at the end of its first line, unless it is there already."""
+    """A message with the code at the end of its first line, unless it has the code already."""
     first, newline, rest = message.partition("\n")
     return message if f"[{code}]" in first else f"{first} [{code}]{newline}{rest}"
 

@@ -110,7 +110,7 @@ def _ask(load: Callable[[], TokenProvider], config: str, answer: Future[Any]) ->
 
 
 def _named(cluster: str, name: str) -> tuple[Callable[[], TokenProvider], str]:
-    """What loads the provider of that name, and where it is: module and name."""
+    """The entry point of the provider of that name: module and function."""
     if name in PROVIDERS:
         return lambda: PROVIDERS[name], f"{__name__}:{PROVIDERS[name].__name__}"
     own = {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)}
@@ -132,7 +132,7 @@ def _load(cluster: str, entry_point: EntryPoint) -> TokenProvider:
     except (ImportError, AttributeError) as error:
         raise BAD_SETTING.terminal(
             f"Kafka cluster {cluster!r}: the token provider {entry_point.name!r} can't be loaded from {entry_point.value}: {error}",
-            next_step="install what its entry point names, where pipelines run and where their executors run",
+            next_step="install the package of the entry point where pipelines run and on their executors",
         ) from error
     if not callable(provider):
         raise BAD_SETTING.terminal(
@@ -164,7 +164,7 @@ def _parts(answer: Any) -> Any:
 
 
 def _problem(answer: Any) -> str | None:
-    """What is wrong with what a provider returned, without quoting it; None if it has the form of a token."""
+    """Why the result of a provider is no token, without quoting it; None if it has the form of a token."""
     if not isinstance(answer, tuple | list) or len(answer) not in _LENGTHS:
         size = f" of {len(answer)}" if isinstance(answer, tuple | list) else ""
         return f"expected (token, seconds since 1970), found {type(answer).__name__}{size}"

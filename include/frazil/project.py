@@ -85,11 +85,11 @@ def _stack_references(home: Home) -> dict[str, str]:
         return {name: str(value) for name, value in json.loads(file.read_text(encoding="utf-8")).items()}
     except FileNotFoundError as error:
         raise STACK_FAILED.terminal(
-            f"{file} is not there", next_step="`frazil up --profile production --only postgres` makes it"
+            f"{file} does not exist", next_step="`frazil up --profile production --only postgres` makes it"
         ) from error
     except (ValueError, AttributeError) as error:
         raise STACK_FAILED.terminal(
-            f"{file} can't be read", next_step="`frazil up --profile production --only postgres` writes it anew"
+            f"{file} can't be read", next_step="`frazil up --profile production --only postgres` writes it again"
         ) from error
 
 
@@ -98,10 +98,10 @@ class Project:
     """Settings and pipelines in force.
 
     Attributes:
-        root: The folder that holds include/, and dags/ if Airflow takes them from there.
+        root: The folder that contains include/, and dags/ if Airflow takes them from there.
         home: State of the embedded stack.
         settings: The settings file.
-        settings_file: Where it was read from.
+        settings_file: The file that it was read from.
         pipelines_folder: Where the pipeline files are.
         pipelines: The pipeline files, the broken ones apart. Read when they are asked for.
         captures: The capture files, the broken ones apart.
@@ -146,7 +146,7 @@ class Project:
         Raises:
             Terminal: As `pipeline`.
         """
-        return self.pipelines.again().get(name)
+        return self.pipelines.reloaded().get(name)
 
     def capture(self, name: str) -> Capture:
         """The capture of that name.
@@ -298,7 +298,7 @@ def _named(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:
 def _entry(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:
     if name not in entries:
         raise BAD_SETTING.terminal(
-            f"{file}: {kind}.{name} is not there", next_step=f"known under {kind}: {', '.join(sorted(entries))}"
+            f"{file}: {kind}.{name} is missing", next_step=f"defined under {kind}: {', '.join(sorted(entries))}"
         )
     return entries[name]
 

@@ -67,7 +67,7 @@ def stopped(what: str) -> Stopped:
     """The error that ends a run after a stop request.
 
     Args:
-        what: What became of its work.
+        what: The outcome of its work.
     """
     return Stopped(
         f"asked to stop by {_stop.requester}: {what}",
@@ -92,8 +92,8 @@ def handled(report: Callable[[str], None], grace_seconds: float = GRACE_SECONDS)
     """While the block runs, signals ask it to stop. Outside of the main thread, which gets all signals, nothing changes.
 
     Args:
-        report: Takes one line for people, from another thread.
-        grace_seconds: When the process is ended, whatever it does.
+        report: Called with one line for people, from another thread.
+        grace_seconds: Time after the signal until the process is killed.
     """
     if _stop.is_heeded or threading.current_thread() is not threading.main_thread():
         yield

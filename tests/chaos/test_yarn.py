@@ -263,7 +263,7 @@ def test_next_try_takes_the_outcome_of_a_driver_that_nobody_waited_for(place: Pl
         said = run.communicate(timeout=SECONDS)[0]
 
     assert run.returncode == 0, said
-    assert "an earlier try did this to its end" in said
+    assert "an earlier attempt finished this" in said
     assert place.application == first
     assert place.yarn.applications()[first] == "SUCCEEDED"
     place.orders.assert_clean()

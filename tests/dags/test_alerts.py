@@ -112,7 +112,7 @@ def test_server_that_was_away_is_notified_by_next_check(project: Callable[..., P
     hook.status = 503
 
     (problem,) = send_notices(known, REFUSED, store)
-    assert problem.startswith("channel web was not told of refused/orders: ")
+    assert problem.startswith("channel web was not notified of refused/orders: ")
     hook.status, hook.got = 200, []
     assert send_notices(known, REFUSED, store, minutes=2) == []
     assert send_notices(known, REFUSED, store, minutes=4) == []
@@ -151,7 +151,7 @@ def test_late_run_with_lost_notification_fails_its_callback(
     project()
     hook.status = 500
 
-    with pytest.raises(RuntimeError, match="channel web was not told of stale/orders: "):
+    with pytest.raises(RuntimeError, match="channel web was not notified of stale/orders: "):
         callbacks.notify_of_late_run("orders")
 
 

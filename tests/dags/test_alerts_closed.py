@@ -114,7 +114,7 @@ def test_unavailable_channel_hears_of_removed_pipeline_later(project: Callable[.
     (problem,) = closing(store)
     hook.status = 200
 
-    assert problem.startswith("channel web was not told of refused/orders: ")
+    assert problem.startswith("channel web was not notified of refused/orders: ")
     assert closing(store, minutes=2) == []
     assert notifications(hook)[-1] == ("refused/orders", "recovered")
     assert store.texts == {}
@@ -132,14 +132,14 @@ def test_resolution_of_late_run_is_sent_once_while_channel_is_away(
     channels = {name: {"type": "webhook", "connection": name} for name in ("web", "away")}
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"alerts": {"channels": channels}}))
     monkeypatch.setenv("AIRFLOW_CONN_AWAY", json.dumps({"conn_type": "http", "host": "http://127.0.0.1:1"}))
-    with pytest.raises(RuntimeError, match="channel away was not told of stale/orders"):
+    with pytest.raises(RuntimeError, match="channel away was not notified of stale/orders"):
         callbacks.notify_of_late_run("orders")
     (known.pipelines_folder / "orders.yaml").unlink()
 
     found = [closing(variables, minutes) for minutes in range(0, 10, 2)]
 
     assert notifications(hook) == [("stale/orders", "firing"), ("stale/orders", "recovered")]
-    assert found[monitor.MISSED - 1][0].startswith("channel away was not told of stale/orders")
+    assert found[monitor.MISSED - 1][0].startswith("channel away was not notified of stale/orders")
     assert list(variables.texts) == ["frazil_alerts__orders"]
 
 

@@ -18,7 +18,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 GENERATORS = [service for name, service in SERVICES.items() if name.startswith("generate-")]
 
 
-def test_dashboard_and_metrics_meet() -> None:
+def test_dashboard_queries_existing_metrics() -> None:
     """Prometheus asks the exporter, the exporter reads the mapping, Grafana finds Prometheus and the dashboard."""
     prometheus = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
     provisioning = DOCKER / "grafana" / "provisioning"

@@ -41,7 +41,7 @@ class Failure:
 
     Attributes:
         noted_at: When it was noted, UTC.
-        kind: What it is about.
+        kind: Kind of the failure.
         severity: `critical` if a person must act, else the next run may do.
         next_step: What to do, if the error said it.
     """

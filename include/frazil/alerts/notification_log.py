@@ -41,7 +41,7 @@ Channels = Callable[[str, Severity], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """The messages about one trouble that a channel received.
+    """The messages about one problem that a channel received.
 
     Attributes:
         told_at: When the channel last received a message; None if it never did, as far as is known.
@@ -70,12 +70,12 @@ class ChannelState:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One trouble, from when it is first seen until every notified channel has received that it is over.
+    """One problem, from when it is first seen until every notified channel has received that it is over.
 
     Attributes:
         notice: The present notice.
         since: The first look.
-        looks: How many it has held.
+        looks: How many consecutive looks found the problem.
         over_at: Since when it is over; None while it holds.
         why_over: Why, if not because all is well.
         channels: Channels that received the notice, or may have.
@@ -94,7 +94,7 @@ class Page:
     """The log of one pipeline's notices.
 
     Attributes:
-        entries: Kind -> trouble.
+        entries: Kind -> problem.
         fewest: The fewest unread records of each span between runs, the newest last: (begin in seconds since 1970, records).
         missed: Looks, one after another, at which there was no such pipeline.
     """
@@ -109,7 +109,7 @@ class Page:
         """The fewest unread records of each span that is over."""
         return tuple(lag for _, lag in self.fewest[:-1])
 
-    def with_unread(self, lag: int | None, span: Span, keep: int) -> Page:
+    def with_lag(self, lag: int | None, span: Span, keep: int) -> Page:
         """The page with one more measurement of the lag, in the present interval between runs."""
         if lag is None:
             return self
@@ -131,7 +131,7 @@ class Message:
 
 
 def update_page(page: Page, judged: Mapping[str, Notice | None], now: datetime) -> Page:
-    """The page after the monitor judged a pipeline: present troubles, troubles that are over, and troubles that were not
+    """The page after the monitor judged a pipeline: present problems, problems that are over, and problems that were not
     judged, unchanged.
     """
     entries = dict(page.entries)
@@ -145,7 +145,7 @@ def update_page(page: Page, judged: Mapping[str, Notice | None], now: datetime) 
 
 
 def close_page(page: Page, now: datetime, why: str) -> Page:
-    """The page of a pipeline that is not monitored any more: every trouble on it is over, for the reason `why`."""
+    """The page of a pipeline that is no longer monitored: every problem on it is over, for the reason `why`."""
     turned_page = update_page(page, dict.fromkeys(page.entries), now)
     entries = {kind: replace(entry, why_over=entry.why_over or why) for kind, entry in turned_page.entries.items()}
     return replace(turned_page, entries=entries, fewest=(), missed=page.missed)
@@ -180,7 +180,7 @@ def _end_trouble(before: Entry, now: datetime) -> Entry:
 
 
 def _with_entries(page: Page, entries: Mapping[str, Entry]) -> Page:
-    """The page with these troubles, without those that are over and whose end was sent to all channels."""
+    """The page with these problems, without those that are over and whose end was sent to all channels."""
     return replace(
         page, entries={kind: entry for kind, entry in entries.items() if not entry.over_at or entry.channels}
     )
@@ -191,7 +191,7 @@ def due_messages(
 ) -> tuple[Page, tuple[Message, ...]]:
     """The messages to send now, and the page that notes the attempts: store it before sending.
 
-    A channel that received a trouble also receives its end, even if the settings no longer send it this kind of notice:
+    A channel that received a problem also receives its end, even if the settings no longer send it this kind of notice:
     nothing else would close its incident.
     """
     entries, messages = dict(page.entries), []
@@ -210,13 +210,13 @@ def due_messages(
     return _with_entries(page, entries), tuple(messages)
 
 
-def _informed_channels(entry: Entry, hearers: Sequence[str], now: datetime) -> Iterator[tuple[str, ChannelState]]:
-    """Channels that received a notice of the trouble, except those that failed for too long to receive its end."""
+def _informed_channels(entry: Entry, recipients: Sequence[str], now: datetime) -> Iterator[tuple[str, ChannelState]]:
+    """Channels that received a notice of the problem, without those that failed for too long to still get its recovery."""
     for name, before in entry.channels.items():
         state = before
-        if entry.over_at is None and name not in hearers and before.left_at is None:
+        if entry.over_at is None and name not in recipients and before.left_at is None:
             state = replace(before, left_at=now, tries=0)
-        elif entry.over_at is None and name in hearers and before.left_at is not None:
+        elif entry.over_at is None and name in recipients and before.left_at is not None:
             continue  # it is told again, and may have been told that it is over: so anew
         end = entry.over_at or state.left_at
         if end is None or now < end + GIVE_UP:

@@ -39,8 +39,8 @@ class Case:
         promise: How old the instant may be that its tables are complete through.
         interval: Between the last run that was due and the next; two looks if that is longer.
         fewest: Unread records, the fewest of each finished interval, the newest one last.
-        failure: What the last failed ingest run left, if any did.
-        chores: What maintenance, the report on dead letters and their replay left, each if it failed.
+        failure: The failure that the last failed ingest run stored, if any.
+        chores: The failures of maintenance, dead-letter report and dead-letter replay, for each that failed.
     """
 
     condition: Condition
@@ -53,7 +53,7 @@ class Case:
 
 
 def judge(case: Case) -> Judged:
-    """Decide for each kind of trouble whether the pipeline has it."""
+    """Decide for each kind of problem whether the pipeline has it."""
     notices: dict[str, Notice | None] = {}
     for kind, (severity, rule) in _RULES.items():
         verdict = rule(case)

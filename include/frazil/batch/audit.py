@@ -105,7 +105,7 @@ def _is_due_to_table_limit(staged: Staged, tolerance: Tolerance) -> bool:
 def _too_many(figures: str) -> Terminal:
     return TOO_MANY_DEAD_LETTERS.terminal(
         f"{TOO_MANY_DEAD}: {figures}",
-        next_step="mend the producer or the pipeline's columns, or raise dead_letters.tolerance in the pipeline file",
+        next_step="fix the producer or the pipeline's columns, or raise dead_letters.tolerance in the pipeline file",
     )
 
 
@@ -198,7 +198,7 @@ def check_identity(plan: RunPlan, facts: ClusterFacts, read: Collection[str], pi
             raise TOPIC_RECREATED.terminal(
                 f"topic {name} was recreated since the plan (topic id {planned.id}, found {topic.id});"
                 " nothing was published",
-                next_step="its offsets start anew; to read it from its beginning, beside the rows of the old one:"
+                next_step="its offsets begin at 0; to read it from its beginning, beside the rows of the old one:"
                 f' frazil reset {pipeline} --to earliest --topic {name} --reason "topic was recreated"',
             )
 
@@ -227,8 +227,8 @@ def check_position(
     """
     if position.cluster != facts.cluster_id:
         raise CLUSTER_CHANGED.terminal(
-            f"the position belongs to Kafka cluster {position.cluster}, the settings lead to cluster {facts.cluster_id}",
-            next_step="point the pipeline back to its cluster, or take up the new one: "
+            f"the position belongs to Kafka cluster {position.cluster}, the settings name cluster {facts.cluster_id}",
+            next_step="point the pipeline back to its cluster, or continue with the new one: "
             + _reset(pipeline, "FILE.json", "moved to another cluster"),
         )
     for name, topic in facts.topics.items():
@@ -303,7 +303,7 @@ def check_truncations(
         raise LOG_TRUNCATED.terminal(
             f"records that were read are gone from the log, and what is in their place was never read:\n{listed}",
             next_step="find out what happened to the brokers (an unclean leader election, a disk restored from a copy); then, to"
-            " read what is there now in place of the rows of lost records (beside them: --allow-duplicates): "
+            " read the present records in place of the rows of lost records (beside them: --allow-duplicates): "
             + _reset(pipeline, "FILE.json", "topic lost records")
             + f" with {json.dumps(offsets)} in FILE.json",
         )
@@ -331,7 +331,7 @@ def _check_topic(
     if topic_position.id is not None and topic.id is not None and topic_position.id != topic.id:
         raise TOPIC_RECREATED.terminal(
             f"topic {name} was recreated: the position belongs to topic id {topic_position.id}, the broker shows {topic.id}",
-            next_step="its offsets start anew; to read it from its beginning, beside the rows of the old one: "
+            next_step="its offsets begin at 0; to read it from its beginning, beside the rows of the old one: "
             + _reset(pipeline, "earliest", "topic was recreated", name),
         )
     if len(topic.partitions) < len(topic_position.next):

@@ -85,7 +85,7 @@ def undone(rewinds: Iterable[tuple[int, Iterable[RemovedRange]]]) -> frozenset[i
     A rewind says so by taking out, whatever the partition, all that batches from a number on landed. One that was rolled
     back itself undoes nothing.
 
-    Of each rewinding batch it takes the number, and what it took out.
+    Of each rewinding batch it takes the number, and what it removed.
     """
     numbers: set[int] = set()
     for n, removed in sorted(rewinds, key=lambda rewind: rewind[0], reverse=True):
@@ -108,8 +108,8 @@ def ranges_of(places: Iterable[Place]) -> tuple[Range, ...]:
     return tuple(_joined(sorted(places)))
 
 
-def first_of(letters: Iterable[OpenLetter], most: int, most_ranges: int) -> tuple[OpenLetter, ...]:
-    """The first of these ascending letters, as many as one batch may retry, within a limit of contiguous ranges."""
+def first_letters(letters: Iterable[OpenLetter], most: int, most_ranges: int) -> tuple[OpenLetter, ...]:
+    """The first of these ascending letters: at most `most`, in at most `most_ranges` contiguous ranges."""
     chosen: list[OpenLetter] = []
     ranges = 0
     for letter in letters:

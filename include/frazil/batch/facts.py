@@ -90,7 +90,7 @@ def _most_frequent(names: Mapping[str, int], most: int) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class TableCounts:
-    """What became of the records that were meant for one of several destinations: routed = written + dead.
+    """Outcomes of the records that were routed to one of several destinations: routed = written + dead.
 
     The dead are those that are dead letters of it alone; of a list that was exploded there are several rows.
     """
@@ -218,7 +218,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What became of the records of one or more ranges: read = written + dead + filtered."""
+    """Outcomes of the records of one or more ranges: read = written + dead + filtered."""
 
     read: int = 0
     written: int = 0
@@ -279,29 +279,30 @@ LETTERS_NAMED = 100
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Everything staging brings back.
+    """The result of staging a batch.
 
     Attributes:
         counts: Outcomes per partition.
-        dead_codes: Dead records per reason code: of one with letters of several tables the first letter's.
+        dead_codes: Dead records per reason code; a record with letters of several tables counts under the first one's code.
         bytes: Bytes of the keys and values that were read.
         samples: The first dead letter of each code, by its coordinates.
-        named: If asked for, the first dead letters by name: code, topic, partition, offset, and of several destinations
-            the one that the record does not fit.
-        extra_rows: Rows of the destination beyond one per written record: of lists that were exploded.
+        named: If requested, the first dead letters: code, topic, partition, offset, and with several destinations the one
+            that the record does not fit.
+        extra_rows: Rows of the destination beyond one per written record, from exploded lists.
         unknown_fields: Fields of written records that no column takes.
-        stopped: Whether some of the records were not read: the batch is refused whatever they are, by its dead letters, or
-            the run was asked to stop, which goes first.
-        tables: Where there are several destinations, what became of the records that were meant for each.
-        whole_dead: Where there are several destinations, dead letters of records as a whole.
-        demands: What records need that their tables do not have, as each task found it: of one path there may be several.
-            Such a task lands nothing.
-        new_tables: Names of tables that records name and that are not there, the first in their order. A task that has any
-            lands nothing.
+        stopped: Whether staging stopped before all records were read: dead letters exceed the tolerance, or the run was
+            asked to stop, which takes precedence.
+        tables: With several destinations, the outcomes of the records that were routed to each.
+        whole_dead: With several destinations, dead letters of whole records.
+        demands: Columns and types that records need and their tables lack, by task; there may be several of one path.
+            A task with demands lands nothing.
+        new_tables: The first names, in order, of missing tables that records are routed to. A task with such records lands
+            nothing.
         again: Ranges of those tasks, which must be read again.
         void: Files of those tasks, to be deleted.
-        untyped: What landed without a column, since it tells no type: if one comes after all, it was staged too early.
-        ages: Records by their age when the ends of the run were fixed, if that was asked for.
+        untyped: Fields that landed without a column because their type is not known. If another task finds the type, they
+            must be staged again.
+        ages: Records by their age when the ends of the run were fixed, if requested.
     """
 
     counts: Mapping[TopicPartition, Counts] = field(default_factory=dict)

@@ -59,7 +59,7 @@ class Operation:
 class TablePart:
     """One table's part of a batch: rows to remove, files to add, the schema they were staged for, and the batch before.
 
-    Its files become data files of the table by a commit; with an `operation` an engine brings their rows in. A destination
+    Its files become data files of the table by a commit; with an `operation` an engine writes their rows. A destination
     is in `catalog`, on `branch` (None: main), whatever the pipeline file says by the time it gets its part.
     """
 
@@ -85,7 +85,7 @@ class TablePart:
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether nothing takes abandoned rows out. Changes that a merged table got are found again when they come again."""
+        """Whether nothing removes abandoned rows. Changes that a merged table got are found again when they come again."""
         is_merged = self.operation is not None and self.operation.merge is not None
         return self.role == "destination" and self.removal is None and not is_merged
 
@@ -103,34 +103,33 @@ class Manifest:
 
     Attributes:
         kind: `start` writes the start position of a first run, `ingest` lands records, `replay` lands a range again in
-            place of what it landed before, `dead_letters` lands dead letters that are good now, `reset` moves the position on demand, `rewind` does so after the closing
-            table was rolled back, `repair` lets a follower that lost something go on, `apply` makes the tables what the file declares (`schema_changes`,
+            place of the rows that it landed before, `dead_letters` lands dead letters that are valid now, `reset` moves the position on demand, `rewind` does so after the closing
+            table was rolled back, `repair` lets a follower that lost something continue, `apply` makes the tables what the file declares (`schema_changes`,
             once it is decided), `settle` did what a repair does in an older Frazil.
         batch: Batch id, unique per attempt.
         position: The position after the batch; its `n` is the batch number.
-        closing: What the closing table gets; its commit decides.
-        followers: What the other tables get, in this order.
+        closing: The part of the closing table; its commit decides the batch.
+        followers: The parts of the other tables, in the order of their commits.
         ledger: Name of the ledger, which gets its rows last.
-        ledger_after: The batch the ledger must hold as done before.
+        ledger_after: The last batch that the ledger must have before this one.
         planned_at: When the ends were fixed, ISO 8601 UTC.
         config: Hash of what decides the outcome of a record.
-        complete_through: Everything Kafka had accepted by this instant is in once the batch is; or None.
+        complete_through: With this batch, every record that Kafka had accepted by this instant has landed; or None.
         skipped: Offsets that retention had deleted before they were read, given up by the pipeline's policy.
         reason: Why, as the person who asked for it said.
-        repairs: Table that lost something, with `repair`, `settle` or a reset of lost tables; whatever it holds is no reason
-            to refuse.
-        recovers: Paths of the manifests of earlier batches that the ledger gets the rows of, too, the oldest first.
+        repairs: Table that lost rows, with `repair`, `settle` or a reset of lost tables; its contents are no reason to refuse
+            the batch.
+        recovers: Paths of the manifests, oldest first, of earlier batches whose rows the ledger gets, too.
         abandoned: Batches that a repair of the ledger gives up; rows, at most, that a `settle` of another table gave up.
-        letter_topic: Name of the topic that gets the batch's letters, too, if one does.
-        tables: What became of the records that were meant for each destination, where there are several.
-        table_ranges: Where letters came home to several destinations, those of each.
-        dropped: Destinations that the pipeline file names no more: their part ends with this batch.
-        unmarked: Destinations that were there and have no part in any batch yet: an engine gives them their first rows.
+        letter_topic: Name of the topic that also gets the batch's dead letters; None if there is none.
+        tables: With several destinations, the outcomes of the records that were routed to each.
+        table_ranges: Ranges of replayed letters by destination, where there are several.
+        dropped: Destinations that the pipeline file no longer names: this batch is their last one.
+        unmarked: Destinations that existed and have no part in any batch yet; an engine writes their first rows.
         unknown_fields: Fields of written records that no column takes.
-        schema_changes: What of the tables was changed for the batch's records, before it was decided; with `apply` what is changed
-            then.
+        schema_changes: Schema changes for the batch's records, made before it was decided; with `apply` made after that.
         record_ages: Records by their age at `planned_at`, if it was counted.
-        created: Tables that the pipeline made up to this batch because records name them.
+        created: Auto-created tables of the pipeline up to this batch.
     """
 
     pipeline: str
@@ -191,7 +190,7 @@ class Manifest:
         return self.kind == "rewind" and is_late and not (part is not None and part.keeps_rows)
 
     def expected_mark(self, table: str) -> BatchMark | None:
-        """The batch that a follower, or the ledger, must hold before."""
+        """The batch that must be the last one in a follower, or the ledger, before this batch."""
         part = self.follower(table)
         return self.ledger_after if part is None else part.after
 

@@ -239,7 +239,7 @@ def replay_topics(
     """What a replay reads: from `starts` to `ends`, never beyond the position. Partitions that neither names are not read.
 
     Raises:
-        Terminal: A range begins where Kafka holds nothing any more: its rows would go and could not be landed again.
+        Terminal: A range begins where Kafka no longer has records: its rows would go and could not be landed again.
     """
     planned = {}
     missing = []

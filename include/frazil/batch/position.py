@@ -53,7 +53,7 @@ def check_version(what: str, version: object, newest: int, oldest: int = 1) -> N
     if version < oldest:
         raise BAD_HANDOVER.terminal(
             f"{what} of version {version} was found, written by an older Frazil: this one, {__version__}, reads {reads}",
-            next_step="run again: what is handed over within a run is written anew by the next one",
+            next_step="run again: what is handed over within a run is written again by the next one",
         )
 
 
@@ -155,8 +155,8 @@ class Position:
         """The position of a batch that continues after logs were truncated.
 
         Args:
-            ends: Topic and partition -> where the log was cut; None if that is not known. Then the tail begins at this position:
-                records behind it come again, and rows before it are newer than what a replay or a letter brings.
+            ends: Topic and partition -> where the log was cut; None if that is not known. Then the lost tail begins
+                at this position: offsets from it on are used again, and rows below it are newer than those of a replay or a letter.
         """
         topics = {}
         for name, topic_position in self.topics.items():
@@ -175,7 +175,7 @@ class Position:
         return json.dumps(body, separators=(",", ":"))
 
     def moves_json(self) -> str:
-        """What the batch moved: per partition where it began and the next offset. Its length follows the batch."""
+        """The moves of the batch: start and next offset per partition. Its length depends on the batch."""
         moved = {name: _moves(t) for name, t in sorted(self.topics.items())}
         topics = {name: partitions for name, partitions in moved.items() if partitions}
         body = {"v": MOVES_VERSION, "n": self.n, "epoch": self.epoch, "topics": topics}
@@ -252,7 +252,7 @@ def whole_numbers(values: list[Any], least: int = 0) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class BatchMark:
-    """The mark of the last batch that a table holds. Written under ``frazil.batch.<pipeline>`` in summaries and properties."""
+    """The mark of the last batch that a table contains. Written under ``frazil.batch.<pipeline>`` in summaries and properties."""
 
     n: int
     batch: str

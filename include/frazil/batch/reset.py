@@ -114,7 +114,7 @@ def _offset(key: TopicPartition, offsets: Mapping[TopicPartition, int], base: To
         return offsets[key]
     if base is None:
         raise BAD_ARGUMENT.terminal(
-            f"topic {topic} begins anew and partition {number} is given no offset",
+            f"topic {topic} was recreated, and partition {number} is given no offset",
             next_step="name every partition of a topic that was recreated, or reset it to earliest or latest",
         )
     return base.next[number] if number < len(base.next) else 0  # the next plan says what is gone of it
@@ -134,13 +134,13 @@ def moves(before: Position, after: Position) -> tuple[Move, ...]:
 
 
 def rewound(holds: Position, abandoned: Iterable[Abandoned], n: int, epoch: int) -> Position:
-    """The position after the closing table was rolled back to where it holds `holds`.
+    """The position after the closing table was rolled back to the position `holds`.
 
-    What abandoned batches only added comes again from there. What they took out (replays, moves back) took letters
-    with it that are not rolled back, so the position goes back to where they began. Topics and partitions that only
-    they knew keep their entry, at its beginning.
+    Records that abandoned batches added are read again from there. Abandoned batches that removed rows (replays, moves
+    back) also removed dead letters, which are not rolled back, so the position moves back to where they began. Topics and
+    partitions that only abandoned batches read stay in the position, at their first offset.
 
-    The abandoned batches are in their order, the oldest first.
+    `abandoned` is in ascending order.
     """
     later = [batch for batch in abandoned if batch.position.cluster == holds.cluster]
     latest = {name: t for batch in later for name, t in batch.position.topics.items()} | dict(holds.topics)
@@ -239,7 +239,7 @@ _READING: Final = ("ingest", "replay", "dead_letters")
 def lost_ranges(rows: Iterable[Row], table: str, after: int, position: Position) -> tuple[Range, ...]:
     """Ranges that the batches after `after` read for a table, up to the position: later records are read anyway.
 
-    `after` is the last batch that the table holds; -1 means none.
+    `after` is the last batch that the table contains; -1 means none.
     """
     ranges: list[Range] = []
     for n, batch_rows in _batches(rows):
@@ -281,7 +281,7 @@ def union(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 
 def subtract(ranges: Iterable[Range], excluded: Iterable[Range]) -> tuple[Range, ...]:
-    """The ranges without some others."""
+    """The ranges without the excluded ones."""
     segments = union(excluded)
     return tuple(part for r in ranges for part in _parts(r, segments))
 

@@ -31,7 +31,7 @@ class SchemaChange:
             record's field which still has one of them.
         position: Of what is only asked for: where the field stands among its neighbours in the records, which orders columns.
         docs: Of `add`: paths of the new column and its fields, each with the comment that the schema of the records has for it. What
-            is on record has none: the table tells.
+            is on record has none: the table shows it.
     """
 
     path: tuple[str, ...]
@@ -71,7 +71,7 @@ UNTOLD_NAMED = 100
 
 
 def bounded(paths: Iterable[tuple[str, ...]]) -> frozenset[tuple[str, ...]]:
-    """Paths that tell no type, or `ANYWHERE` if there are very many: keys may be data."""
+    """Paths that show no type, or `ANYWHERE` if there are very many: keys may be data."""
     distinct_paths = frozenset(paths)
     return (
         distinct_paths

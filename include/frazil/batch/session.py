@@ -26,7 +26,7 @@ class SessionEnd:
     """The result of a session. The batches that it landed are in the ledger.
 
     Attributes:
-        complete_through: Everything that Kafka had accepted by this instant, ISO 8601, is in; None if that is unknown.
+        complete_through: Every record that Kafka had accepted by this instant, ISO 8601, has landed; None if that is unknown.
     """
 
     complete_through: str | None
@@ -103,7 +103,7 @@ class Waiting:
         records: Offsets that can be read and were not.
         bytes: Bytes of their keys and values, as the last batch measured a record; None if none did.
         epoch: Epoch of the position; None before the first run.
-        position: `topic/partition` -> next offset to read, where that can be told.
+        position: `topic/partition` -> next offset to read, if that is known.
         ends: `topic/partition` -> where the log ended for readers.
     """
 

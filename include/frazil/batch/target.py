@@ -24,7 +24,7 @@ class Target:
         kind: `earliest` is every log start, `latest` every stable end, `timestamp` the first record at or after an
             instant (the stable end if there is none), `offsets` what is written for each partition.
         instant: With `timestamp`: the instant.
-        offsets: With `offsets`: topic -> partition -> offset. What it does not name is not meant.
+        offsets: With `offsets`: topic -> partition -> offset. Partitions that are not listed are not concerned.
     """
 
     kind: Literal["earliest", "latest", "timestamp", "offsets"]

@@ -37,8 +37,8 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iter
         folders: Nothing outside of these is read; a link that leads outside is skipped.
 
     Raises:
-        Terminal: A folder or file must not be looked at, or a pattern names files outside.
-        Retryable: The storage fails, or is not there.
+        Terminal: A folder or file must not be read, or a pattern names files outside.
+        Retryable: The storage fails, or is not mounted.
     """
     listed = [Path(folder) for folder in folders]
     roots = [folder.resolve() for folder in listed]
@@ -178,10 +178,11 @@ def is_captured(file: FoundFile, mark: FileMark) -> bool:
 
 
 class FileContents:
-    """Reads file contents. A `frazil.capture.files.Contents` that caches what it read for its lifetime.
+    """Reads and caches file contents; implements `frazil.capture.files.Contents`.
 
     Args:
-        most: Bytes that are decompressed to see whether packed files are whole; the rest is taken for whole. None: all.
+        most: Maximal bytes to decompress in order to check that compressed files are complete; later ones count as complete.
+            None: no limit.
     """
 
     def __init__(self, most: int | None = None) -> None:

@@ -19,7 +19,7 @@ COPY_NS: Final = 600 * 10**9
 stays is one that somebody made on purpose, and is captured."""
 
 GONE_NS: Final = 7 * 24 * 3600 * 10**9
-GONE_MOST: Final = 300
+MAX_GONE_FILES: Final = 300
 """How long, and of how many files, marks are kept when the files are gone. One that was only away, as on a volume that was not
 mounted, is not captured again; each is a part of every position that is written."""
 
@@ -53,7 +53,7 @@ class FoundFile:
 
     @property
     def is_packed(self) -> bool:
-        """Whether it is read unpacked."""
+        """Whether it is a compressed file, which is decompressed while it is read."""
         return self.path.endswith(".gz")
 
 
@@ -71,8 +71,8 @@ class FileMark:
         print: Fingerprint of those bytes: of the first and the last of them.
         unread: Bytes behind the offset when it was last looked at.
         packed: Bytes of a `.gz` file that was captured to its end, else 0.
-        trailer: The last of those bytes: checksum and length of what it holds.
-        missing_since: Since when the file is not there, in nanoseconds since 1970; 0: it is there.
+        trailer: The last of those bytes: checksum and length of its contents.
+        missing_since: Since when the file is missing, in nanoseconds since 1970; 0: it exists.
     """
 
     name: str
@@ -109,18 +109,18 @@ _FIELDS: Final = {key: name for name, key in _KEYS.items()}
 
 
 def marks_of(state: Any) -> tuple[FileMark, ...]:
-    """Marks as a position holds them."""
+    """Read the marks from the state in a position."""
     return tuple(FileMark(**{_FIELDS.get(key, key): value for key, value in mark.items()}) for mark in state["files"])
 
 
 def state_of(marks: Iterable[FileMark]) -> dict[str, Any]:
-    """Marks as a position holds them, in one order."""
+    """The state of a position with these marks, sorted."""
     ordered = sorted(marks, key=lambda mark: (mark.name, mark.id, mark.missing_since))
     return {"files": [{_KEYS.get(name, name): value for name, value in asdict(mark).items()} for mark in ordered]}
 
 
 class Contents(Protocol):
-    """What files hold."""
+    """Access to the contents of files."""
 
     def continues(self, file: FoundFile, mark: FileMark) -> bool:
         """Whether a file begins with all that was captured up to a mark."""
@@ -164,9 +164,9 @@ def decide_files(
 ) -> FileDecisions:
     """Match each known file with the existing ones, by inode or contents, and find the new files.
 
-    A rotation that renames keeps the inode. One that copies and truncates, or packs, leaves the captured bytes in another
-    file, where capturing goes on. While it is at work both are there: a copy of a known file waits for that one to go.
-    A file that was gone and is back is known by its path and what it holds.
+    A rotation that renames keeps the inode. One that copies and truncates, or compresses, moves the captured bytes to another
+    file, where capturing continues. Until it ends both files exist: the copy of a known file waits until the original is gone.
+    A file that disappeared and came back is recognised by its path and its contents.
     """
     matches = _match_marks(marks, files, contents)
     unmatched = [file for file in files if file not in matches.values()]
@@ -174,7 +174,7 @@ def decide_files(
     missing = [mark for mark in marks if mark not in matches and not mark.missing_since]
     losses = [loss for mark in missing if (loss := _loss(mark, by_id)) is not None]
     lost_marks = {loss.mark for loss in losses}
-    new, waiting = _new(unmatched, matches, contents, instant)
+    new, waiting = _new_files(unmatched, matches, contents, instant)
     reads = [(file, mark.moved_to(file)) for mark, file in matches.items()] + [
         (file, FileMark.initial(file)) for file in new
     ]
@@ -221,7 +221,7 @@ def _missing_marks(missing: Iterable[FileMark], files: Iterable[FoundFile], inst
     last = sorted(
         (mark for mark in marks if instant - mark.missing_since < GONE_NS), key=lambda mark: -mark.missing_since
     )
-    return tuple(last[:GONE_MOST])
+    return tuple(last[:MAX_GONE_FILES])
 
 
 def _may_be(file: FoundFile, mark: FileMark) -> bool:
@@ -254,7 +254,7 @@ def _loss(mark: FileMark, by_id: dict[tuple[int, int], FoundFile]) -> Loss | Non
     return None
 
 
-def _new(
+def _new_files(
     unmatched: Iterable[FoundFile], matches: Mapping[FileMark, FoundFile], contents: Contents, instant: int
 ) -> tuple[list[FoundFile], list[tuple[FoundFile, str]]]:
     new, waiting = list[FoundFile](), list[tuple[FoundFile, str]]()

@@ -104,15 +104,15 @@ def has_line(file: FoundFile, mark: FileMark) -> bool:
 
 @dataclass(slots=True)
 class _Reading:
-    """A file on its way from a mark to its end.
+    """The state of reading a file from a mark to its end.
 
     Attributes:
-        file: As it was found. What was appended since is left.
-        began: Where reading began.
-        stream: What it holds.
+        file: The file as it was found. Bytes appended since are left to the next run.
+        began: The mark where reading began.
+        stream: The open file.
         offset: Where the next line begins.
-        begins: Where the last one began.
-        lines: Lines before the next one.
+        begins: Where the last line began.
+        lines: Number of lines before the next one.
         head: The first bytes of the file, as far as they were read.
         tail: The last bytes before the offset.
     """
@@ -185,8 +185,8 @@ class _Reading:
 
     def _changed(self) -> Retryable:
         return CAPTURE_UNREADABLE.retryable(
-            f"{self.file.path} was truncated or written anew while it was read, behind byte {self.offset:,}",
-            next_step="run again: it is looked at anew",
+            f"{self.file.path} was truncated or rewritten while it was read, behind byte {self.offset:,}",
+            next_step="run again: it is examined again",
         )
 
 

@@ -23,7 +23,7 @@ Where = Literal["beginning", "end", "position"]
 class CaptureOrder:
     """The request for a capture run; a job receives it as JSON.
 
-    Tries of one run share its id. Without `restart_at` it goes on at the position.
+    Tries of one run share its id. Without `restart_at` it continues at the position.
     """
 
     run: str
@@ -80,7 +80,7 @@ class CapturePosition:
         n: Counts transactions. The first one, 0, holds no records.
         epoch: Counts resets.
         run: The run that wrote it.
-        state: What the source goes on from, in JSON's terms.
+        state: What the source continues from, in JSON's terms.
         reset: The last reset.
     """
 
@@ -116,7 +116,8 @@ class CapturePosition:
                 return cls(**body, reset=None if reset is None else _read_reset(reset))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BAD_CAPTURE_POSITION.terminal(
-                f"the kept position can't be read: {error}", next_step="see who else writes to the topic of positions"
+                f"the kept position can't be read: {error}",
+                next_step="find out what else writes to the topic of positions",
             ) from error
         raise BAD_CAPTURE_POSITION.terminal(
             f"the kept position is of version {version}, expected {_VERSION}", next_step="run the newer Frazil"
@@ -147,7 +148,7 @@ def require_position(name: str, kind: str, position: CapturePosition | None, top
         if topic.used:
             raise BAD_CAPTURE_POSITION.terminal(
                 f"capture {name} has no position, and topic {topic.name!r} is not new: expected no records, found"
-                f" {topic.used:,} offsets; nobody can tell which of them are of this capture",
+                f" {topic.used:,} offsets; it is unknown which of them are of this capture",
                 next_step=f"if it never ran, or its position is lost: {reset_command}",
             )
         return
@@ -186,14 +187,14 @@ def initial_state(capture: JdbcCapture, last: Place | None) -> dict[str, Any]:
 
 
 def require_order(capture: JdbcCapture, state: Any) -> None:
-    """Refuse to go on in another order than before.
+    """Refuse to continue in another order than before.
 
     Raises:
         Terminal: The columns are others now.
     """
     if state["by"] != list(capture.order):
         raise BAD_CAPTURE_POSITION.terminal(
-            f"capture {capture.name}: its position is told by {state['by']}, its file says {list(capture.order)}",
+            f"capture {capture.name}: its position has the columns {state['by']}, its file says {list(capture.order)}",
             next_step=f"take the change back, or: frazil capture {capture.name} --from beginning|end --reason TEXT",
         )
 
@@ -232,7 +233,7 @@ def _moment(text: str) -> str:
 
 
 class Cuts:
-    """Rows on their way, in transactions. One ends only where the place changes: no position lies between equal places.
+    """Cuts rows into transactions. A transaction ends only where the place changes: no position is between equal places.
 
     `last` is the place of the last row that was taken.
     """

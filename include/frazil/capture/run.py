@@ -65,7 +65,7 @@ class Ground:
         """Its last position; None if it has none.
 
         Raises:
-            Terminal, Retryable: As `last_position`; or what is there is none.
+            Terminal, Retryable: As `last_position`; or the stored text is no position.
         """
         stored = self.position_and_time()
         return None if stored is None else stored[0]
@@ -80,7 +80,7 @@ class Ground:
         return None if stored is None else (CapturePosition.from_json(stored[0]), stored[1])
 
     def topic(self) -> TopicState | None:
-        """Its topic; None if it is not there."""
+        """Its topic; None if it does not exist."""
         facts = observe(self.cluster, [self.capture.topic], absent_ok=True).topics.get(self.capture.topic)
         if facts is None:
             return None
@@ -111,7 +111,7 @@ def open_capture(
     """Open a capture's producer, which fences earlier ones, and find its position. A first run or a reset commits one first.
 
     Args:
-        ground: What it rests on.
+        ground: Its capture, cluster and positions topic.
         order: What is asked for.
         begin: Makes a state to begin with.
         now: The time, UTC.
@@ -337,7 +337,7 @@ def _send(capture: FileCapture, producer: CaptureProducer, batch: Batch, positio
         path, offset = batch.places[number]
         raise RECORD_TOO_LARGE.terminal(
             f"{path}: the line at byte {offset:,} has {refused.record.size:,} bytes with its key and headers, more than topic"
-            f" {capture.topic!r} takes; it and all behind it wait",
+            f" {capture.topic!r} takes; this line and all after it wait",
             next_step=f"raise max.message.bytes of topic {capture.topic}; nothing was dropped, the next run goes on with it",
         ) from refused
 
@@ -369,7 +369,7 @@ def next_rows(capture: JdbcCapture, position: CapturePosition, now: datetime) ->
     """Which rows come next, see `frazil.capture.position.row_condition`.
 
     Raises:
-        Terminal: The position is told by other columns.
+        Terminal: The position is of other columns.
     """
     require_order(capture, position.state)
     return row_condition(capture, position.state, now)
@@ -422,8 +422,8 @@ class RowsTask:
             if start != self.planned:
                 raise RUN_OVERTAKEN.retryable(
                     f"capture {capture.name}: rows were requested after position {self.planned.n}, and it is"
-                    f" {None if start is None else start.n} now: another run, or try, committed meanwhile",
-                    next_step="run again: it goes on behind that",
+                    f" {None if start is None else start.n} now: another run or attempt committed meanwhile",
+                    next_step="run again: it continues after that",
                 )
             position, cuts = start, Cuts(rows, capture.max_records)
             while cuts.has_more:

@@ -123,7 +123,7 @@ def _other(keys: ConnectorKeys, properties: dict[str, str], kind: str, secrets: 
     name = _PREFIX + written if written else "iceberg.catalog"
     keys.say(name, "not_supported", "catalogs are reached by Iceberg's REST protocol, or in a SQL database", by_hand)
     if "uri" in properties:
-        keys.say(f"{_PREFIX}uri", "not_supported", "the address of a catalog of another kind", by_hand)
+        keys.say(f"{_PREFIX}uri", "not_supported", "address of a catalog type that is not supported", by_hand)
     entry = {"type": "rest", "uri": secrets.hide("uri", None, "address of a REST catalog that has these tables")}
     return {**entry, **_warehouse(keys, properties, secrets), **_rest_of(keys, properties, secrets)}
 

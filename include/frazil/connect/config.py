@@ -22,7 +22,7 @@ class Connector:
     """One connector's configuration, unchanged.
 
     Attributes:
-        file: Where it was read from.
+        file: The file that it was read from.
         config: Keys and values as texts. Values may be secrets.
     """
 

@@ -45,7 +45,7 @@ class ControlFacts:
     """Facts from the control topic and the tables.
 
     Attributes:
-        log: Control partition -> its first offset that Kafka still holds, and the one of its next event.
+        log: Control partition -> its first offset that Kafka still has, and the one of its next event.
         events: Events that announce files, of any connector.
         recorded: Table -> control partition -> next control offset, from its snapshots. A table that is missing has None.
         handled: Control partition -> next offset of the coordinator, who commits it when all tables have their files.
@@ -100,7 +100,7 @@ def _recreated(progress: ConnectorProgress, facts: ControlFacts) -> Iterator[str
 
 
 def _pending(progress: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
-    """Announced files that no snapshot holds."""
+    """Announced files that no snapshot contains."""
     waiting: dict[str, list[FilesWritten]] = {}
     for event in facts.events:
         recorded = facts.recorded.get(event.table)

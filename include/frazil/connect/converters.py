@@ -62,7 +62,7 @@ def decoding(keys: ConnectorKeys, worker: ConnectorKeys, registry: str, secrets:
             worker.say(f"value.converter{option}", "changed", "the connector has a converter of its own")
     if converter is None:
         by_hand = "give the worker file (--worker), or add value.converter to the connector"
-        keys.say("value.converter", "refused", "nothing tells how values are decoded", by_hand)
+        keys.say("value.converter", "refused", "no key says how values are decoded", by_hand)
         return Decoding({})
     options = origin.below("value.converter.")
     if converter == _JSON:

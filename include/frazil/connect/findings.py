@@ -208,8 +208,8 @@ class ConnectorKeys:
         return self._values.get(name) or None
 
     @property
-    def old_names(self) -> list[str]:
-        """Keys that were written by an old name."""
+    def deprecated_names(self) -> list[str]:
+        """Keys that the configuration gives under deprecated names."""
         return sorted(key for name, written in self._written.items() for key in written if key != name)
 
     def is_true(self, name: str) -> bool:
@@ -252,7 +252,7 @@ class ConnectorKeys:
         """Classify the remaining keys as unknown, each with the nearest known name, and return all findings."""
         for name in list(self.unsaid()):
             if is_known(name):
-                self.say(name, "changed", "has no effect in this configuration, there as here")
+                self.say(name, "changed", "has no effect in this configuration, as in Kafka Connect")
                 continue
             similar = get_close_matches(name, [*suggestions(tables), *CANONICAL], 1, 0.75)
             hint = f"did you mean {similar[0]}?" if similar else None
@@ -301,7 +301,7 @@ class Secrets:
     described: dict[str, str] = field(default_factory=dict)
 
     def hide(self, suffix: str, value: str | None, what: str) -> str:
-        """A reference instead of a value. `value` None: whoever sets the variable must find the value."""
+        """Replace a value by a reference to a variable. `value` None: a person must look up the value for the variable."""
         provided = _PROVIDED.fullmatch(value or "")
         if provided and provided["provider"] == "env" and _ENV.fullmatch(provided["rest"].lstrip(":")):
             name = provided["rest"].lstrip(":")

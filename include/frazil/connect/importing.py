@@ -45,8 +45,8 @@ class ImportContext:
         worker: The worker's properties.
         columns: Columns by table.
         tables: Tables of a connector whose records name them.
-        absent: Tables that are not there yet, so that the first run creates them.
-        cluster: Name of a cluster in the settings that are there, instead of a new entry.
+        absent: Tables that do not exist yet, so that the first run creates them.
+        cluster: Name of a cluster in the existing settings, instead of a new entry.
         catalog: Name of a catalog there, likewise.
         registry: Name of a registry there, likewise.
         is_preview: Whether the catalog is asked for columns next: that they are not known yet is no reason to refuse.
@@ -82,11 +82,11 @@ class ImportedConnector:
 
     Attributes:
         connector: Its name.
-        file: Where it was read from.
+        file: The file that it was read from.
         pipeline: The pipeline file, empty if it is refused.
         settings: Entries of the settings file: clusters, catalogs, registries.
         findings: Every key that was given, once, the gravest first.
-        notes: What belongs to no key.
+        notes: Remarks that belong to no key.
         variables: Environment variable -> what to put there.
         values: Environment variable -> the value that the configuration had. For this process only.
         positions: What is needed to look up where the connector stopped.
@@ -188,13 +188,16 @@ def _is_sink(keys: ConnectorKeys) -> bool:
     connector_class = keys.get("connector.class")
     if connector_class in (APACHE, TABULAR, "IcebergSinkConnector", "IcebergSink"):
         keys.say("connector.class", "carried", "one pipeline file")
-        if connector_class == APACHE and (old := keys.old_names):
+        if connector_class == APACHE and (old := keys.deprecated_names):
             keys.note(f"Apache's sink ignores the old names {', '.join(old)}; here they are what they mean.")
         return True
     kind = "connector.class"
     if connector_class is None:
         keys.say(
-            kind, "refused", "no connector.class, so nothing tells what this is", f"expected {APACHE} or {TABULAR}"
+            kind,
+            "refused",
+            "no connector.class, so the kind of connector is unknown",
+            f"expected {APACHE} or {TABULAR}",
         )
         return False
     what = OTHERS.get(connector_class) or (
@@ -245,11 +248,11 @@ def _result(
         notes=(*keys.notes, *worker.notes),
         variables={name: what for entry_secrets in secrets for name, what in entry_secrets.described.items()},
         values={name: value for entry_secrets in secrets for name, value in entry_secrets.values.items()},
-        positions=None if refused else _standing(connector, keys, tables),
+        positions=None if refused else _progress(connector, keys, tables),
     )
 
 
-def _standing(connector: Connector, keys: ConnectorKeys, destinations: Sequence[str]) -> ConnectorProgress:
+def _progress(connector: Connector, keys: ConnectorKeys, destinations: Sequence[str]) -> ConnectorProgress:
     connect = keys.get("iceberg.connect.group-id") or f"connect-{connector.name}"
     control = keys.get("iceberg.control.group-id") or f"cg-control-{connector.name}"
     tabular = keys.get("connector.class") == TABULAR

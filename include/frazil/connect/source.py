@@ -99,7 +99,9 @@ def schedule(keys: ConnectorKeys) -> dict[str, str]:
     session = {"session_for": _SESSION} if every < SHORTEST else {}
     if session:
         keys.say(
-            name, "changed", f"interval: {text} and session_for: {_SESSION}: each run stays, and lands a batch so often"
+            name,
+            "changed",
+            f"interval: {text} and session_for: {_SESSION}: each run goes on for {_SESSION} and lands a batch every {text}",
         )
     elif milliseconds % 1000:
         keys.say(name, "changed", f"interval: {text}, in whole seconds")

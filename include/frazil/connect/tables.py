@@ -121,11 +121,9 @@ def _dynamic_tables(keys: ConnectorKeys) -> None:
     for key in _per_table_names(keys):
         table_option = per_table(key)
         if key.endswith(".route-regex"):
-            keys.say(key, "changed", "no effect on dynamic names, there as here")
+            keys.say(key, "changed", "no effect on dynamic names, as in Kafka Connect")
         elif table_option and table_option[0] != table_option[0].lower():
-            small = (
-                f"dynamic names are made lower-case, so it has no effect on {table_option[0].lower()}, there as here"
-            )
+            small = f"dynamic names are made lower-case, so it has no effect on {table_option[0].lower()}, as in Kafka Connect"
             keys.say(
                 key,
                 "changed",
@@ -290,7 +288,7 @@ def destinations(
     *,
     is_preview: bool = False,
 ) -> list[dict[str, Any]]:
-    """The entries of `destinations`. A table whose columns nobody told takes those of its records, if the sink creates
+    """The entries of `destinations`. A table whose columns are not known takes those of its records, if the sink creates
     or evolves tables; else `columns` is empty, which validation refuses.
 
     Tables that the sink writes have no columns for topic, partition and offset; those that are `absent` get them, and so must
@@ -395,7 +393,9 @@ def _writable(keys: ConnectorKeys, key: str, name: str, value: str) -> bool:
         keys.say(key, "not_supported", "tables are written up to format version 3", "create the table with version 2")
         return False
     if name == "write.format.default" and value.lower() not in ("parquet", "orc"):
-        keys.say(key, "not_supported", "only Parquet and ORC are written", "have the table's files be Parquet")
+        keys.say(
+            key, "not_supported", "only Parquet and ORC are written", "set the file format of the table to parquet"
+        )
         return False
     if (name, value) == ("format-version", "1") and (_CDC in keys or keys.is_true(_UPSERT)):
         keys.say(
@@ -447,7 +447,10 @@ def _branch(keys: ConnectorKeys, table: str) -> str | None:
         TypeAdapter(BranchName).validate_python(branch)
     except ValidationError:
         keys.say(
-            key, "not_supported", f"{branch} is a name that only Java spells", "rename the branch, and write it by hand"
+            key,
+            "not_supported",
+            f"{branch} is a name that only Kafka Connect accepts",
+            "rename the branch, and write it by hand",
         )
         return None
     keys.say(key, "carried", "branch; main, the default, is as here" if branch == "main" else "branch")

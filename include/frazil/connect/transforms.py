@@ -67,7 +67,7 @@ def chain(
     has_key: bool = False,
     columns: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
 ) -> Chain:
-    """The transforms of a connector, in their order. `columns` of its tables say what documents hold; None: not yet."""
+    """The transforms of a connector, in their order. `columns` of its tables say what documents contain; None: not yet."""
     aliases = _names(keys.get("transforms"))
     if len(set(aliases)) < len(aliases):
         keys.say("transforms", "refused", "a name stands there twice", "name each transform once")
@@ -167,7 +167,7 @@ def _options(
         elif option in _NO_OPTION:
             keys.say(key, "changed", _NO_OPTION[option])
         else:
-            keys.say(key, "not_supported", f"{name} has no such option here")
+            keys.say(key, "not_supported", f"Frazil's {name} has no such option")
     if connect_class.note:
         keys.note(connect_class.note)
     return entry | {option: value for option, value in connect_class.defaults.items() if option not in entry}
@@ -216,7 +216,7 @@ def _predicate(keys: ConnectorKeys, alias: str) -> dict[str, Any] | None:
     options = keys.below(prefix)
     name = (options.pop("type", "")).removeprefix(f"{KAFKA}predicates.")
     if name not in PREDICATES or options.keys() != options_of(PREDICATES[name]).keys():
-        keys.say(f"{prefix}type", "refused", "not a predicate of Kafka Connect's with its options")
+        keys.say(f"{prefix}type", "refused", "no predicate of Kafka Connect, or not with these options")
         keys.say("predicates", "refused", f"{prefix}type is missing or unusable")
         return None
     for option in ("type", *options):

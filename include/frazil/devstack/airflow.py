@@ -75,7 +75,7 @@ def airflow_database(home: Home) -> AirflowDatabase:
     """Return the database that the home asks for.
 
     Raises:
-        Terminal: Its address can't be used; it is not quoted, since it may hold a password. Or a driver is missing.
+        Terminal: Its address can't be used; it is not quoted, since it may contain a password. Or a driver is missing.
     """
     if home.airflow_database is None:
         return AirflowDatabase(sqlite_url(home), SQLITE, is_file=True)
@@ -115,7 +115,7 @@ def require_answer(database: AirflowDatabase, report: Callable[[str], None]) -> 
     except OperationalError as error:
         raise STACK_FAILED.retryable(
             f"Airflow's database, {database.name}, can't be used: {str(error.orig).strip()}",
-            next_step=f"start the server, or set {DATABASE_VARIABLE} to a database that is there",
+            next_step=f"start the server, or set {DATABASE_VARIABLE} to an existing database",
         ) from None  # the cause knows the address
     finally:
         engine.dispose()
@@ -352,7 +352,7 @@ def _migrate(
     """Migrate the metadata database to this Airflow's version.
 
     A new SQLite file is made under another name: a kill half-way would leave one that can't be
-    migrated. PostgreSQL takes back what was not finished, and only it knows what it holds.
+    migrated. PostgreSQL takes back what was not finished, and only it knows its contents.
     """
     preparing = "airflow: preparing the metadata database"
     if not database.is_file:

@@ -66,7 +66,7 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], keys:
     """Start the server unless it runs, wait until it answers, and make the bucket. Objects lie in `s3` below the home.
 
     Raises:
-        Terminal: The program is not there and there is no Go to build it; or the port is taken.
+        Terminal: The program does not exist and there is no Go to build it; or the port is taken.
         Retryable: It could not be built, ended, or did not answer in time; its log is quoted.
     """
     if processes.running(NAME) is None:
@@ -99,7 +99,7 @@ def program(home: Home, report: Callable[[str], None] = lambda _: None) -> Path:
     """The server's program: the pinned version, built once into `tools` beside the jars.
 
     Raises:
-        Terminal: It is not there, and there is no Go that builds it.
+        Terminal: It does not exist, and there is no Go that builds it.
         Retryable: Download or build failed; the end of what Go said is quoted.
     """
     built = _program_file(home)

@@ -144,7 +144,7 @@ def programs(version: str | None = None) -> Path | None:
 
 
 def _version_of(folder: Path) -> int:
-    """Major version of a folder's programs; -1 if they don't tell."""
+    """Major version of a folder's programs; -1 if that is unknown."""
     if folder.parent.parent == _DEBIAN and folder.parent.name.isdecimal():
         return int(folder.parent.name)
     try:

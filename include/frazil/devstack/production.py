@@ -107,6 +107,6 @@ def _read(file: Path) -> dict[str, str]:
         Passwords(**dict.fromkeys((one.name for one in fields(Passwords)), "") | passwords)
     except (ValueError, TypeError) as error:
         raise STACK_FAILED.terminal(
-            f"{file} can't be read", next_step="restore it: the stack's data is behind its passwords"
+            f"{file} can't be read", next_step="restore it: it has the passwords of the stack's data"
         ) from error
     return dict(passwords)

@@ -341,7 +341,7 @@ def _refuse_other_profile(home: Home, processes: Processes) -> None:
     running = [name for part in PARTS[before] for name in part.processes if processes.running(name) is not None]
     if running:
         raise STACK_FAILED.terminal(
-            f"{', '.join(running)} run in profile {before} of {home.root}, asked for is {home.profile}",
+            f"{', '.join(running)} run in profile {before} of {home.root}, requested is {home.profile}",
             next_step="`frazil down` first, or let FRAZIL_HOME name another folder",
         )
 

@@ -19,11 +19,11 @@ State = Literal["ok", "warning", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found.
+    """The result of one check.
 
     Attributes:
         check: Name of the check, such as `cluster local`.
-        state: How it is.
+        state: The state that was found.
         observed: The observation.
         expected: The expectation; empty if nothing is wrong.
         next_step: What to do; None where nothing is wrong.

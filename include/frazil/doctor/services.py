@@ -24,11 +24,11 @@ from frazil.doctor.finding import (
 from frazil.errors import Retryable, Terminal
 from frazil.extras import require
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.patches.storage import lent_until_ms
+from frazil.iceberg.patches.storage import credentials_expire_ms
 from frazil.kafka.admin.observe import matching_topics, observe
 from frazil.kafka.admin.topics import NEEDED, TopicAccess, topic_access
 from frazil.monitor.condition import HEALTH, Condition, state_of
-from frazil.monitor.freshness import promise_of
+from frazil.monitor.freshness import freshness_objective
 from frazil.monitor.reading import read, table_health
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.catalogs import LACKS
@@ -109,7 +109,7 @@ def storage(lake: Lake, tables: Iterable[str]) -> Finding:
         return Finding(check, "ok", "not known before there is a table: the server tells where it is")
     place.check_writable()
     answer = f"a file was written to {place.location}, read and removed"
-    if (end := lent_until_ms(place.properties)) is not None:
+    if (end := credentials_expire_ms(place.properties)) is not None:
         answer += (
             f"; the catalog lends its keys for {(end / 1000 - time.time()) / 60:.0f} minutes: batches must be shorter"
         )
@@ -221,7 +221,7 @@ def topics(project: Project, pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def access_finding(check: str, access: dict[str, TopicAccess]) -> Finding:
-    """Whether the credentials may do with topics what a pipeline does."""
+    """Whether the credentials have the topic permissions that a pipeline needs."""
     lacking = {
         name: sorted(NEEDED - topic.operations)
         for name, topic in access.items()
@@ -238,7 +238,7 @@ def access_finding(check: str, access: dict[str, TopicAccess]) -> Finding:
 def position_finding(condition: Condition, pipeline: Pipeline) -> Finding:
     """The finding for a pipeline's position, by its state."""
     check, name = f"position of {pipeline.name}", pipeline.name
-    word, why = state_of(condition, promise_of(pipeline, condition.read_at))
+    word, why = state_of(condition, freshness_objective(pipeline, condition.read_at))
     state: State = "failed" if word in _FAILED else "warning" if word in _SHAKY else "ok"
     if state == "ok":
         return Finding(check, state, why if condition.n is None else f"batch {condition.n}: {why}")

@@ -146,7 +146,7 @@ def translated(doing: str, keys_until_ms: int | None = None) -> Iterator[None]:
 
 
 def error_line(error: BaseException) -> str:
-    """An error in one line, without what may hold a secret, or a value of a record."""
+    """An error in one line, without what may contain a secret, or a value of a record."""
     message = "" if isinstance(error, tuple(_loaded(_ECHOING))) else str(error)
     return f"{type(error).__name__}: {without_values(message.splitlines()[0]) if message else 'no message'}"
 

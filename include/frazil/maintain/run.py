@@ -136,7 +136,7 @@ def maintain(context: RunContext, order: Order, engine: Procedures | None) -> Ma
 def _table(
     context: RunContext, name: str, rules: TableMaintenance, order: Order, engine: Procedures | None
 ) -> TableOutcome | None:
-    """One table; None if it is not there yet."""
+    """One table; None if it does not exist yet."""
     if context.lake.find_table(name) is None:
         return None
     before = _inspected(context, name)

@@ -98,18 +98,18 @@ def _require_settled(context: RunContext) -> None:
     Raises:
         UnsafeToRemove: They don't, or one is.
     """
-    why = _unsound(context)
+    why = _removal_refusal(context)
     for seconds in _PAUSES:
         if why is None:
             return
         time.sleep(seconds)
-        why = _unsound(context)
+        why = _removal_refusal(context)
     if why is not None:
         raise UnsafeToRemove(f"pipeline {context.pipeline.name}: {why}", code=MAINTENANCE_FAILED)
 
 
-def _unsound(context: RunContext) -> str | None:
-    """Why nothing may be removed now."""
+def _removal_refusal(context: RunContext) -> str | None:
+    """Why the state of the pipeline forbids removals now; None if it allows them."""
     try:
         context = context.with_created_tables(
             context.project.made_tables(context.pipeline)
@@ -239,7 +239,9 @@ def _in_one_commit(work: Work, rules: Compaction, arguments: dict[str, Any]) -> 
             return _rewrite(work, arguments)
         except Conflict as rival:
             options["max-files-to-rewrite"] = str(max(rules.min_files, most // share))
-            work.context.report(f"{work.table}: compaction gave way, again with fewer files: {rival.message}")
+            work.context.report(
+                f"{work.table}: compaction lost to another commit, again with fewer files: {rival.message}"
+            )
     return _rewrite(work, arguments)
 
 
@@ -261,7 +263,7 @@ def _rewrite(work: Work, arguments: dict[str, Any]) -> dict[str, int]:
 def compaction_arguments(
     inspection: Inspection, rules: Compaction, now: datetime, *, branch: str | None = None
 ) -> list[dict[str, Any]]:
-    """What the procedure is called with, call by call."""
+    """The arguments of the procedure, call by call."""
     shared: dict[str, Any] = {} if branch is None else {"branch": branch}
     shared |= _strategy(inspection, rules)
     options = {"min-input-files": str(rules.min_files)}

@@ -48,9 +48,9 @@ class FileReads(Generic[T]):
 
     Args:
         read: Reads files.
-        join: Shows what was read of several as one.
-        pack: Makes one piece of that.
-        most: Bytes to keep; what was read longest ago is forgotten first. One read of more is not kept at all.
+        join: Combines the results of several reads, without a copy.
+        pack: Copies a combined result to contiguous memory.
+        most: Bytes to cache; the least recently read are evicted first. A single read of more is not cached.
     """
 
     def __init__(
@@ -269,7 +269,7 @@ class Ledger:
         return self._loaded(lambda file: file.decided_us[1] >= first and file.decided_us[0] <= last)
 
     def _loaded(self, is_wanted: Callable[[LedgerFile], bool]) -> Figures:
-        """Figures of at least those files of the ledger, and of none that it has no more."""
+        """Figures of the wanted files of the ledger, perhaps of further current ones, never of removed ones."""
         with self._lock:
             figures_read = self._figures.load([file for file in self._files if is_wanted(file)]) or _NOTHING
             self._weigh()

@@ -20,8 +20,8 @@ class Retention:
     Attributes:
         headroom: Offsets between the log start and the position; below zero, so many are lost.
         seconds_left: Until `retention.ms` may take what was not read yet, at least; 0 if it took some. None if the topic
-            keeps records for ever, or nobody can tell.
-        cut_to_seconds: The shortest `retention.ms` that still keeps what was not read yet; None if nobody can tell.
+            keeps records for ever, or if that is unknown.
+        cut_to_seconds: The shortest `retention.ms` that still keeps what was not read yet; None if that is unknown.
         by_size: Whether `retention.bytes` may take records sooner: when, nobody can tell.
     """
 
@@ -92,7 +92,7 @@ class Condition:
         last_commit: When the position moved last, by a batch with records; None if never.
         complete_through: Everything that Kafka had accepted by this instant is in; an idle plan moves it too.
         unfinished: Number of a decided batch that is not finished; None if all are.
-        unfinished_since: When that was decided; None if all are finished, or nobody can tell.
+        unfinished_since: When that was decided; None if all are finished, or if that is unknown.
         refusal: Why a plan would refuse, with what to do; None if it would not.
         unreadable: Why Kafka or the catalog could not be read now; what it says is then missing.
         lag: Records not read yet, or files with lines that are not captured yet; None if unknown, as of rows.

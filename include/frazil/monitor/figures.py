@@ -133,7 +133,7 @@ _QUANTILES: Final = (0.5, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class Point:
-    """What batches decided within one step of time amount to.
+    """Sums over the batches that were decided within one step of time.
 
     Attributes:
         begin: Begin of the step, UTC.

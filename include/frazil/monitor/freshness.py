@@ -66,7 +66,7 @@ INTERVALS: Final = 3
 LEAST: Final = timedelta(minutes=10)
 
 
-def promise_of(pipeline: Flow, instant: datetime) -> float | None:
+def freshness_objective(pipeline: Flow, instant: datetime) -> float | None:
     """Seconds that a record may wait by its file (`alerts.fresh_within`). Without, three intervals, at least ten minutes; of a cron
     expression, what came before the third last time at which a run was due is in, so a night without runs is no delay, and its
     length none by day. None: a run is never due.

@@ -215,7 +215,7 @@ _COMMIT = ("decide", "forward")
 
 
 def run_samples(result: RunResult) -> Iterator[Sample]:
-    """What a run did. Nothing if it landed nothing."""
+    """The metrics of a run; none if it landed nothing."""
     if result.batches == 0:
         return
     sample = _Sampler({"pipeline": result.pipeline})
@@ -237,7 +237,7 @@ def run_samples(result: RunResult) -> Iterator[Sample]:
 
 
 def capture_samples(capture: Capture, result: CaptureResult) -> Iterator[Sample]:
-    """What a run of a capture did. Nothing if it sent nothing."""
+    """The metrics of a run of a capture; none if it sent nothing."""
     if result.records:
         yield _Sampler({"pipeline": capture.unique_name})(RUN_CAPTURED, result.records)
 

@@ -61,7 +61,7 @@ class ProjectFiles:
                 self._loaded = ((), self._loaded[1]) if self._loaded is not None else None
 
     def look_again(self) -> None:
-        """Look for changed files at the next read, however short the last look is ago: who wrote one wants it to count."""
+        """Check for changed files at the next read, however recent the last check: a file that was just written must be read."""
         with self._lock:
             self._looked_at = -math.inf
 

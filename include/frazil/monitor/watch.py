@@ -15,7 +15,7 @@ from frazil.errors import FrazilError
 from frazil.monitor.batches import Ledgers, Series, last_day
 from frazil.monitor.captures import read_capture
 from frazil.monitor.condition import Condition, Runs
-from frazil.monitor.freshness import promise_of
+from frazil.monitor.freshness import freshness_objective
 from frazil.monitor.reading import read, table_health
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import Flow
@@ -47,8 +47,8 @@ class Reading:
     """The last condition read of a pipeline, and when, by the monotonic clock.
 
     Attributes:
-        condition: How it stands.
-        series: What it landed; as it was seen before, if the ledger can't be read now.
+        condition: Its condition.
+        series: What it landed; the previous reading if the ledger can't be read now.
         read_at: When that was.
     """
 
@@ -178,7 +178,7 @@ class Watch:
         }
         with self._lock:
             self._seen = {name: self._seen.get(name) for name in pipelines}
-            self._promises = {name: promise_of(pipeline, utc_now()) for name, pipeline in pipelines.items()}
+            self._promises = {name: freshness_objective(pipeline, utc_now()) for name, pipeline in pipelines.items()}
             if self._closed.is_set():
                 return
             runs = self._pool.submit(self._runs_of, tuple(pipelines))
@@ -191,7 +191,7 @@ class Watch:
             except CancelledError:  # closed meanwhile; to wait for all of them would never end
                 continue
             if failure is not None:  # a fault of ours: told, and the others go on
-                _LOG.error("looking at pipeline %s failed", name, exc_info=failure)
+                _LOG.error("reading the state of pipeline %s failed", name, exc_info=failure)
 
     def _look(self, project: Project, flow: Flow, runs: Future[Mapping[str, Runs]]) -> None:
         if isinstance(flow, Pipeline):

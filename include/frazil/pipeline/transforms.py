@@ -64,13 +64,13 @@ _FORMS: Final[Mapping[str, Any]] = {
 
 
 class _Defined(Model):
-    """What is made of a definition."""
+    """Base of the models that are made of definitions."""
 
     definition: ClassVar[type[Definition]] = Definition
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the transform, or predicate, is made with, by the names of its attributes."""
+        """The options of the transform, or predicate, by the names of its attributes."""
         return self._taken()
 
     @property
@@ -214,7 +214,7 @@ class OwnTransform(Step):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the transform is made with, by the names of its arguments."""
+        """The options of the transform, by the names of its arguments."""
         return dict(self.arguments)
 
     def key_of(self, option: str) -> str:

@@ -140,12 +140,12 @@ class RegistrySchemas:
         """Return a schema, or None if the registry has none with this id. Schemas are cached for good; misses and refusals
         for 10 seconds.
 
-        What it refers to and the registry has not is left out of the references.
+        References that the registry does not have are left out.
 
         Raises:
             TooManyUnknownIds: Within a minute 100 ids had no schema.
             Retryable: Nobody answered within 30 seconds, or the registry is not available. For earlier versions of a
-                Protobuf schema it is tried for a minute more, and the next call goes on where this one stopped.
+                Protobuf schema it is tried for a minute more, and the next call continues where this one stopped.
             Terminal: It refuses the credentials, is no registry, or can't be trusted.
         """
         if isinstance(schema_id, int) and schema_id > MAX_ID:

@@ -122,7 +122,7 @@ def _is_silence(error: BaseException) -> bool:
 
 
 def _tls(error: BaseException | None) -> ssl.SSLError | None:
-    """Return the reason of a failed TLS connection: it lies at the bottom of what the HTTP library raises."""
+    """Return the reason of a failed TLS connection: it is the innermost of the exceptions that the HTTP library raises."""
     while error is not None:
         if isinstance(error, ssl.SSLError):
             return None if isinstance(error, _CUT_OFF) else error

@@ -79,7 +79,7 @@ class GlueVersions:
         self._client.close()
 
     def ask(self) -> None:
-        """Ask for a version that is not there, to check that Glue answers and that this pipeline may ask."""
+        """Ask for a version that does not exist, to check that Glue answers and that this pipeline may ask."""
         self.schema(_NOBODY)
 
     @contextmanager

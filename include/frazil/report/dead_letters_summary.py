@@ -77,7 +77,7 @@ class BatchPeriod:
     Attributes:
         after: Number of the last batch before it.
         through: Number of its last batch.
-        batch: Id of that one: numbers begin anew with a pipeline whose tables were all dropped.
+        batch: Id of that one: numbers begin again with a pipeline whose tables were all dropped.
         came_home: Letters, of any time, that became rows.
         earlier: End and number of letters of the reports before, the oldest first.
     """
@@ -100,7 +100,7 @@ class LetterReport:
             it is told by `batches`.
         groups: By code, topic and table, the most frequent first.
         table_total: Letters of the table, whatever their time; None if there is no table yet.
-        batches: The batches that the letters are of; None if the period is told by time.
+        batches: The batches that the letters are of; None if the period is given by time.
     """
 
     pipeline: str
@@ -133,7 +133,7 @@ class LetterReport:
 
     @property
     def before(self) -> int:
-        """Letters of the period before."""
+        """Letters of the previous period."""
         return sum(group.before for group in self.groups)
 
 

@@ -191,7 +191,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class FileHistory:
-    """One file of a destination and where its rows came from, as far as the file's statistics tell.
+    """One file of a destination and where its rows came from, as far as the file's statistics show.
 
     Attributes:
         table: The destination.

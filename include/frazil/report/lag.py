@@ -92,8 +92,8 @@ class Lag:
 
     Attributes:
         n: Number of the last batch; None if the pipeline never ran.
-        snapshot_id: Snapshot that holds the position.
-        complete_through: Everything that Kafka had accepted by this instant, ISO 8601, is in. None if that is unknown.
+        snapshot_id: Snapshot that has the position.
+        complete_through: Every record that Kafka had accepted by this instant, ISO 8601, has landed. None if that is unknown.
         group: Consumer group that mirrors the position; None if the pipeline has none.
         group_problem: Why its offsets could not be read.
         partitions: By topic and number.
@@ -132,7 +132,7 @@ def lag(project: Project, pipeline: Pipeline, clock: Callable[[], datetime] = la
 
     Raises:
         Retryable: Kafka or the catalog is not available now.
-        Terminal: The position can't be told, or access is refused.
+        Terminal: The position can't be determined, or access is refused.
     """
     # The position before the offsets, which only grow: what lands meanwhile can't look like a position beyond the log.
     holder = held_position(project, pipeline)
@@ -171,11 +171,11 @@ def lag_in(
 
 
 def held_position(project: Project, pipeline: Pipeline) -> SummaryValue | None:
-    """What holds the position, looked up without making a table; None if the pipeline never ran.
+    """The value with the position, looked up without creating a table; None if the pipeline never ran.
 
     Raises:
         Retryable: The catalog is not available now.
-        Terminal: The position can't be told.
+        Terminal: The position can't be determined.
     """
     lake = project.lake_of(pipeline)
     ledger = lake.find_table(pipeline.ledger_table)
@@ -349,7 +349,7 @@ class Watch:
 
         Raises:
             Retryable: Kafka or the catalog is not available now.
-            Terminal: The position can't be told, or access is refused.
+            Terminal: The position can't be determined, or access is refused.
         """
         if threshold is not None and self._read_at is not None and self._clock() - self._read_at < POSITION_SECONDS:
             backlog = self._compared()

@@ -55,7 +55,7 @@ class TableWritten:
     """A table that a run wrote, with counts, or one that it will write, without.
 
     Attributes:
-        name: Where its data lies.
+        name: Location of its data.
         known_as: Its name in its catalog.
         snapshot_id: The last snapshot of the run; None if it got nothing.
         rows, files, bytes: What it got; None before that is known.
@@ -173,7 +173,7 @@ def location_name(location: str) -> Name:
 
 
 def without_secrets(uri: str) -> str:
-    """An address without user, password and options, which may hold a token, and without the driver of a database."""
+    """An address without user, password and options, which may contain a token, and without the driver of a database."""
     parts = urlsplit(uri)
     scheme = parts.scheme.partition("+")[0]
     bare = parts._replace(scheme=scheme, netloc=parts.netloc.rpartition("@")[2], query="", fragment="")

@@ -68,7 +68,7 @@ def query(project: Project, sql: str, *, catalog: str | None = None) -> pa.Table
         catalog: Name of a catalog in the settings; `lake`, or the only one, when None.
 
     Raises:
-        Terminal: The question is not valid, is no question, or names a table that isn't there.
+        Terminal: The question is not valid, is no question, or names a table that does not exist.
         Retryable: The catalog or the storage can't be read now.
     """
     require("sql", "a query")
@@ -173,7 +173,7 @@ def _strings(tree: object) -> Iterator[str]:
 
 
 def _limit(root: Mapping[str, Any]) -> int | None:
-    """The LIMIT of `SELECT columns FROM one_table LIMIT n`; nothing else leaves rows to be counted or compared."""
+    """The LIMIT of `SELECT columns FROM one_table LIMIT n`; None for any other query, which needs all rows."""
     if not _is_plain(root) or len(root["modifiers"]) != 1:
         return None
     modifier = root["modifiers"][0]

@@ -90,7 +90,7 @@ class SchemaVersion:
 
 
 def snapshots(project: Project, pipeline: Pipeline, table: str, start: int, limit: int) -> Snapshots | None:
-    """Snapshots of a table, the newest first; None if the table is not there. `start` of the newest are left out.
+    """Snapshots of a table, the newest first; None if the table does not exist. `start` of the newest are left out.
 
     Raises:
         Retryable: The catalog can't be reached.
@@ -113,7 +113,7 @@ def snapshots(project: Project, pipeline: Pipeline, table: str, start: int, limi
 
 
 def schema_versions(project: Project, pipeline: Pipeline, table: str, limit: int) -> tuple[SchemaVersion, ...] | None:
-    """Schemas of a table, the newest first, each against the one before it; None if the table is not there.
+    """Schemas of a table, the newest first, each against the one before it; None if the table does not exist.
 
     Raises:
         Retryable: The catalog can't be reached.

@@ -160,7 +160,7 @@ class AirflowApi:
         self._request("PATCH", f"/dags/{_part(dag_id)}", json={"is_paused": False})
 
     def pause(self, dag_id: str) -> None:
-        """Stop the DAG's schedule; runs that exist go on."""
+        """Stop the DAG's schedule; runs that exist continue."""
         self._request("PATCH", f"/dags/{_part(dag_id)}", json={"is_paused": True})
 
     def trigger(
@@ -334,7 +334,7 @@ def _detail(answer: httpx.Response) -> str:
 
 
 def _part(text: str) -> str:
-    """Quote one path segment: run ids hold `+` and `:`."""
+    """Quote one path segment: run ids contain `+` and `:`."""
     return quote(text, safe="")
 
 

@@ -38,7 +38,7 @@ def write_new(path: Path, text: str) -> None:
     """Write a file in one step: a kill leaves the whole of it or none.
 
     Raises:
-        FileExistsError: It is there already, and stays as it is.
+        FileExistsError: It exists already, and stays as it is.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -51,7 +51,7 @@ def write_new(path: Path, text: str) -> None:
 
 
 def private_folder(path: Path) -> Path:
-    """Create a folder that only its owner can enter: its files may hold secrets."""
+    """Create a folder that only its owner can enter: its files may contain secrets."""
     path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
     path.chmod(PRIVATE_FOLDER)
     return path
@@ -107,7 +107,7 @@ Profile = Literal["embedded", "production"]
 class Ports:
     """TCP ports on the loopback interface. The defaults lie next to, not on, the usual ones.
 
-    What follows `spark_connect` is of the production profile.
+    The ports after `spark_connect` are those of the production profile.
     """
 
     kafka: int = 19092
@@ -129,7 +129,7 @@ class Home:
 
     Attributes:
         root: State folder, absolute. Removing it while the stack is down forgets everything.
-        project: Folder that holds dags/ and include/.
+        project: Folder that contains dags/ and include/.
         jars: Folder of the artifact sets. Several homes may share it.
         airflow_database: Address of the PostgreSQL database for Airflow's metadata, a secret; None means SQLite, and the stack's
             own in the production profile. Not recorded.
@@ -233,7 +233,7 @@ def checkout() -> Path | None:
 
 
 def project_root(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the folder that holds include/: FRAZIL_PROJECT, else the checkout. Never the current folder, which is arbitrary
+    """Return the folder that contains include/: FRAZIL_PROJECT, else the checkout. Never the current folder, which is arbitrary
     in an Airflow task.
 
     Raises:

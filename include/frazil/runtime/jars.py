@@ -124,7 +124,7 @@ class ArtifactSet:
     """Jars that share one class path.
 
     Attributes:
-        coordinates: What is asked for, `organisation:module:revision` each, with a classifier behind if it has one. Of
+        coordinates: The requested artifacts, `organisation:module:revision` each, followed by a classifier if there is one. Of
             an archive the name ends with its extension, `@tar.gz`; it is unpacked beside itself.
         transitive: Whether their runtime dependencies belong to the set too.
         on_demand: Whether it is fetched only where it is named: few need it, and it is large.
@@ -254,7 +254,7 @@ entries."""
 def fetch(home: Home, *names: str, report: Callable[[str], None] = lambda _: None) -> None:
     """Download artifact sets into `home.jars/<set>/`; takes a few milliseconds if they exist.
 
-    Killed half-way it leaves nothing that looks complete, and the next call goes on with what was
+    Killed half-way it leaves nothing that looks complete, and the next call continues with what was
     downloaded.
 
     Without names, all of `SETS` but those on demand. `report` receives a line before a download.
@@ -279,7 +279,7 @@ def jar_paths(home: Home, name: str) -> list[Path]:
 
 
 def write_lock(home: Home, path: Path, *names: str) -> Lock:
-    """Resolve the declared sets anew, all when none is named, and write their files and checksums to `path`.
+    """Resolve the declared sets again, all when none is named, and write their files and checksums to `path`.
 
     Raises:
         Retryable: A download failed.
@@ -306,7 +306,7 @@ def missing(home: Home, *names: str) -> tuple[str, ...]:
 def publish(staged: Path, folder: Path, lock: Lock, name: str) -> None:
     """Check retrieved jars against the lock and make them a complete set in one step.
 
-    What the set's folder held is replaced.
+    Replaces the contents of the set's folder.
 
     Raises:
         Terminal: A jar is missing or not the locked one; nothing was published.

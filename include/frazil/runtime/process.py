@@ -179,7 +179,7 @@ class Processes:
         return self.logs / f"{name}.log"
 
     def start(self, spec: Spec) -> Record:
-        """Start a detached process. Its log begins anew; the one before is kept beside it.
+        """Start a detached process. Its log starts over; the one before is kept beside it.
 
         Raises:
             Retryable: It could not be started.

@@ -29,11 +29,11 @@ _START_SECONDS: Final = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server as it should be.
+    """The wanted configuration of a server.
 
     Attributes:
         release: Identifies code and configuration: a server with another release is restarted.
-        properties: What `properties_file` holds while it starts, secrets perhaps; None if the command doesn't name it.
+        properties: Contents of `properties_file` during the start, maybe with secrets; None if the command doesn't name the file.
     """
 
     command: tuple[str, ...]
@@ -73,7 +73,9 @@ def serving(home: Home, server: Server, report: Callable[[str], None], *, if_sta
         Terminal: Its port is taken.
     """
     with _users(home) as users:
-        with exclusive(home.run / _GATE, lambda: report("spark connect: another run looks after the server")):
+        with exclusive(
+            home.run / _GATE, lambda: report("spark connect: waiting for another run, which starts or stops the server")
+        ):
             if if_started and not is_started(home):
                 raise SPARK_UNAVAILABLE.retryable(
                     "the spark connect server was stopped, or did not start, while this run waited for it"

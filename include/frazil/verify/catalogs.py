@@ -91,7 +91,7 @@ _SECRET_MARKS = ("password", "secret", "token", "jaas", "key", "oauthbearer.conf
 
 
 class FileGone(Terminal):
-    """A file that a snapshot names does not exist any more."""
+    """A file that a snapshot names no longer exists."""
 
 
 @contextmanager

@@ -57,11 +57,11 @@ _NOTHING: RequestedOffsets = (0, 0)
 
 
 def verify(project: Project, pipeline: Pipeline, start: str | None = None, end: str | None = None) -> Verification:
-    """Compare every committed record that batches read, and that Kafka still holds, with its row or dead letter.
+    """Compare every committed record that batches read, and that Kafka still has, with its row or dead letter.
 
     Each offset must have exactly one outcome, a row with its values, a dead letter with its bytes, or none where the
     record is filtered; and no outcome may be without its record. From the first offset to the position, each must
-    have been read by a batch, given up on record, or jumped over by a reset. Where Kafka holds a record no more (retention,
+    have been read by a batch, given up on record, or jumped over by a reset. Where Kafka no longer has a record (retention,
     compaction), only duplicates are found, and per batch more or fewer outcomes than the ledger says. After a backward reset
     that allowed duplicates an offset has one outcome per pass: a pass is a batch, and outcomes carry its number. Rows of
     topics that were recreated or deleted are only counted.

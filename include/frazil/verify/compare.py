@@ -60,11 +60,11 @@ class ComparedPartition:
 
     Attributes:
         segments: Offsets that batches read.
-        log: First offset that Kafka holds, and the last stable one (exclusive), as of just before.
+        log: First offset that Kafka has, and the last stable one (exclusive), as of just before.
         is_compacted: Whether Kafka may have removed records from the middle of the log.
         since: First batch number of the topic's present incarnation.
         bounds: Offsets to compare; an end of None means no upper bound.
-        outcomes: How many outcomes the tables hold of the partition.
+        outcomes: How many outcomes the tables contain of the partition.
         given_up: Offsets whose lost dead letters were given up: start, end, number of the batch that says so.
         unread_spans: Offsets that no batch read, although the position is beyond them.
     """
@@ -114,13 +114,13 @@ class Comparison:
 
     @property
     def _low(self) -> int:
-        """First offset that Kafka holds: retention may move it while this reads."""
+        """First offset that Kafka has: retention may move it while this reads."""
         return max(self.subject.log[0], self.reader.log_start)
 
     def _report_unread_span(self, start: int, end: int) -> None:
         """Report records at offsets that no batch read.
 
-        Above the log start only records count: an offset may hold a transaction marker or be compacted. Below it nobody
+        Above the log start only records count: an offset may contain a transaction marker or be compacted. Below it nobody
         can tell, so every offset counts as a missing record.
         """
         requested, (low, high) = self.subject.bounds, self.subject.log
@@ -136,7 +136,7 @@ class Comparison:
             )
 
     def begin(self, start: int, end: int) -> bool:
-        """Load the outcomes of a window of offsets. Returns whether batches read any of it, so that it needs its records."""
+        """Load the outcomes of a window of offsets. Returns whether any batch read in it: only then are its records compared."""
         segments = clip(self.subject.segments, start, end)
         if not segments:
             return False
@@ -182,9 +182,12 @@ class Comparison:
         """Offsets of the window that have outcomes."""
         return self._outcomes_by_offset.keys()
 
-    def count_unhanded(self, routed_offsets: Sequence[int], handed_offsets: Sequence[int]) -> None:
-        """Count records of the window that have no outcome here and are meant for other tables. Both lists ascend: of records
-        that were handed to some tables only, and of those of them that were handed to this one.
+    def count_routed_elsewhere(self, routed_offsets: Sequence[int], handed_offsets: Sequence[int]) -> None:
+        """Count records of the window that were routed to other tables, and so have no outcome here.
+
+        Args:
+            routed_offsets: Offsets, ascending, of records that were routed to some of the tables.
+            handed_offsets: Those of them, ascending, that were routed to this table.
         """
         for segment in self._window.segments:
             (start, end), (first, last) = _index_range(routed_offsets, segment), _index_range(handed_offsets, segment)

@@ -248,7 +248,7 @@ class PartitionReader:
             self._consumer.close()
 
     def log(self) -> tuple[int, int]:
-        """First offset that Kafka holds now, and the last stable one (exclusive).
+        """First offset that Kafka has now, and the last stable one (exclusive).
 
         Raises:
             Retryable: It does not answer.
@@ -376,7 +376,7 @@ class Registries:
         self._settings = settings
 
     def __call__(self, name: str) -> SchemaReader:
-        """What reads the schemas of a registry by id.
+        """The reader of a registry's schemas by id.
 
         Raises:
             Terminal: The settings don't know it, or the client's libraries are not installed.
@@ -384,7 +384,7 @@ class Registries:
         if name not in self._settings:
             known_names = ", ".join(sorted(self._settings)) or "none"
             raise BAD_SETTING.terminal(
-                f"registry {name} is not in the settings file", next_step=f"known under registries: {known_names}"
+                f"registry {name} is not in the settings file", next_step=f"defined under registries: {known_names}"
             )
         require("registry", f"registry {name}")
         from confluent_kafka.schema_registry import SchemaRegistryClient

@@ -144,7 +144,7 @@ def _ranges_per_partition(ranges: Iterable[Range]) -> dict[Key, list[Range]]:
 def closing_differences(
     last: Batch, table: str, summary: Position | None, mirrored: Position | None
 ) -> Iterator[Difference]:
-    """Whether the closing table holds the position that the ledger knows as the last one. `summary` is the position in the
+    """Whether the closing table contains the position that the ledger knows as the last one. `summary` is the position in the
     snapshots of main, None once they are expired; `mirrored` is the one in the table property.
     """
     for name, position in (("newest snapshot that carries a position", summary), ("property", mirrored)):

@@ -87,7 +87,7 @@ class MergedTableCheck:
         destination: The table, as the file has it.
         columns: Those of it that can be read.
         rules: How records become changes.
-        logs: Per partition the first offset from which on Kafka holds every record.
+        logs: Per partition the first offset from which on Kafka has every record.
         live: Topics that are still what the position knows -> first batch number of their present incarnation.
         findings: Takes the differences.
     """

@@ -72,7 +72,7 @@ class PlacedRow(NamedTuple):
         stamp: The time that the row has.
         is_deleted: Whether it is marked as deleted.
         record_stamp: The time of the record.
-        kind: What the record is: a value, a tombstone, or a dead letter; None if it is not there.
+        kind: What the record is: a value, a tombstone, or a dead letter; None if it does not exist.
         later: Offset of the last later record of the same key in its partition, if there is one. None too, if the key is
             in several partitions and times go back in this one: the cut of batches decided then.
     """
@@ -194,7 +194,7 @@ def _text(raw: bytes) -> tuple[Any, ...] | None:
 
 @dataclass
 class PlacedComparison(Comparison):
-    """One partition of such a table: its dead letters are compared, other records go to the store."""
+    """The comparison of one partition of a merged table by places: compares dead letters, and stores the other records."""
 
     places: PlaceStore = field(kw_only=True)
     certainty: Certainty = field(kw_only=True)

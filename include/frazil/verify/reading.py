@@ -199,5 +199,5 @@ def _distribute(
             comparisons[name].take(message, offset)
             offsets_per_table[name].append(offset)
     for name, comparison in comparisons.items():
-        comparison.count_unhanded(routed_offsets, offsets_per_table[name])
+        comparison.count_routed_elsewhere(routed_offsets, offsets_per_table[name])
     return count

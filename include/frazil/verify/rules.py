@@ -44,9 +44,9 @@ class FilteredCounts:
     """Records without outcome, compared with the ledger's count of filtered records per batch.
 
     Attributes:
-        allowed: Batch number -> records that it filtered by the ledger.
+        allowed: Batch number -> records that it filtered according to the ledger.
         counted: Batch number -> records without outcome that were compared so far.
-        first_held: Partition -> first offset from which on Kafka surely holds every record.
+        first_held: Partition -> first offset from which on Kafka certainly has every record.
     """
 
     allowed: Mapping[int, int] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Rules:
         filters: Whether a record without value is filtered. Where it could delete a row of the table, earlier batches may have
             filtered it, as the ledger counts.
         filters_empty: Whether a record with a value of 0 bytes is filtered.
-        unknown_file_batches: Numbers of batches that ran under a pipeline file that is not known any more: a record may have been bad or left
+        unknown_file_batches: Numbers of batches that ran under a pipeline file that is no longer known: a record may have been bad or left
             out then, and not every column was there.
         unrecorded: Numbers of batches whose ledger rows were given up.
         unread: Why values are not compared; None if they are.

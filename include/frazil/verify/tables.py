@@ -122,7 +122,7 @@ class Tables:
 
     @property
     def n(self) -> int | None:
-        """Number of the last batch that the closing table holds."""
+        """Number of the last batch that the closing table contains."""
         position = self.summary or self.property_position
         return None if position is None else position.n
 

@@ -95,7 +95,7 @@ def _page(name: str, text: str | None) -> Page:
     try:
         return from_json(text)
     except ValueError as error:
-        _log.warning("Airflow variable %s is written anew: %s", name, error)
+        _log.warning("Airflow variable %s is written again: %s", name, error)
         return Page()
 
 
@@ -157,7 +157,9 @@ def send_due(
             message.channel
         )  # a channel that is gone needs no word
         page = record_attempt(page, message, now, was_sent=why is None)
-        problems += [] if why is None else [f"channel {message.channel} was not told of {message.notice.key}: {why}"]
+        problems += (
+            [] if why is None else [f"channel {message.channel} was not notified of {message.notice.key}: {why}"]
+        )
     if messages:
         store.set(name, to_json(page), _SAID)
     return problems
@@ -198,7 +200,7 @@ def deadline(project: Project, pipeline: Flow) -> DeadlineAlert | None:
 
 
 def note_failed_task(context: Mapping[str, Any]) -> None:
-    """Note why a task failed that gets no other try."""
+    """Store why a task failed, if it has no retries left."""
     error = context.get("exception")
     task = context["ti"].task_id
     message = f"task {task}: {_KILLED}" if error is None else _error_text(error, task)
@@ -268,10 +270,10 @@ def notify_of_late_run(pipeline: str) -> None:
         return
     looked_at = page_of(store, pipeline).looked_at
     if looked_at is not None and now - looked_at < _patience(settings):
-        _log.info("the monitor looked at %s, it tells whether the table is stale", looked_at)
+        _log.info("the monitor was at work at %s: it checks whether the table is stale", looked_at)
         return
     cause = (
-        f"A run of {dag_of(pipeline)} has not ended within its promise, and the monitor, which would know more, is not at"
+        f"A run of {dag_of(pipeline)} has not ended within its deadline, and the monitor, which would know more, is not at"
         f" work: its last look was {looked_at or 'never'}."
     )
     title = f"{pipeline.replace('.', ' ')}: a run is late"

@@ -89,7 +89,7 @@ def secrets_of(connection: Connection, channel: Channel) -> list[str]:
 
 
 def _parts(secret: str) -> Iterator[str]:
-    """A secret, and of an address its path and the parts of that."""
+    """A secret; of a URL or path also the path and each of its segments."""
     yield secret
     if "/" in secret:
         path = urlsplit(secret).path if "://" in secret else secret
@@ -117,7 +117,7 @@ def send(project: Project, notice: Notice, channels: Collection[str] | None = No
             if answers[name] is None:
                 _log.info("told %s: %s", name, notice.title)
             else:
-                _log.warning("channel %s was not told of %s: %s", name, notice.key, answers[name])
+                _log.warning("channel %s was not notified of %s: %s", name, notice.key, answers[name])
     return answers
 
 

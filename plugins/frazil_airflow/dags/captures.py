@@ -81,7 +81,7 @@ class CaptureFilesOperator(CaptureLineage, BaseOperator):
 
         Raises:
             AirflowFailException: A person must act; the message says what to do.
-            Retryable: Another try goes on behind what was committed.
+            Retryable: Another try continues after what was committed.
         """
         from frazil.capture.run import capture_files
 

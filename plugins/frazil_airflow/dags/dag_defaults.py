@@ -37,7 +37,7 @@ def dag_arguments(
     Args:
         what: What the DAG is for, as its tag says.
         pipeline: Whose it is; None: of all, or none.
-        project: The project whose people are told of failures; None: they are not.
+        project: The project whose people are notified of failures; None: they are not.
         forgets: Whether a run that succeeds ends what failed before: where no table tells.
     """
     is_noted = (

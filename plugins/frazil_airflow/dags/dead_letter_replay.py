@@ -83,7 +83,7 @@ def params(pipeline: Pipeline) -> dict[str, Param]:
 
 
 def choice_of(filled_in: Mapping[str, Any], pipeline: Pipeline, topics: Sequence[str], now: datetime) -> LetterChoice:
-    """Return the letters that are chosen. `topics` are those that the pipeline has read, though its file names them no more.
+    """Return the letters that are chosen. `topics` are those that the pipeline has read, though its file no longer names them.
 
     Raises:
         Terminal: A value can't be what was meant.
@@ -93,8 +93,8 @@ def choice_of(filled_in: Mapping[str, Any], pipeline: Pipeline, topics: Sequence
     since, until = (_read(filled_in[field], field, now) for field in (SINCE, UNTIL))
     if since is not None and until is not None and since >= until:
         raise BAD_ARGUMENT.terminal(
-            f"the fields {SINCE!r} and {UNTIL!r} leave no time between them: {since.isoformat()} to {until.isoformat()}",
-            next_step=f"{SINCE!r} is the earlier one",
+            f"field {SINCE!r} is not before field {UNTIL!r}: {since.isoformat()} to {until.isoformat()}",
+            next_step=f"fill in a {SINCE!r} that is before {UNTIL!r}",
         )
     for topic in filled_in[TOPICS]:
         if not pipeline.source.reads(topic) and topic not in topics:

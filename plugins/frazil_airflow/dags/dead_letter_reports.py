@@ -69,7 +69,8 @@ class LetterReportOperator(BaseOperator):
             ]  # all: one channel that is away keeps back none
         if failed := [why for _, whys in answers for why in whys]:
             raise NOTICE_UNDELIVERED.retryable(
-                f"pipeline {self.pipeline}: what is new is kept, and not all were told of it: " + "; ".join(failed)
+                f"pipeline {self.pipeline}: what is new is kept, and not all channels were notified of it: "
+                + "; ".join(failed)
             )
         return _facts(next((report for report, _ in answers if report.name == shown.name), shown))
 
@@ -100,7 +101,9 @@ def _send_report(project: Project, pipeline: Pipeline, report: KeptReport) -> tu
     updated_report = note_told(project, pipeline, report, done, None if failed else datetime.now(UTC))
     if not failed:
         _log.info(
-            "report %s: told %s", report.name, ", ".join(updated_report.told_channels) or "nobody, no channel is to be"
+            "report %s: notified %s",
+            report.name,
+            ", ".join(updated_report.told_channels) or "nobody, no channel is to be",
         )
     return updated_report, [f"report {report.name}, {channel}: {why}" for channel, why in sorted(failed.items())]
 

@@ -82,7 +82,7 @@ def notify_of_broken_files(project: Project, now: datetime, store: Variables) ->
 
 
 def close_unwatched(project: Project, now: datetime, store: Variables) -> list[str]:
-    """Notify people that troubles of unmonitored pipelines are over, and drop the log of these pipelines.
+    """Notify people that problems of unmonitored pipelines are over, and drop the log of these pipelines.
 
     Returns:
         The reasons why channels took no message, one line each.
@@ -226,7 +226,7 @@ def _as_answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Conditio
 
 
 def _handle_look(project: Project, pipeline: Flow, look_future: Future[Condition], store: Variables) -> list[str]:
-    from frazil.monitor.freshness import promise_of
+    from frazil.monitor.freshness import freshness_objective
     from frazil.monitor.metrics import condition_samples
     from frazil_airflow.outputs.run_summary import emit
 
@@ -234,7 +234,7 @@ def _handle_look(project: Project, pipeline: Flow, look_future: Future[Condition
     if error is not None:
         return [f"{pipeline.unique_name} could not be looked at: {type(error).__name__}: {error}"]
     condition = look_future.result()
-    emit(condition_samples(condition, promise_of(pipeline, condition.read_at)))  # first: a channel may be away
+    emit(condition_samples(condition, freshness_objective(pipeline, condition.read_at)))  # first: a channel may be away
     return send_notices(project, pipeline, condition, datetime.now(UTC), store)
 
 
@@ -262,15 +262,15 @@ def send_notices(project: Project, pipeline: Flow, condition: Condition, now: da
 
 def _case(project: Project, pipeline: Flow, condition: Condition, store: Variables, page: Page) -> tuple[Page, Any]:
     from frazil.alerts.rules import Case
-    from frazil.monitor.freshness import promise_of, span_at
+    from frazil.monitor.freshness import freshness_objective, span_at
 
     name, alerts, settings = pipeline.unique_name, pipeline.alerts, project.settings.alerts
     if alerts is False or settings is None:
         raise AssertionError("nobody is told of it")
     # A look at least in each, or nothing can be compared.
     span = span_at(pipeline.every, condition.read_at, 2 * parse_age(settings.every))
-    page = page.with_unread(condition.lag, span, alerts.growing_intervals + 2)
-    promised = promise_of(pipeline, condition.read_at)
+    page = page.with_lag(condition.lag, span, alerts.growing_intervals + 2)
+    promised = freshness_objective(pipeline, condition.read_at)
     return page, Case(
         condition=condition,
         alerts=alerts,

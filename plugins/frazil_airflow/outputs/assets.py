@@ -37,7 +37,7 @@ def destination_assets(pipeline: Pipeline) -> dict[str, Asset]:
 def completeness_asset(pipeline: str) -> Asset:
     """Return the asset whose events carry the instant through which a pipeline is complete, even without new records.
 
-    A run that lands records says it in the snapshot. One that finds nothing new commits nothing: only this event tells.
+    A run that lands records says it in the snapshot. One that finds nothing new commits nothing: only this event shows it.
     One per pipeline, whichever tables it writes: asset ``pizzas/complete`` has the URI ``frazil://pizzas/complete``. Its
     events come at every interval; those of the tables only with data.
     """

@@ -56,7 +56,7 @@ class IngestLineage:
     plan_json: str
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
-        """Return the topics of the plan, and the destinations that are there."""
+        """Return the topics of the plan, and the existing destinations."""
         return self._lineage(has_landed=False)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002, the provider's signature
@@ -90,7 +90,7 @@ class CaptureLineage:
         )
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002, the provider's signature
-        """Return the same: what was sent is counted in the run's result."""
+        """Return the same datasets as at the start, without counts: those are in the run's result."""
         return self.get_openlineage_facets_on_start()
 
 

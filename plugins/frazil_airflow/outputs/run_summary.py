@@ -156,16 +156,16 @@ def address(login: Connection) -> str:
 
 
 def runs_of(flows: Sequence[Flow]) -> Mapping[str, Runs]:
-    """Return Airflow's run states of pipelines and captures by unique name; empty without its API, then the tables decide."""
+    """Return Airflow's run states of pipelines and captures by unique name; empty if its API is not available."""
     from frazil.monitor.airflow_runs import fetch_runs
 
     try:
         with _api(Connection.get(CONNECTION)) as api:
             return fetch_runs(api, [flow.unique_name for flow in flows])
     except AirflowNotFoundException:
-        _log.info("there is no Airflow connection %r: the tables tell how runs went", CONNECTION)
+        _log.info("there is no Airflow connection %r: results of runs are read from the tables alone", CONNECTION)
     except FrazilError as error:
-        _log.warning("Airflow does not say how runs went, the tables do: %s", error)
+        _log.warning("Airflow does not give the states of runs; they are read from the tables alone: %s", error)
     return {}
 
 

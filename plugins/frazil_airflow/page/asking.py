@@ -192,7 +192,7 @@ class PageRequest:
         """One pipeline or capture. The answer does not reveal whether a missing one is hidden or does not exist.
 
         Raises:
-            HTTPException: 404, it is not there, or the person may not see it.
+            HTTPException: 404, it does not exist, or the person may not see it.
         """
         return self._standings(((self.capture(name) or self.pipeline(name)).unique_name,))[0]
 
@@ -208,7 +208,7 @@ class PageRequest:
         """The file of one pipeline that the person may see.
 
         Raises:
-            HTTPException: 404, it is not there, or the person may not see it.
+            HTTPException: 404, it does not exist, or the person may not see it.
         """
         pipeline = self.source.pipelines().get(name)
         if pipeline is None or not may_see(self.access, name):

@@ -47,7 +47,7 @@ class Payload:
     """Bytes as readable text.
 
     Attributes:
-        kind: What they are taken for.
+        kind: The form in which the bytes are shown.
         size: How many there are.
         text: As JSON or text; None if they are neither.
         hexadecimal: As a dump: offset, bytes, characters.

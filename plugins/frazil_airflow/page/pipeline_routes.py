@@ -125,7 +125,7 @@ def of_dag(request: Request, asking: AskingDep, dag_id: Annotated[str, Query(max
 
 @router.get("/pipelines/{name}")
 def pipeline(request: Request, asking: AskingDep, name: str) -> HTMLResponse:
-    """How it does, in figures and charts, its last batches, and what can be started; or a capture, by its unique name."""
+    """A pipeline, or a capture by its unique name: state, figures, charts, last batches and actions."""
     return _pipeline(request, asking, name)
 
 

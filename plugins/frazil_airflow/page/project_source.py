@@ -16,7 +16,7 @@ from frazil.error_codes import CATALOG_UNREACHABLE
 from frazil.errors import FrazilError
 from frazil.monitor.batches import Series
 from frazil.monitor.condition import Condition
-from frazil.monitor.freshness import promise_of
+from frazil.monitor.freshness import freshness_objective
 from frazil.monitor.project_files import ProjectFiles
 from frazil.monitor.watch import Watch
 from frazil.report import dead_letters, letter_reports, table_past
@@ -109,7 +109,7 @@ class ProjectSource:
     def promised(self, name: str) -> float | None:
         """How long a record may wait, in seconds."""
         flow = self._files.project().find_flow(name)
-        return None if flow is None else promise_of(flow, datetime.now(UTC))
+        return None if flow is None else freshness_objective(flow, datetime.now(UTC))
 
     def tables(self, name: str) -> tuple[str, ...]:
         """Its destinations: of its file, and, as read last, those that it made because records name them."""
@@ -146,12 +146,12 @@ class ProjectSource:
             return letter_reports.list_reports(project, pipeline, most)
 
     def snapshots(self, name: str, table: str, start: int, limit: int) -> Snapshots | None:
-        """Snapshots of a table, the newest first; None if the table is not there."""
+        """Snapshots of a table, the newest first; None if the table does not exist."""
         with self.seated(name) as (project, pipeline):
             return table_past.snapshots(project, project.with_auto_created(pipeline), table, start, limit)
 
     def schema_changes(self, name: str, table: str) -> tuple[SchemaVersion, ...] | None:
-        """How the schema of a table changed, the newest first; None if the table is not there."""
+        """How the schema of a table changed, the newest first; None if the table does not exist."""
         with self.seated(name) as (project, pipeline):
             return table_past.schema_versions(project, project.with_auto_created(pipeline), table, MOST_SCHEMAS)
 

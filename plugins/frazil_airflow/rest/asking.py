@@ -171,7 +171,7 @@ class ConnectRequest:
         """The connector of that name.
 
         Raises:
-            HTTPException: 404, it is not there, or the user may not see it; 403, he may see it, but not do this.
+            HTTPException: 404, it does not exist, or the user may not see it; 403, he may see it, but not do this.
         """
         try:
             pipeline = checked_name(name)
@@ -184,10 +184,10 @@ class ConnectRequest:
         return stored
 
     def place(self, name: str) -> StoredConnector:
-        """What the files have of a connector that is to be created or changed: nothing, or the connector itself.
+        """The stored connector that a request creates or changes; without content if it does not exist yet.
 
         Raises:
-            HTTPException: 400, no pipeline can be called so; 403, the user may not change it; 409, the pipeline that it would become
+            HTTPException: 400, it is no valid name of a pipeline; 403, the user may not change it; 409, the pipeline that it would become
                 is another connector.
         """
         pipeline = checked_name(name)
@@ -204,7 +204,7 @@ class ConnectRequest:
         return stored
 
     def require(self, method: ResourceMethod, pipeline: str) -> None:
-        """Let nobody pass who has no such right to the ingest DAG of a pipeline, which may not be there yet.
+        """Require a permission of the user on the ingest DAG of a pipeline; the DAG may not exist yet.
 
         Raises:
             HTTPException: 403.

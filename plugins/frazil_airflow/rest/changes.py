@@ -29,7 +29,7 @@ def put(asking: ConnectRequest, name: str, config: Mapping[str, Any], before: St
         asking: The request of a user who may change it.
         name: Name of the connector.
         config: Its configuration.
-        before: What the files had of it when the request began.
+        before: The stored connector when the request began.
 
     Raises:
         HTTPException: 400, the configuration has errors, or the next run would refuse it; 409, the files are not to be changed, or
@@ -73,7 +73,7 @@ def check(drafted: Draft, project: Project) -> tuple[Pipeline | None, list[str]]
 
 
 def _effects(pipeline: Pipeline, project: Project) -> tuple[tuple[PipelineChange, ...], list[Impact]]:
-    """What changes, and what that does, also to tables that are there."""
+    """What changes, and what that does, also to existing tables."""
     present = project.pipelines.usable.get(pipeline.name)
     changes = difference({} if present is None else {pipeline.name: present}, {pipeline.name: pipeline})
     return changes, [impact for change in changes for impact in change_impact(change, project)]

@@ -69,7 +69,7 @@ def checked_name(connector: str) -> str:
     """The pipeline of a connector. No other text of a request becomes a part of a path.
 
     Raises:
-        HTTPException: 400, a pipeline can't be called so.
+        HTTPException: 400, it is no valid name of a pipeline.
     """
     if not _CONNECTOR.fullmatch(connector):
         raise refused([f"name: expected letters, digits, '.', '_' and '-', 90 at most, found {connector[:100]!a}"])
@@ -186,7 +186,7 @@ def _is_same_place(imported_entry: Mapping[str, Any], entry: Any) -> bool:
 
 
 def _tables(imported: ImportedConnector, catalog: str, project: Project) -> tuple[dict[str, Columns], frozenset[str]]:
-    """Columns of the tables that are there, and the names of the others."""
+    """Columns of the existing tables, and the names of the others."""
     lake = project.lake(catalog)
     names = dict.fromkeys(destination["table"] for destination in imported.pipeline["destinations"])
     tables = {name: lake.find_table(name) for name in names}
@@ -262,7 +262,7 @@ class StoredConnector:
         name: Name of the connector, as it was created.
         pipeline: Name of the pipeline.
         file: Where it is.
-        content: What the file holds; None if it is not there.
+        content: What the file contains; None if it does not exist.
         config: Its configuration, all values as texts.
     """
 
@@ -278,7 +278,7 @@ class StoredConnector:
 
 
 def stored_connector(folder: Path, pipeline: str) -> StoredConnector:
-    """What the folder of pipeline files has of a pipeline now. A file that can't be read counts as empty."""
+    """The present file of a pipeline in the folder of pipeline files. A file that can't be read counts as empty."""
     file = file_of(folder, pipeline)
     try:
         content = read_content(file)

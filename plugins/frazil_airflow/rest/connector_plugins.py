@@ -66,7 +66,7 @@ def _plugin_class(plugin: str) -> str:
 
 
 def _errors(asking: ConnectRequest, name: str, body: Mapping[str, Any]) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Errors by key, and what to know of a key."""
+    """Errors by key, and remarks by key."""
     with asking.source.seat() as project:
         drafted = draft(name, body, project)
         problems = list(drafted.problems) or check(drafted, project)[1]

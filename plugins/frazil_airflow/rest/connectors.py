@@ -34,7 +34,7 @@ class TaskId(BaseModel):
 
 
 class ConnectorInfo(BaseModel):
-    """A connector, as `GET /connectors/{name}` tells it."""
+    """A connector, as `GET /connectors/{name}` returns it."""
 
     name: str
     config: dict[str, str]
@@ -164,7 +164,7 @@ def status(asking: RequestDep, name: str) -> ConnectorStatus:
 
 @router.put("/connectors/{name}/pause", status_code=HTTPStatus.ACCEPTED)
 def pause(asking: RequestDep, name: str) -> Response:
-    """Pause the DAG: no further run begins, one at work goes on."""
+    """Pause the DAG: no further run begins, one at work continues."""
     return _switch(asking, name, HTTPStatus.ACCEPTED, is_paused=True)
 
 

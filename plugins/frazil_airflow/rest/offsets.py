@@ -48,7 +48,7 @@ class Offsets(BaseModel):
 
 
 class Message(BaseModel):
-    """What was done."""
+    """The answer to a change of offsets."""
 
     message: str
 
@@ -83,7 +83,7 @@ def offsets(asking: RequestDep, name: str) -> Offsets:
 
 @router.patch("/connectors/{name}/offsets", openapi_extra=_BODY)
 def patch_offsets(asking: RequestDep, name: str, body: BodyDep) -> Message:
-    """Move the position of the partitions that are named: on the way back, their rows are taken out and land again."""
+    """Move the position of the named partitions. Rows of partitions that move back are removed and land again."""
     stored = asking.connector(name, "PUT")
     places: dict[str, dict[int, int]] = {}
     for entry in _parsed(body).offsets:

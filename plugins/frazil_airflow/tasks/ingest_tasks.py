@@ -88,7 +88,7 @@ def _planned(project: Project, pipeline: Pipeline, request: RunRequest) -> tuple
     if request.mode == "dry_run":
         looked_at = plan_dry_run(project, pipeline, request, _log.info)
         if not looked_at.ranges:
-            _log.info("nothing to look at: the range holds no offsets")
+            _log.info("nothing to look at: the range has no offsets")
         return looked_at if looked_at.ranges else None, None
     planned = plan_run(project, pipeline, request, _log.info)
     if planned.plan is None:
@@ -102,7 +102,7 @@ def _emit_completeness(outlet_events: Any, pipeline: str, run_id: str, through: 
 
 def _nothing(request: RunRequest, planned: PlannedRun) -> str:
     if request.mode == "replay":
-        return "nothing to replay: the range holds no offsets below the position"
+        return "nothing to replay: the range has no offsets below the position"
     if request.end is not None:
         return (
             f"nothing to land: what came before {request.end} lies below the position, so it is landed already;"
@@ -170,7 +170,7 @@ def stay(pipeline: str, order: str, outlet_events: Any, submit: Submit | None = 
 
     Raises:
         AirflowFailException: A person must act; the message says what to do.
-        Retryable, OutcomeUnknown: What a tick failed for, again and again. Another try reads the tables and carries on.
+        Retryable, OutcomeUnknown: A tick failed repeatedly. Another try reads the tables and carries on.
         FrazilError: The file names an engine that this task can't start. Another try is of the DAG that follows the file.
     """
     from frazil.run.batches.session import Session, inline_lander, run_session_with_jobs
@@ -264,7 +264,7 @@ class CatchUpOperator(TriggerDagRunOperator):
 
     The next run is queued until this one ends: never two at once. It does the same at its end, so runs follow each other
     until the pipeline is caught up. It is not started for a run that was asked to do less than all (limits, a replay, a dry
-    run, a backfill), nor while another run is queued, which goes on from here just as well.
+    run, a backfill), nor while another run is queued, which continues from here just as well.
     """
 
     def __init__(self, *, pipeline: str, dag_id: str, records: int, **kwargs: Any) -> None:

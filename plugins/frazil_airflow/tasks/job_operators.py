@@ -127,7 +127,7 @@ def _hand_over(pipeline: str, run: str, order: str) -> Handover:
     location = storage_of(project, project.pipeline(pipeline))
     if location == local_storage(project.home):
         raise BAD_ARGUMENT.terminal(
-            f"pipeline {pipeline} has no tables yet, so a dry run's order has no place that a job elsewhere can read",
+            f"pipeline {pipeline} has no tables yet, so there is no storage from which a job elsewhere could read the order of a dry run",
             next_step=f"frazil run {pipeline} --dry-run --engine inline",
         )
     handover = Handover.begin(project, location, pipeline, run)
@@ -141,7 +141,7 @@ def outcome(pipeline: str, order: str, attempt: str) -> str | None:
     Order and outcome stay, for another try of this task, until orphan removal takes them.
 
     Raises:
-        AirflowFailException: What the job met, or that it left nothing: then the next run finds in the tables what it did.
+        AirflowFailException: The error of the job, or it left no outcome: then the next run finds in the tables what it did.
         Retryable: The storage is not available now.
     """
     with terminal_is_final():

@@ -79,7 +79,7 @@ class SparkJobOperator(SparkSubmitOperator):
             self.take(job)
             handover = self.handover(run)
             if (earlier := handover.collect(self.plan_json)) is not None:
-                self.log.info("an earlier try did this to its end, nobody had taken note")
+                self.log.info("an earlier attempt finished this; its result is used")
                 return earlier.result
             handover.hand_over(self.plan_json, outlives=job.outlives)
         self.withdraw = handover.withdraw if job.outlives else None
@@ -202,7 +202,7 @@ class SparkIngestOperator(IngestLineage, SparkJobOperator):
         """Run the job and wait for it; in a session, wait for records first.
 
         Returns:
-            Of a dry run what it found, of a session what it tells when it ends, as JSON; else None.
+            Of a dry run what it found, of a session its result, as JSON; else None.
 
         Raises:
             AirflowFailException, AirflowException, FrazilError: As of every job.

@@ -362,7 +362,7 @@ def test_broken_file_of_the_same_stem_is_not_its_own(login: Login, pipelines: Pa
     assert "not_to_be_seen" in client.get("/connectors/payments/status").text
 
 
-def test_broken_file_is_a_failed_connector_that_can_be_mended(login: Login, pipelines: Path):
+def test_broken_file_is_a_failed_connector_that_can_be_fixed(login: Login, pipelines: Path):
     """It hides no other one. A file that can't be read is in the list, too."""
     client = login("admin")
     client.put("/connectors/orders/config", json=OWN)

@@ -51,7 +51,7 @@ class Drill:
 
 
 DRILLS = (
-    Drill("refused", "topic made anew", troubles.topic_recreated, "was recreated", "its offsets start anew"),
+    Drill("refused", "topic made anew", troubles.topic_recreated, "was recreated", "its offsets begin at 0"),
     Drill(
         "refused",
         "records lost",
@@ -93,7 +93,7 @@ DRILLS = (
         "producer broken",
         troubles.producer_broken,
         r"300 of 1000 records \(30.0%\)",
-        "mend the producer",
+        "fix the producer",
         mend=lambda desk: desk.configure("dead_letters: {tolerance: {max_rate: 0.5}}"),
     ),
     Drill("conflict", "rival at work", troubles.rival_at_work, "4 batches were refused", "frazil history orders"),

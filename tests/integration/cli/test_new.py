@@ -273,7 +273,7 @@ def test_no_file_is_replaced(shop: Callable[..., Place]) -> None:
     refused = place.frazil("new", "orders", "--topic", place.topic)
 
     assert refused.returncode == 78
-    assert "is there already" in refused.stderr
+    assert "exists already" in refused.stderr
     assert file.with_name("other.yaml").read_text() == before
     assert not file.exists()
 

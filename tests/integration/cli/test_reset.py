@@ -86,4 +86,4 @@ def test_rewind_beside_lost_dead_letters_warns_of_removed_rows(filled: Place) ->
     shown = filled.succeed(*TO_TABLE, "--dry-run").stdout
 
     assert " rows and 0 dead letters" in shown
-    assert "nothing is taken out" not in shown
+    assert "nothing is removed" not in shown

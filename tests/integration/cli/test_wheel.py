@@ -157,7 +157,7 @@ def test_landing_json_loads_no_library_that_others_need(installed: Installed) ->
 
 def test_missing_job_needs_a_person() -> None:
     """Another try finds it no more: it was called something to try again later."""
-    with pytest.raises(Terminal, match=r"none\.py is not there"):
+    with pytest.raises(Terminal, match=r"none\.py does not exist"):
         job_file("none.py")
 
 

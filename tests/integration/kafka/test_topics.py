@@ -76,4 +76,4 @@ def test_missing_permission_is_reported(cluster: Cluster) -> None:
     with admin(cluster) as asked, pytest.raises(Terminal, match="whether topic 'orders' is compacted") as said:
         _cleanup_policy("orders", _config(asked, "orders", refused))
 
-    assert said.value.next_step == "have DescribeConfigs on topic orders granted"
+    assert said.value.next_step == "grant DescribeConfigs on topic orders"

@@ -78,7 +78,7 @@ def test_run_planned_before_deploy_lands_nothing_after_it(shop: MakeShop, at_fai
 def test_host_whose_file_is_late_waits_for_it(shop: MakeShop) -> None:
     """A new process reads the file of before from a disk that the deploy has not reached."""
     old, _ = deployed(shop)
-    with pytest.raises(Retryable, match=r"an edit of its file brought table shop\.audit") as refused:
+    with pytest.raises(Retryable, match=r"an edit of its file added table shop\.audit") as refused:
         before(old).run()
 
     assert "runs go on without it from" in str(refused.value.next_step)

@@ -43,7 +43,7 @@ def test_listed_grants_of_captures_suffice_and_are_needed(ward: Any) -> None:
     ward.guarded.allow(*(one for one in needed if one != writes), Grant("topic", names["topic"], "Describe"))
     with pytest.raises(Terminal) as refused:
         run("first")
-    assert refused.value.next_step == f"have Write on topic {names['topic']} granted"
+    assert refused.value.next_step == f"grant Write on topic {names['topic']}"
 
     ward.guarded.allow(writes)
     assert run("second") == 2

@@ -116,11 +116,11 @@ def test_unavailable_token_issuer_is_retryable(guarded: Any) -> None:
 
 
 MISSING = [
-    (("topic", "{topic}", "Read"), "have Read on topic {topic} granted"),
+    (("topic", "{topic}", "Read"), "grant Read on topic {topic}"),
     (("topic", "{letters}", "Create"), "Create to make it"),
     (
         ("topic", "{letters}", "Write"),
-        "topic {letters} granted to ingest it (Read includes Describe), Write to send to it",
+        "topic {letters} to ingest it (Read includes Describe), Write to send to it",
     ),
 ]
 

@@ -15,11 +15,11 @@ def test_unread_records_are_compared_over_adjacent_intervals_only():
     """The fewest of each interval; where nobody looked for an interval it begins anew."""
     page, every = Page(), timedelta(minutes=5)
     for minute, lag in ((0, 50), (2, 10), (4, 30), (5, 20), (9, 25), (10, 40)):
-        page = page.with_unread(lag, span(minute, every), keep=9)
+        page = page.with_lag(lag, span(minute, every), keep=9)
     assert page.finished == (10, 20)
 
-    assert page.with_unread(9, span(25, every), keep=9).finished == ()
-    assert page.with_unread(None, span(25, every), keep=9) == page
+    assert page.with_lag(9, span(25, every), keep=9).finished == ()
+    assert page.with_lag(None, span(25, every), keep=9) == page
 
 
 def span(minute: int, every: timedelta) -> Span:

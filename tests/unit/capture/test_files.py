@@ -223,7 +223,7 @@ def test_file_that_changes_while_it_is_read_is_not_committed(log: Path) -> None:
     going = batches(captured.capture, decided)
     next(going)
     log.write_bytes(b"")
-    with pytest.raises(Retryable, match="truncated or written anew"):
+    with pytest.raises(Retryable, match="truncated or rewritten"):
         list(going)
     log.unlink()
     with pytest.raises(Retryable, match="renamed or removed"):

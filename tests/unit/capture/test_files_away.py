@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from frazil.capture.contents import FileContents, find_files
-from frazil.capture.files import GONE_MOST, GONE_NS, FileMark, decide_files, marks_of
+from frazil.capture.files import GONE_NS, MAX_GONE_FILES, FileMark, decide_files, marks_of
 from frazil.errors import Retryable
 from tests.unit.capture.captured import Captured, append, capture_of
 
@@ -38,10 +38,10 @@ def test_file_that_comes_back_is_captured_from_its_position(tmp_path: Path) -> N
 
 def test_entries_of_removed_files_are_bounded() -> None:
     """They are kept for a week, the last three hundred of them."""
-    marks = [FileMark(f"/{n}", f"/{n}", 1, n, 2, 1, "x", missing_since=n + 1) for n in range(GONE_MOST + 9)]
-    marks_kept = decide_files(marks, (), FileContents(), GONE_MOST + 10).kept_marks
-    assert (len(marks_kept), marks_kept[-1].missing_since) == (GONE_MOST, 10)
-    assert decide_files(marks, (), FileContents(), GONE_NS + GONE_MOST + 10).kept_marks == ()
+    marks = [FileMark(f"/{n}", f"/{n}", 1, n, 2, 1, "x", missing_since=n + 1) for n in range(MAX_GONE_FILES + 9)]
+    marks_kept = decide_files(marks, (), FileContents(), MAX_GONE_FILES + 10).kept_marks
+    assert (len(marks_kept), marks_kept[-1].missing_since) == (MAX_GONE_FILES, 10)
+    assert decide_files(marks, (), FileContents(), GONE_NS + MAX_GONE_FILES + 10).kept_marks == ()
     assert (
         decide_files([FileMark("/a", "/a", 1, 1, 2, 1, "x", 5)], (), FileContents(), 7).kept_marks[0].missing_since == 7
     )

@@ -77,7 +77,7 @@ def test_end_by_time_leaves_out_the_delay() -> None:
 
 def test_changed_columns_do_not_take_the_position_over() -> None:
     """A position by id says nothing of times."""
-    with pytest.raises(Terminal, match=r"told by \['id'\], its file says \['at'\]"):
+    with pytest.raises(Terminal, match=r"has the columns \['id'\], its file says \['at'\]"):
         require_order(capture_of("timestamp"), initial_state(capture_of("incrementing"), (1,)))
 
 

@@ -10,7 +10,7 @@ from croniter import croniter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.monitor.freshness import LEAST, last_ticks, promise_of, span_at
+from frazil.monitor.freshness import LEAST, freshness_objective, last_ticks, span_at
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.syntax.interval import Interval, parse_interval
 
@@ -29,7 +29,7 @@ def pipeline(interval: str) -> Pipeline:
 
 
 def promised(interval: str, instant: datetime) -> timedelta:
-    return timedelta(seconds=promise_of(pipeline(interval), instant) or 0.0)
+    return timedelta(seconds=freshness_objective(pipeline(interval), instant) or 0.0)
 
 
 def due(cron: str, until: datetime) -> list[datetime]:
@@ -78,7 +78,7 @@ def test_night_without_runs_is_allowed_at_night_only() -> None:
 @pytest.mark.parametrize(("interval", "seconds"), [("1m", 600), ("5m", 900), ("1h", 10_800), ("1d", 259_200)])
 def test_slo_follows_the_interval(interval: str, seconds: float) -> None:
     """Three intervals, ten minutes at least."""
-    assert promise_of(pipeline(interval), BEGIN) == seconds
+    assert freshness_objective(pipeline(interval), BEGIN) == seconds
 
 
 @pytest.mark.parametrize("cron", ["0 6 31 2 *", "0 6 * * 1-5#2"])

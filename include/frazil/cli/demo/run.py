@@ -69,7 +69,7 @@ def land_pizzas(project: Project, pipeline: Pipeline, records: int, progress: Pr
     While the second part lands, the table is maintained, whether it is due or not.
 
     Raises:
-        Terminal: A run failed, its DAG is not there, or records that were acknowledged are not in the topic.
+        Terminal: A run failed, its DAG does not exist, or records that were acknowledged are not in the topic.
         Retryable: Something did not happen in time.
     """
     dag, maintenance = f"ingest__{pipeline.name}", f"maintain__{pipeline.name}"
@@ -183,7 +183,7 @@ def _follow(home: Home, api: AirflowApi, run: _Run, landed_so_far: Callable[[], 
     if last == "failed":
         raise RUN_FAILED.terminal(
             f"run {run.id} of {run.dag} failed\n{_last_log(api, run.dag, run.id)}",
-            next_step=f"look at it: {home.airflow_url}",
+            next_step=f"see {home.airflow_url}",
         )
     progress.done(f"{run.dag}: run succeeded after {time.monotonic() - run.began:.1f} s; {landed_so_far()}")
 
@@ -291,7 +291,7 @@ def _print_reconciliation(project: Project, pipeline: Pipeline) -> bool:
         line = Text(f"produced {produced} {'=' if agrees else '!='} {total}", style="green" if agrees else "bold red")
         console.out().print(line if len(pipeline.destinations) == 1 else Text(f"{table}: {total}"), soft_wrap=True)
         if difference:
-            console.say(f"{abs(difference)} records {'are missing' if difference > 0 else 'are there too often'}")
+            console.say(f"{abs(difference)} records {'are missing' if difference > 0 else 'occur too often'}")
     for wrong in verification.differences:
         console.say(str(wrong))
     return agrees

@@ -225,7 +225,7 @@ class ImportOptions:
 
 @dataclass(frozen=True, slots=True)
 class ImportFiles:
-    """What the command wrote: pipeline files by connector (None if refused), and the settings file."""
+    """The files that the command wrote: pipeline files by connector (None if refused), and the settings file."""
 
     pipelines: tuple[tuple[ImportedConnector, Path | None], ...]
     settings_file: Path | None
@@ -270,7 +270,7 @@ def import_files(options: ImportOptions, env: Mapping[str, str]) -> ImportFiles:
     """Import connectors and write their files.
 
     Raises:
-        Terminal: A file can't be read, or is there already; or what must be asked refuses.
+        Terminal: A file can't be read, or exists already; or what must be asked refuses.
         Retryable: A broker or catalog that must be asked does not answer.
     """
     connectors = [connector for file in options.files for connector in _connectors(file)]
@@ -290,7 +290,7 @@ def import_files(options: ImportOptions, env: Mapping[str, str]) -> ImportFiles:
 
 
 def _usable(imported: ImportedConnector) -> ImportedConnector:
-    """The connector, refused if validation would refuse its file for more than what a person is asked to fill in."""
+    """The connector; refused if validation would refuse its file, unless it has blanks that a person must fill in first."""
     from frazil.run.staging.record_problems import record_problems
 
     if not imported.pipeline or blanks(imported):
@@ -338,7 +338,7 @@ def _connectors(file: Path) -> Iterator[Connector]:
     except java_properties.UnreadableProperties as error:
         raise BAD_FILE.terminal(f"{file}: {error}", next_step="give connectors as .json or .properties") from error
     if not connectors:
-        raise BAD_FILE.terminal(f"{file} holds no connector", next_step="give connectors as .json or .properties")
+        raise BAD_FILE.terminal(f"{file} has no connector", next_step="give connectors as .json or .properties")
     yield from connectors
 
 
@@ -413,7 +413,7 @@ def _write(options: ImportOptions, done: Sequence[ImportedConnector], settings: 
     existing = [file for file in (*files, settings_file) if file is not None and file.exists()]
     if existing and not options.force:
         raise BAD_FILE.terminal(
-            f"{existing[0]} is there already", next_step="choose another folder (--out), or replace it (--force)"
+            f"{existing[0]} exists already", next_step="choose another folder (--out), or replace it (--force)"
         )
     for connector, file in zip(done, files, strict=True):
         if file is not None:

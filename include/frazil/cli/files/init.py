@@ -86,7 +86,7 @@ def init(
         str | None, typer.Option(metavar="HOST:PORT", help="Your broker.", show_default="the one of frazil up")
     ] = None,
 ) -> None:
-    """Make a project: settings, a pipeline, the DAG file, schemas for editors, .gitignore. What is there already stays.
+    """Make a project: settings, a pipeline, the DAG file, schemas for editors, .gitignore. What exists already stays.
 
     With [cyan]--kafka[/cyan] there is no pipeline yet: [cyan]frazil new[/cyan] proposes one for a topic of yours.
     """
@@ -106,7 +106,7 @@ def init(
     try:
         pipelines.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
-            console.say(f"{'made' if _is_new(folder / name, text) else 'kept':6}{folder / name}")
+            console.say(f"{'made' if _write_if_absent(folder / name, text) else 'kept':6}{folder / name}")
     except OSError as error:
         raise BAD_FILE.terminal(
             f"{error.filename} can't be written: {error.strerror}", next_step="look at the folder, or name another one"
@@ -116,8 +116,8 @@ def init(
         console.say(f"      {command}")
 
 
-def _is_new(file: Path, text: str) -> bool:
-    """Write a file unless it is there."""
+def _write_if_absent(file: Path, text: str) -> bool:
+    """Write a file unless it exists. Returns whether it was written."""
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
         write_new(file, text)

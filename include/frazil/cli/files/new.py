@@ -102,7 +102,7 @@ def _free_file(project: Project, name: str) -> Path:
     file = project.pipelines_folder / f"{name}.yaml"
     if file.exists() or project.pipelines.find(name) is not None:
         raise BAD_FILE.terminal(
-            f"pipeline {name} is there already, and nothing was changed", next_step="choose another name"
+            f"pipeline {name} exists already, and nothing was changed", next_step="choose another name"
         )
     return file
 

@@ -181,7 +181,7 @@ def _git(folder: Path, *arguments: str, revision_name: str | None = None) -> byt
             else f"git in {folder}: {done.stderr.decode(errors='replace').strip()}"
         )
         raise BAD_ARGUMENT.terminal(
-            what, next_step="name a branch, a tag or a commit of the repository that holds the pipeline files"
+            what, next_step="name a branch, a tag or a commit of the repository of the pipeline files"
         )
     return done.stdout
 

@@ -25,7 +25,7 @@ def apply(
 ) -> None:
     """Make the tables what the pipeline file declares: columns, docs, types, partitions, sort order, key and properties.
 
-    One batch has all changes on record; no row is written anew, no column goes. What Iceberg can't change so is refused
+    One batch has all changes on record; no row is rewritten, no column is dropped. What Iceberg can't change so is refused
     before anything is changed. Applied again, there is nothing to change.
     """
     from frazil.project import Project

@@ -190,7 +190,7 @@ def capture(
 ) -> None:
     """Run a capture once: what is new in its files, or in its database, goes to its topic, each line or row once.
 
-    Records and position are committed together. A run that is killed is followed by one that goes on behind it; a run that
+    Records and position are committed together. A run that is killed is followed by one that continues after it; a run that
     begins ends another one of the same capture.
     """
     from frazil.project import Project

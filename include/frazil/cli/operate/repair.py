@@ -84,7 +84,7 @@ def repair(  # noqa: PLR0913 - the options of a command
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Let a pipeline go on whose table was dropped, rolled back or changed, and land again what Kafka still holds.
+    """Let a pipeline continue whose table was dropped, rolled back or changed, and land again what Kafka still has.
 
     TABLE is a destination that follows, the dead letters or the ledger. What it lost at most is written into the ledger;
     then a replay reads those offsets again, for all tables of the pipeline. A ledger gets the rows of all batches whose
@@ -216,8 +216,8 @@ def reset(  # noqa: PLR0913 - the options of a command
 ) -> None:
     """Move the position of a pipeline, on record. A batch that was decided is finished first.
 
-    Forward, records are skipped. Back, their rows and dead letters are taken out and the next run lands them again. A
-    topic that was recreated begins anew, beside the rows of the old one. The consumer group moves too.
+    Forward, records are skipped. Back, their rows and dead letters are removed and the next run lands them again. A
+    topic that was recreated starts over, beside the rows of the old one. The consumer group moves too.
     """
     from frazil.project import Project
     from frazil.run.repair import reset as carrier
@@ -268,7 +268,7 @@ def what_happens(move: Move) -> str:
 
 
 def _preview_reset(scope: RunContext, planned: PlannedReset, *, as_json: bool) -> RemovalCounts:
-    """Show a reset; how many rows and dead letters it takes out."""
+    """Show a reset; how many rows and dead letters it removes."""
     from frazil.run.repair.reset_batch import count_removed
 
     removed = count_removed(scope, planned)
@@ -288,11 +288,11 @@ def _show(planned: PlannedReset, removed: RemovalCounts) -> None:
         console.say("the position stays where it is")
     if planned.removed or removed.rows:
         rows = sum(removed.rows.values())
-        console.say(f"taken out, to be landed again: {rows:,} rows and {removed.dead_letters:,} dead letters")
+        console.say(f"removed, to be landed again: {rows:,} rows and {removed.dead_letters:,} dead letters")
     if len(removed.rows) > 1 or (removed.rows and not planned.removed):
         console.say(f"rows of {', '.join(f'{table}: {count:,}' for table, count in sorted(removed.rows.items()))}")
     if planned.order.allow_duplicates and not removed.rows and any(move.distance < 0 for move in planned.moves):
-        console.say("nothing is taken out: records that come again will stand beside their old rows and dead letters")
+        console.say("nothing is removed: records that land again will be beside their old rows and dead letters")
 
 
 def _show_moves(planned: PlannedReset) -> None:

@@ -154,12 +154,12 @@ def order_of(pipeline: str, request: RunRequest, length: str) -> RunPlan:
 
 
 def run_session(order: RunPlan, engine: str | None, progress: Progress) -> RunResult:
-    """Land batches until the session ends, and tell what the ledger says of them.
+    """Land batches until the session ends, and report what the ledger says of them.
 
     Raises:
         Stopped: A signal asked it to stop.
         Terminal: A person must act.
-        Retryable, OutcomeUnknown: What a tick failed for, again and again.
+        Retryable, OutcomeUnknown: A tick failed repeatedly.
     """
     from frazil.project import Project
     from frazil.run.batches.plan import run_result
@@ -237,7 +237,7 @@ def run(  # noqa: PLR0913 - the options of a command
 ) -> None:
     """Run a pipeline once: plan it, then batches until the planned ends are reached.
 
-    With nothing new it ends at once, without starting an engine. With --json, one line on stdout tells what was done.
+    With nothing new it ends at once, without starting an engine. With --json, one line on stdout says what was done.
     A dry run of a large range looks at no more of it than one batch may have. With --stay Ctrl-C ends it in order.
     """
     from frazil.project import Project
@@ -446,7 +446,7 @@ def _carried_out(project: Project, pipeline: Pipeline, order: Order) -> Maintena
         progress.doing(f"{pipeline.name}: starting {pipeline.maintenance_engine}")
         text = run_maintenance(project, pipeline, maintenance_run(new_run_id()), order.to_json(), progress.done)
     if text is None:
-        raise RUN_FAILED.retryable(f"pipeline {pipeline.name}: the maintenance job handed nothing back")
+        raise RUN_FAILED.retryable(f"pipeline {pipeline.name}: the maintenance job returned no result")
     return MaintenanceResult.from_json(text)
 
 

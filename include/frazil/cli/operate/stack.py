@@ -135,7 +135,7 @@ _REPLAYS: Final = "replay_dead_letters__"
 
 
 def pause(pipeline: PipelineName) -> None:
-    """Pause a pipeline's DAG: no further run begins by itself. A run at work goes on, and the position stays.
+    """Pause a pipeline's DAG: no further run begins by itself. A run at work continues, and the position stays.
 
     FRAZIL_AIRFLOW_URL, FRAZIL_AIRFLOW_USER and FRAZIL_AIRFLOW_PASSWORD name another Airflow than the embedded one.
     """
@@ -155,7 +155,7 @@ def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
 
     Replays of its dead letters are runs, too. Runs of Airflow are marked failed, without another try; processes on this machine get SIGTERM. All end within 30 s, which
     is waited for as far as they share the home: on this machine, and in other containers. The next run comes on schedule and
-    goes on from there, unless the pipeline is paused first.
+    continues from there, unless the pipeline is paused first.
 
     FRAZIL_AIRFLOW_URL, FRAZIL_AIRFLOW_USER and FRAZIL_AIRFLOW_PASSWORD name another Airflow than the embedded one.
     """
@@ -270,7 +270,7 @@ def _set_paused(pipeline: str, *, paused: bool) -> None:
 def _fail_runs(home: "Home", pipeline: str) -> "tuple[list[DagRun], FrazilError | None]":
     """Mark unfinished Airflow runs as failed; none if no Airflow is configured and the embedded one is down.
 
-    Returns those that it marked, and why it could not ask: what runs on this machine is stopped all the same.
+    Returns the marked runs, and the error if Airflow's API failed: processes on this machine are stopped all the same.
     """
     from frazil.devstack import stack
     from frazil.errors import FrazilError

@@ -58,7 +58,7 @@ def lines(conditions: Conditions, promises: Promises, width: int, height: int | 
 
     Args:
         conditions: By unique name; None of one that was not read yet.
-        promises: What is promised of each.
+        promises: Freshness objective of each.
         width: Columns of the terminal.
         height: Its lines; what does not fit is counted. None: all.
     """

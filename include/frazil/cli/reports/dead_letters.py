@@ -52,14 +52,14 @@ def replay(  # noqa: PLR0913 - the options of a command
         ),
     ] = None,
     reason: Reason,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look what would become of them.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would become of them.")] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Decode open dead letters again, from what the table keeps of them, and land what is good now, exactly once.
+    """Decode open dead letters again from the dead-letter table, and land the records that are valid now, exactly once.
 
-    Kafka is not asked, so it does not matter whether it still holds the records. The position stays. Letters that are
-    still bad stay, with their new reason and one more attempt.
+    Kafka is not read, so the records may be deleted there. The position stays. Letters that fail again stay open, with
+    their new reason and one more attempt.
     """
     from frazil.project import Project
     from frazil.run.repair.dead_letter_replay import replay_dead_letters
@@ -155,7 +155,7 @@ def list_letters(  # noqa: PLR0913 - the options of a command
         for line in letter_rows(letters, with_landed=state != "open"):
             console.say(line)
         if marked := sum(letter.row_batch is not None for letter in letters):
-            console.say(f"{marked:,} have their row, though they don't say so: they don't land again")
+            console.say(f"{marked:,} are open although their row exists: they don't land again")
         more = f"; there may be more: --limit {limit * 10}" if listing.has_more else ""
         console.say(f"{pipeline}: {len(letters):,} {_described(choice, state, len(letters))}{more}")
 
@@ -219,7 +219,7 @@ def show(
 def _value(letter: WholeLetter) -> bytes:
     if letter.value is None:
         raise BAD_ARGUMENT.terminal(
-            f"the dead letter of {letter.letter.place} holds no value",
+            f"the dead letter of {letter.letter.place} has no value",
             next_step="it is a tombstone, or dead_letters.payload keeps values out of the table: read it from Kafka",
         )
     return letter.value
@@ -250,7 +250,7 @@ def report(
 ) -> None:
     """Sum up the dead letters of a period: counts by code and topic, the trend, samples. Markdown, unless told otherwise.
 
-    The trend compares with the period of the same length before. Samples tell the first field that does not fit.
+    The trend compares with the period of the same length before. Samples name the first field that does not fit.
     """
     from frazil.project import Project
     from frazil.report import dead_letters_page as page

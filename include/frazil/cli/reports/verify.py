@@ -34,10 +34,10 @@ def verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare every record that Kafka still holds with its row or dead letter, value by value, and the ledger too.
+    """Compare every record that Kafka still has with its row or dead letter, value by value, and the ledger too.
 
-    An independent check: it shares no code with what writes. What it can't work out anew it names, with the reason. Exit code 1
-    with the first differences if there are any, and if Kafka holds none of the records any more, so that nothing could be
+    An independent check: it shares no code with what writes. What it can't compute by itself it names, with the reason. Exit code 1
+    with the first differences if there are any, and if Kafka has none of the records any more, so that nothing could be
     compared.
     """
     from frazil.iceberg.patches import variant as _variant  # noqa: F401  # PyIceberg must know the type to open such tables
@@ -76,7 +76,7 @@ def _show(verification: "Verification") -> None:
 
 
 def _not_compared(verification: "Verification") -> "Iterator[str]":
-    """What could not be judged, and why."""
+    """Records and rows that could not be compared, and why."""
     if not verification.values_compared:
         yield (
             f"values were not compared, since {verification.values_not_compared_because}: only places, bytes and counts"
@@ -95,7 +95,7 @@ def _numbers(batches: tuple[int, ...]) -> str:
 
 
 def _remarks(verification: "Verification") -> tuple[tuple[int, str], ...]:
-    """What was not compared, and why."""
+    """Parts that were not compared, and why."""
     names = ("unchecked", "given_up", "lenient", "expired")
     unchecked, given_up, lenient, expired = (
         sum(getattr(partition, name) for partition in verification.partitions) for name in names

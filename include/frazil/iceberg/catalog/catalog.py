@@ -46,7 +46,7 @@ class Folder:
         Retryable: The storage is not available now.
         Terminal: A file is gone, permission is denied, or there is no such kind of storage.
 
-    Its properties are those of a file-io, such as ``s3.endpoint``; they may hold secrets.
+    Its properties are those of a file-io, such as ``s3.endpoint``; they may contain secrets.
     """
 
     def __init__(self, location: str, properties: Mapping[str, str]) -> None:
@@ -297,7 +297,7 @@ class Lake:
         return None
 
     def begin_branch(self, name: str) -> Table:
-        """The table, with the branch that is read and written made from main if it is not there yet."""
+        """The table, with the branch that is read and written; creates it from main if it does not exist yet."""
         return self.load_table(name)
 
     def load_table(self, name: str) -> Table:
@@ -329,7 +329,7 @@ class Lake:
         """Refuse a table whose properties name a class that the settings don't allow: an engine would run it.
 
         Raises:
-            Terminal: It names one that the settings don't allow.
+            Terminal: The settings don't allow a class.
         """
         refuse_code(".".join(table.name()), table.metadata, self.table_properties)
 

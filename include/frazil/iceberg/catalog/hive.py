@@ -139,7 +139,7 @@ class SharedHiveCatalog(CachingCatalog, HiveCatalog):
         raise CATALOG_REFUSED.terminal(
             f"the metastore {self.properties['uri']} changes a table without comparing what a commit replaces: expected Hive 2.3.10,"
             " 4.0 or newer (HIVE-26882), found an older one. A run that is paused in a commit would undo those of others",
-            next_step="bring the metastore to Hive 4, or put a REST server before it (type: rest)",
+            next_step="upgrade the metastore to Hive 4, or put a REST server in front of it (type: rest)",
         )
 
 

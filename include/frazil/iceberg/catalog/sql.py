@@ -159,7 +159,7 @@ def open_sql(name: str, properties: Mapping[str, str]) -> SharedSqlCatalog:
     """Open a catalog; a SQLite file is made, and a local folder for the warehouse.
 
     Raises:
-        Terminal: The SQLite file is gone, and the warehouse holds tables. A new file would know none of them: pipelines that
+        Terminal: The SQLite file is gone, and the warehouse contains tables. A new file would know none of them: pipelines that
             wrote them would begin where they once began.
     """
     # Connections are kept for weeks: one that the server closed is opened anew.

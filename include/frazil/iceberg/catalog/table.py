@@ -20,7 +20,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from frazil.error_codes import BAD_TABLE_PROPERTY
 from frazil.iceberg.errors import translated
 from frazil.iceberg.files.data_files import StagingTable
-from frazil.iceberg.patches.storage import lent_until_ms
+from frazil.iceberg.patches.storage import credentials_expire_ms
 from frazil.iceberg.patches.variant import FORMAT_VERSION, metadata_text
 from frazil.pipeline.settings.catalogs import SUFFIX
 
@@ -71,8 +71,8 @@ _MARGIN_SECONDS: Final = 60
 def staging_table(name: str, table: Table, *, by_engine: bool = False) -> StagingTable:
     """The table as a task needs it to write files: schema, partitioning and storage, without history.
 
-    `io` holds storage credentials: never log it. Whether an engine brings their rows in is told by `by_engine`, or by the
-    format version.
+    `io` holds storage credentials: never log it. `by_engine` says whether an engine writes the rows to the table; by default the
+    format version decides it.
     """
     shape = table.metadata.model_copy(update=_NO_HISTORY)
     io = {key: value for key, value in table.io.properties.items() if not key.startswith(_CATALOG_ONLY)}
@@ -106,7 +106,7 @@ def delete_files(table: Table, paths: list[str]) -> None:
 
 
 def missing_files(table: Table, paths: list[str]) -> list[str]:
-    """Which of these files are not there."""
+    """Which of these files do not exist."""
     with translated("looking for staged files"):
         io = _io(table)
         is_there = ExecutorFactory.get_or_create().map(lambda path: io.new_input(path).exists(), paths)
@@ -115,7 +115,7 @@ def missing_files(table: Table, paths: list[str]) -> list[str]:
 
 def _io(table: Table) -> FileIO:
     """Its file-io, with new keys where those that the catalog lent with the table end: staging may have taken that long."""
-    end = lent_until_ms(table.io.properties)
+    end = credentials_expire_ms(table.io.properties)
     if end is not None and end < (time.time() + _MARGIN_SECONDS) * 1000:
         table.io = table.catalog.load_table(table.name()).io
     return table.io

@@ -74,10 +74,10 @@ class PreparedBranch:
 def publish_branch(lake: Lake, change: Change, prepared: PreparedBranch) -> int | None:
     """Make the prepared snapshot the head of main, in one commit that also moves the properties and drops the branch.
 
-    Returns that snapshot, or the one in which the change landed meanwhile. None: main moved, prepare anew.
+    Returns that snapshot, or the one in which the change landed meanwhile. None: main moved, prepare again.
 
     Raises:
-        Refused: The table holds something else than planned, or the branch was taken away.
+        Refused: The table contains something else than planned, or the branch was taken away.
         OutcomeUnknown: The table can't be read to find out whether the commit landed.
         Terminal: The snapshot is not of this change.
     """
@@ -138,7 +138,7 @@ def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: in
 
 
 def _adds_rows(snapshot: Snapshot) -> bool:
-    """Whether a snapshot does nothing but add rows. Of a change one does, at most."""
+    """Whether a snapshot only adds rows. At most one snapshot of a change does."""
     summary = snapshot.summary
     return (
         summary is not None

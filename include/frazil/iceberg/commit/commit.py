@@ -114,7 +114,7 @@ def commit(lake: Lake, change: Change) -> int:
     """Land a change, once, and return the id of its snapshot.
 
     Raises:
-        Refused: The table holds something else than planned, or the files don't fit it any more.
+        Refused: The table contains something else than planned, or the files no longer fit it.
         OutcomeUnknown: The table can't be read to find out whether the commit landed.
         Retryable: Other writers won every time.
         Terminal: Rows can't be removed from this table.
@@ -151,7 +151,7 @@ def without_expiry(change: Change, table: Table, failure: BaseException) -> Chan
     if isinstance(failure, CommitFailedException) or not expiry_part(change, whole_metadata(table)):
         return change
     _log.warning(
-        "table %s: a commit that takes old snapshots out failed, another goes without: %s. If the catalog refuses them, or"
+        "table %s: a commit that expires old snapshots failed, and is tried again without that: %s. If the catalog refuses them, or"
         " expires snapshots by itself: maintenance: {expiry: false} in the pipeline file",
         change.table,
         error_line(failure),
@@ -192,10 +192,10 @@ def landed_or_raise(lake: Lake, change: Change, failure: BaseException) -> int:
 
 
 def validate(change: Change, metadata: TableMetadata) -> None:
-    """Hold a change against a table.
+    """Check that a change fits the present table.
 
     Raises:
-        Refused: Its files don't fit the table, or the table holds something else than planned.
+        Refused: Its files don't fit the table, or the table contains something else than planned.
     """
     actual = fit_of(metadata)
     if not change.files and change.removal is None:  # a mark alone fits any columns and partitions

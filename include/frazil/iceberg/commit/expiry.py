@@ -395,7 +395,7 @@ def expiry_updates(
 ) -> tuple[TableUpdate, ...]:
     """Table updates that expire old snapshots; none if a pipeline's state would be lost by it.
 
-    The metadata have all branches. Not more than `most` snapshots go at once.
+    `metadata` must contain all branches. At most `most` snapshots expire at once.
     """
     try:
         standing = retained_state(metadata, table)

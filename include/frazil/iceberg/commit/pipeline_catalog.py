@@ -61,7 +61,7 @@ class PipelineCatalog(Lake):
         self._earlier_names = tuple(before)
 
     def decided(self, places: Mapping[str, tuple[str | None, str | None]]) -> PipelineCatalog:
-        """A copy with destinations at the places of a decided batch's manifest: the file may name others by now, or none.
+        """A copy with destinations at the places of a decided batch's manifest: the file may name others now, or none.
 
         Without a catalog a table is where the file says.
         """
@@ -82,7 +82,7 @@ class PipelineCatalog(Lake):
 
     @property
     def _open_catalogs(self) -> dict[str, Lake]:
-        """Those that the file names, open already; that of the first destination first."""
+        """The open catalogs of the destinations by name, the first destination's catalog first."""
         return {catalog.name: catalog for catalog in (self._home, *(place.catalog for place in self._places.values()))}
 
     def catalog_of(self, name: str) -> Lake:
@@ -132,7 +132,7 @@ class PipelineCatalog(Lake):
         return created if self.branch_of(name) is None else self.begin_branch(name)
 
     def begin_branch(self, name: str) -> Table:
-        """The table, with its branch made from main if it is not there; of a table without rows, from an empty snapshot.
+        """The table, with its branch; creates it from main if it does not exist, in a table without rows from an empty snapshot.
 
         Not of tables of format version 3, whose metadata PyIceberg can't write: the engine makes it with the first rows.
 

@@ -74,7 +74,7 @@ class SnapshotRequest:
         validate: Called with the refreshed metadata before every retry; raises if the snapshot must not come.
         properties: Table properties that move in the same commit, given the snapshot's id.
         branch: Where the snapshot becomes the head; None: nowhere yet.
-        expires: Updates that take old snapshots out in the same commit, given the whole table.
+        expires: Updates that remove old snapshots in the same commit, given the whole table.
     """
 
     summary: Mapping[str, str]
@@ -131,7 +131,7 @@ class _CheckedAppend(_Checked, _MergeAppendFiles):
 
 
 class _CheckedOverwrite(_Checked, _OverwriteFiles):
-    """A snapshot that also takes data files out. The predicate, not a file's partition, chooses manifests to rewrite."""
+    """A snapshot that also removes data files. The predicate, not a file's partition, chooses manifests to rewrite."""
 
     def _build_delete_files_partition_predicate(self) -> None:
         """Nothing to add: the files to drop were found by the very predicate this producer was given."""

@@ -87,7 +87,7 @@ U = TypeVar("U", TableUpdate, TableRequirement)
 
 
 class BranchTable(Table):
-    """A table whose main is one of its branches. A branch that is not there yet looks like main, and can't be moved."""
+    """A table whose main is one of its branches. A branch that does not exist yet looks like main, and can't be moved."""
 
     def __init__(self, table: Table, name: str, branch: str) -> None:
         super().__init__(

@@ -79,7 +79,7 @@ def _check(table: Table, name: str, columns: Coordinates, snapshot_id: int | Non
     lacking = [column for column in _names(columns) if column not in existing_columns]
     if lacking:
         raise REPLAY_REFUSED.terminal(
-            f"table {name} has no column {', '.join(lacking)}: rows can't be told by where they came from in Kafka,"
+            f"table {name} has no column {', '.join(lacking)}: rows can't be identified by their Kafka coordinates,"
             " so none can be removed or replaced",
             next_step="give the pipeline's destination kafka_columns and a new table, or correct the rows by hand",
         )

@@ -82,7 +82,7 @@ CHANGES_KEY = "frazil.schema-changes.{}"
 
 @dataclass(frozen=True, slots=True)
 class SummaryValue:
-    """A value a table holds, the snapshot that brought it and that snapshot's whole summary (empty once expired)."""
+    """A value a table contains, the snapshot that brought it and that snapshot's whole summary (empty once expired)."""
 
     value: str
     snapshot_id: int
@@ -190,7 +190,7 @@ def _may_replace(oldest: Snapshot | None, ours: Snapshot | None) -> bool:
 def _has_past(snapshot: Snapshot) -> bool:
     """Whether a snapshot was made on another one: it names it, or took files from it, or kept some of its files.
 
-    Iceberg's own expiry leaves the ids of parents in their children, PyIceberg's takes them out.
+    Iceberg's own expiry leaves the ids of parents in their children, PyIceberg's removes them.
     """
     if snapshot.parent_snapshot_id is not None:
         return True
@@ -213,10 +213,10 @@ def mirrored_values(metadata: TableMetadata, key: str, table: str) -> dict[str, 
 
 
 def lookup_position(table: Table, pipeline: str, name: str) -> SummaryValue | RolledBack | None:
-    """What the closing table `name` holds last, with the whole position as the value; None if it holds no position.
+    """The last value of the closing table `name`, with the whole position; None if it has no position.
 
     Raises:
-        Terminal: The property is not readable; or it tells of another snapshot, and the manifest can't be read.
+        Terminal: The property is not readable; or it names another snapshot, and the manifest can't be read.
     """
     last_mark = read_summary(table.metadata, BATCH_KEY.format(pipeline), name)
     remaining, key = remaining_value(last_mark), POSITION_KEY.format(pipeline)
@@ -242,7 +242,7 @@ def _whole_position(table: Table, pipeline: str, name: str, last: SummaryValue) 
         raise BAD_STATE.terminal(
             f"pipeline {pipeline}: table {name} holds batch {mark.n} last, in snapshot {last.snapshot_id}; property {key} does"
             f" not tell of that snapshot, and the manifest with its position can't be read: {path}: {error.message}",
-            next_step="restore that file; or take all rows of the pipeline out and land what Kafka still holds:"
+            next_step="restore that file; or remove all rows of the pipeline and land what Kafka still has:"
             f" frazil reset {pipeline} --to earliest --reason …",
         ) from error
 
@@ -293,10 +293,10 @@ def begun_tables(metadata: TableMetadata, pipeline: str, table: str) -> frozense
 
 
 def summary_value_or_refuse(metadata: TableMetadata, key: str, table: str) -> SummaryValue | None:
-    """What `table` holds under `key`, or None if it never held anything.
+    """The value of `table` under `key`, or None if it never had one.
 
     Raises:
-        Terminal: The table was rolled back or replaced, so what it holds can't be told.
+        Terminal: The table was rolled back or replaced, so its contents can't be determined.
     """
     return refuse_rolled_back(read_summary(metadata, key, table), key, table)
 
@@ -305,7 +305,7 @@ def refuse_rolled_back(summary_value: SummaryValue | RolledBack | None, key: str
     """The value that `read_summary` read, unless the table was rolled back.
 
     Raises:
-        Terminal: The table was rolled back or replaced, so what it holds can't be told.
+        Terminal: The table was rolled back or replaced, so its contents can't be determined.
     """
     if isinstance(summary_value, RolledBack):
         raise _refusal(summary_value, key, table)
@@ -313,12 +313,12 @@ def refuse_rolled_back(summary_value: SummaryValue | RolledBack | None, key: str
 
 
 def remaining_value(summary_value: SummaryValue | RolledBack | None) -> SummaryValue | None:
-    """The value that a table holds, or that a rollback left."""
+    """The value that a table contains, or that a rollback left."""
     return summary_value.remaining if isinstance(summary_value, RolledBack) else summary_value
 
 
 def mark_of(summary_value: SummaryValue | RolledBack | None) -> BatchMark | None:
-    """The mark of the last batch that a table holds or that a rollback left, of a value under `BATCH_KEY` or `DONE_KEY`."""
+    """The mark of the last batch that a table contains or that a rollback left, of a value under `BATCH_KEY` or `DONE_KEY`."""
     remaining = remaining_value(summary_value)
     return BatchMark.from_json(remaining.value) if remaining else None
 

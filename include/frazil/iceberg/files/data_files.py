@@ -35,7 +35,7 @@ from frazil.iceberg.errors import translated
 from frazil.iceberg.patches import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection
 from frazil.iceberg.patches import partition_keys as _partition_keys  # noqa: F401  # mends PyIceberg's partition keys
 from frazil.iceberg.patches import variant as _variant  # noqa: F401  # a worker reads metadata with variants, too
-from frazil.iceberg.patches.storage import lent_until_ms, opened_storage
+from frazil.iceberg.patches.storage import credentials_expire_ms, opened_storage
 
 _COMPUTED = (BucketTransform, TimeTransform, TruncateTransform)
 
@@ -156,7 +156,7 @@ class DataFileWriter:
             return
         table = pa.Table.from_batches(self._held)
         self._held, self._held_bytes = [], 0
-        with translated(f"writing data files of table {self.name}", lent_until_ms(self._io.properties)):
+        with translated(f"writing data files of table {self.name}", credentials_expire_ms(self._io.properties)):
             try:
                 self._files += self._written(table, self._metadata)
             except (UnicodeEncodeError, OverflowError):
@@ -179,7 +179,7 @@ def staged_file(file: DataFile, metadata: TableMetadata) -> StagedFile:
     """The facts of a data file as text.
 
     Bounds and partition values are spelled as the table specification's single values in binary (appendix D): the way
-    back gives exactly what manifests hold, a day as its number.
+    back gives exactly what manifests contain, a day as its number.
     """
     spec = metadata.spec()  # files are always written under the current spec
     types = _partition_types(spec, metadata)
@@ -375,7 +375,7 @@ def writer_of(target: StagingTable) -> DataFileWriter:
 class TableWriters:
     """One writer of data files per table, made when its first rows come.
 
-    Beyond `held_bytes` of Arrow the table that holds most of them is written.
+    Beyond `held_bytes` of Arrow the table that contains most of them is written.
     """
 
     def __init__(self, tables: Mapping[str, StagingTable], held_bytes: int = HELD_BYTES) -> None:

@@ -94,7 +94,7 @@ def may_hold(table: Table, name: str, snapshot_id: int | None, ranges: Ranges) -
 
 
 def _live_files(table: Table, snapshot_id: int, where: BooleanExpression) -> Iterator[bool]:
-    """One by one, so that the first that may hold a row ends the search. Deletes add no rows, whatever kind they are of."""
+    """One by one, so that the first that may contain a row ends the search. Deletes add no rows, whatever kind they are of."""
     snapshot = table.metadata.snapshot_by_id(snapshot_id)
     if snapshot is None:
         raise ValueError(f"no snapshot {snapshot_id}")

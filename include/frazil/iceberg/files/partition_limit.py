@@ -59,8 +59,8 @@ class PartitionLimit:
     """How many partition values one task may give each table.
 
     Attributes:
-        layouts: Table -> how it parts its rows; tables that don't are left out.
-        unlimited: Tables that take any number of values: a change that became a dead letter could never come back to them.
+        layouts: Partitioned table -> its partitioning; other tables are left out.
+        unlimited: Tables without limit: with `deletes: hard` a change that became a dead letter could never land.
     """
 
     limit: int = 0
@@ -107,7 +107,7 @@ class PartitionCounter:
         self._value_hashes: Final[set[bytes]] = set()
 
     def too_long(self, rows: pa.RecordBatch) -> pa.Int64Array:
-        """Return which rows have a text or binary value whose folder's name is too long, ascending."""
+        """Return the positions, ascending, of rows whose partition value makes a folder name that is too long."""
         refused = np.zeros(len(rows), np.bool_)
         if self._folder_bytes is None or not len(rows):
             return pa.array([], pa.int64())

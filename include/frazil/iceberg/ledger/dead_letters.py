@@ -73,7 +73,7 @@ class LetterFile:
     """One data file of the table.
 
     Attributes:
-        newest: Highest number of a batch that put letters into it; None if the file does not tell.
+        newest: Highest number of a batch that put letters into it; None if the file does not show it.
     """
 
     newest: int | None
@@ -81,7 +81,7 @@ class LetterFile:
 
 
 def letter_files(table: Table, name: str, question: LetterQuestion, columns: Sequence[str]) -> Iterator[LetterFile]:
-    """Files that may hold letters of the query, newest batches first."""
+    """Files that may contain letters of the query, newest batches first."""
     if table.metadata.current_snapshot_id is None:
         return
     where = _row_filter(question)

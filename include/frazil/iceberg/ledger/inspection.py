@@ -68,7 +68,7 @@ class Inspection(History):
         equality_deletes: Files with keys of deleted rows.
         manifests: Lists of files that a scan reads.
         manifests_needed: How many would do, each of its target size.
-        time_field: What tells the age of partitions, if one field does.
+        time_field: The field that shows the age of partitions, if one does.
         is_sample: Whether the table has more files than were read.
         unreadable: Column that Spark has no type for, so that it can't rewrite the table; None mostly.
         rows_counted: Rows of the snapshot whose distinct values were counted last; None if none were, or if it is gone.

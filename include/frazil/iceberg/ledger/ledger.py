@@ -60,7 +60,7 @@ class LedgerFile:
     """One file of a ledger.
 
     Attributes:
-        n: Smallest and largest batch number; the widest where statistics don't tell.
+        n: Smallest and largest batch number; the widest where statistics are missing.
         decided_us: First and last instant at which a batch of it was decided, in microseconds since 1970 UTC.
     """
 

@@ -51,7 +51,7 @@ def refuse_skew(table: Table) -> None:
     """Refuse to commit to a table whose last change is far ahead of this host's clock.
 
     Raises:
-        Retryable: It is.
+        Retryable: The difference exceeds the bound.
         Terminal: The catalog's property for the bound is no number of milliseconds.
     """
     catalog, now_ms, newest = table.catalog, _now_ms(), _newest(table.metadata)

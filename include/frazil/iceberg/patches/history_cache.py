@@ -92,7 +92,7 @@ class HistoryCache:
 def without_snapshots(metadata: TableMetadata, updates: Sequence[RemoveSnapshotsUpdate]) -> TableMetadata:
     """Metadata without the snapshots of these updates, as Iceberg's Java library leaves them.
 
-    PyIceberg copies all other snapshots, takes their parents' ids out, which tell an expiry from a table that was made anew,
+    PyIceberg copies all other snapshots, takes their parents' ids out, which tell an expiry from a table that was recreated,
     and leaves gaps in the log of heads: a reader AS OF a time would be given what was the head before.
     """
     removed_ids = {number for update in updates for number in update.snapshot_ids}

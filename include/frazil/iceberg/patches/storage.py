@@ -76,7 +76,7 @@ class StorageFileIO(PyArrowFileIO):
 
 
 def with_storage(properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties of a catalog or of its file-io, with this one named unless they name another."""
+    """Properties of a catalog or of its file-io, with `StorageFileIO` as the file-io unless they name another one."""
     return {PY_IO_IMPL: f"{StorageFileIO.__module__}.{StorageFileIO.__name__}", **properties}
 
 
@@ -85,7 +85,7 @@ def opened_storage(properties: Mapping[str, str], location: str | None = None) -
     return load_file_io(with_storage(properties), location)
 
 
-def lent_until_ms(properties: Mapping[str, str]) -> int | None:
-    """When the keys that a catalog lends for a table's storage end, in milliseconds since 1970; None if they don't, or it does not say."""
+def credentials_expire_ms(properties: Mapping[str, str]) -> int | None:
+    """When the vended credentials of a table's storage expire, in milliseconds since 1970; None if never, or if unknown."""
     ends = [str(properties.get(name, "")) for name in _LENT_UNTIL]
     return min((int(end) for end in ends if end.isdecimal()), default=None)

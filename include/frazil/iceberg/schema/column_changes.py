@@ -135,7 +135,7 @@ class _ColumnChange:
         return current
 
     def union(self, current: IcebergType, new_type: ColumnType) -> IcebergType:
-        """The current type with the new type's missing fields added. Types that only need widening stay: records that need it ask."""
+        """The current type with the new type's missing fields added. Types that only need widening stay: the records that need it request it."""
         match current, new_type:
             case StructType(), StructOf(fields):
                 return self.join_structs(current, fields)
@@ -174,7 +174,7 @@ class _ColumnChange:
 
 
 def new_fields(parent: IcebergType, last_id: int, parent_id: int = -1) -> Iterator[tuple[int, NestedField]]:
-    """The fields with a higher id than `last_id`, each with the id of the field that holds it, or -1; without those inside them."""
+    """The fields with a higher id than `last_id`, each with the id of the field that contains it, or -1; without those inside them."""
     for field in _parts(parent):
         if field.field_id > last_id:
             yield parent_id, field

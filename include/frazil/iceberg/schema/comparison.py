@@ -61,7 +61,7 @@ class Comparison:
         changes: What makes the table what the file declares, in an order in which it can be made.
         by_run: Those of them that the next run makes by itself.
         unfit: Why a run refuses the table as it is; what it changes by itself is no reason.
-        refused: What no change of metadata can make: rows, or files, would have to be written anew.
+        refused: What no change of metadata can make: rows, or files, would have to be written again.
     """
 
     changes: tuple[SchemaChange, ...]

@@ -22,12 +22,12 @@ from frazil.kafka.client.errors import is_not_allowed, is_timeout, is_unknown_to
 
 
 def mirror_offsets(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Write committed offsets of a consumer group, forward or backward; the group is made if it is new.
+    """Write committed offsets of a consumer group, forward or backward; creates a group that is new.
 
-    Topics and partitions that aren't there any more are left out.
+    Topics and partitions that no longer exist are skipped.
 
     Raises:
-        Terminal: somebody consumes as this group, or credentials or permissions don't fit.
+        Terminal: The group has active consumers, or credentials or permissions are wrong.
     """
     if not offsets:
         return

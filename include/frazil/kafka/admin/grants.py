@@ -130,7 +130,7 @@ ROLES: Final = (
 
 
 def grants(*roles: str, **names: str) -> list[Grant]:
-    """What all of these roles need together, for certain names: `grants("ingest", topic="orders")`."""
+    """The grants that these roles need together, for certain names: `grants("ingest", topic="orders")`."""
     return [one for role in ROLES if role.name in roles for one in role.grants_for(**names)]
 
 

@@ -50,7 +50,7 @@ def matching_topics(cluster: Cluster, pattern: str) -> tuple[str, ...]:
 
     Names that begin with two underscores never match: Kafka's internal topics
     (`__consumer_offsets`, `__transaction_state`, `__share_group_state`) are called so, and by
-    custom those of the tools around it. Topics that the credentials must not see are not there.
+    custom those of the tools around it. Topics that the credentials may not see are left out.
 
     The pattern is one that RE2 takes.
 
@@ -78,7 +78,7 @@ def observe(cluster: Cluster, topics: Sequence[str], *, absent_ok: bool = False)
 
     `stable_end` is the last stable offset: what can be read of committed transactions ends there. Log start <= stable
     end <= high watermark always holds, also when records arrive or expire between the questions. With `absent_ok`
-    topics that aren't there, or vanish between two questions, are left out.
+    topics that do not exist, or vanish between two questions, are left out.
 
     Raises:
         Retryable: no broker answers, or a partition stays without a leader.
@@ -124,7 +124,7 @@ def describe(admin_client: Admin, topics: Sequence[str]) -> dict[str, TopicDescr
 
 
 def find(admin_client: Admin, topic: str) -> TopicDescription | None:
-    """Describe a topic, or None if it isn't there."""
+    """Describe a topic, or None if it does not exist."""
     return _existing(admin_client, [topic]).get(topic)
 
 
@@ -227,7 +227,7 @@ def log_ends(cluster: Cluster, partitions: Collection[tuple[str, int]]) -> Mappi
 
     Raises:
         Retryable: No broker answers, or a partition has no leader now.
-        Terminal: A topic or partition is not there any more, or access is refused.
+        Terminal: A topic or partition no longer exists, or access is refused.
     """
     if not partitions:
         return {}
@@ -278,7 +278,7 @@ def first_times(cluster: Cluster, offsets: Mapping[_Key, int]) -> dict[_Key, int
 
 
 def _next(client: Consumer, cluster: Cluster, complaints: ErrorLog, waiting: _Key) -> Message:
-    """What Kafka hands out next: a record, or a sign that a partition has none."""
+    """The next message of the consumer: a record, or the sign that a partition has none."""
     message = client.poll(REQUEST_SECONDS)
     if message is None:
         topic, partition = waiting

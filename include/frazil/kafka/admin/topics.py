@@ -114,14 +114,14 @@ def _require_allowed(admin_client: Admin, name: str) -> None:
         raise KAFKA_DENIED.terminal(
             f"not allowed at {admin_client.cluster}, topic {name!r}: expected Write, found"
             f" {', '.join(one.name.capitalize() for one in allowed)}",
-            next_step=f"have Write on topic {name} granted",
+            next_step=f"grant Write on topic {name}",
         )
 
 
 def compacted(cluster: Cluster, topics: Collection[str]) -> frozenset[str]:
     """Find compacted topics, in which Kafka may remove records in the middle of the log. Missing topics are left out.
 
-    What is in force is told, also where it is the brokers' default. A topic that was compacted in
+    Returns what is in force, also where it is the brokers' default. A topic that was compacted in
     the past and is not any more is not among them.
 
     Raises:
@@ -131,7 +131,7 @@ def compacted(cluster: Cluster, topics: Collection[str]) -> frozenset[str]:
 
 
 def cleanup_policies(cluster: Cluster, topics: Collection[str]) -> dict[str, frozenset[str]]:
-    """How Kafka removes records of topics, `compact`, `delete` or both, as it is in force; of one that isn't there, nothing.
+    """How Kafka removes records of topics, `compact`, `delete` or both, as it is in force; of one that does not exist, nothing.
 
     Raises:
         Terminal: the configuration of a topic must not be seen.
@@ -146,7 +146,7 @@ def retention(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicReten
 
 
 def _configs(cluster: Cluster, topics: Collection[str]) -> dict[str, Mapping[str, ConfigEntry] | Terminal]:
-    """The configuration of each topic; the error for one that isn't there, or must not be seen."""
+    """The configuration of each topic; the error for one that does not exist, or must not be seen."""
     if not topics:
         return {}
     with admin(cluster) as admin_client:
@@ -175,7 +175,7 @@ def _retention(config: Mapping[str, ConfigEntry]) -> TopicRetention:
 
 
 def _cleanup_policy(topic: str, config: Mapping[str, ConfigEntry] | Terminal) -> frozenset[str]:
-    """The cleanup policies of a topic; none of one that isn't there."""
+    """The cleanup policies of a topic; none of one that does not exist."""
     if not isinstance(config, Terminal):
         return frozenset(policy.strip() for policy in (config[_CLEANUP_POLICY].value or "").split(","))
     if config.code == TOPIC_MISSING:
@@ -183,7 +183,7 @@ def _cleanup_policy(topic: str, config: Mapping[str, ConfigEntry] | Terminal) ->
     raise KAFKA_DENIED.terminal(
         f"{config.message}; whether topic {topic!r} is compacted decides whether its records can be read again"
         " where their rows are taken out",
-        next_step=f"have DescribeConfigs on topic {topic} granted",
+        next_step=f"grant DescribeConfigs on topic {topic}",
     ) from config
 
 
@@ -268,7 +268,7 @@ class TopicAccess:
 
 
 def topic_access(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicAccess]:
-    """Ask what may be done with topics (KIP-430), and for their newest timestamps (KIP-734).
+    """The allowed operations on topics (KIP-430), and their newest timestamps (KIP-734).
 
     Raises:
         Terminal: A topic is missing, or credentials, permissions or settings don't fit.

@@ -263,7 +263,7 @@ class ErrorLog:
     def __call__(self, error: KafkaError) -> None:
         """Record an error that librdkafka reports. It repeats them, so only the latest per code is kept.
 
-        Of a lost connection also the latest that says why: others of the same code may follow it.
+        Refused credentials are kept besides other errors of the same code, which may follow them.
         """
         self._latest[error.code(), is_refusal(error)] = error
 

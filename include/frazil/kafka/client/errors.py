@@ -185,7 +185,7 @@ def translate_group(
     if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
         return KAFKA_DENIED.terminal(
             f"not allowed at {where}: {cluster.redact(_kafka_error(error).str())}",
-            next_step=f"have Read on group {group} granted (Read includes Describe)",
+            next_step=f"grant Read on group {group} (Read includes Describe)",
         )
     return translate(error, cluster, complaints, topic=topic)
 
@@ -221,7 +221,7 @@ def translate_transaction(
 ) -> FrazilError:
     """Translate an error of a transactional producer; other errors as `translate` does.
 
-    A fatal one ends this producer only, so it is no reason for a person to act: the next one begins anew.
+    A fatal one ends this producer only, so it is no reason for a person to act: the next one starts over.
     """
     failed = _kafka_error(error)
     where = f"{cluster}, topic {topic!r}, transactional id {name!r}"
@@ -232,12 +232,12 @@ def translate_transaction(
     if failed.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         return KAFKA_DENIED.terminal(
             f"not allowed at {where}: {cluster.redact(failed.str())}",
-            next_step=f"have Write on transactional id {name} granted",
+            next_step=f"grant Write on transactional id {name}",
         )
     if failed.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return KAFKA_DENIED.terminal(
             f"not allowed at {where}: {cluster.redact(failed.str())}",
-            next_step=f"have Write on topic {topic} granted",
+            next_step=f"grant Write on topic {topic}",
         )
     if failed.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return RECORD_TOO_LARGE.terminal(
@@ -264,13 +264,13 @@ def _permission(error: KafkaError, topic: str | None) -> str:
     """The permission to request; docs/grants.md has the whole list."""
     code, resource = error.code(), "the topic" if topic is None else f"topic {topic}"
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return f"have Read on {resource} granted to ingest it (Read includes Describe), Write to send to it, Create to make it"
+        return f"grant Read on {resource} to ingest it (Read includes Describe), Write to send to it, Create to make it"
     if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
-        return "have Read on the consumer group granted (Read includes Describe)"
+        return "grant Read on the consumer group (Read includes Describe)"
     if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-        return "have Write on the transactional id granted (Write includes Describe)"
+        return "grant Write on the transactional id (Write includes Describe)"
     # What an idempotent producer is told that may write to no topic at all.
-    return f"have Write on {resource} granted; brokers before Kafka 3.0 want IdempotentWrite on the cluster as well"
+    return f"grant Write on {resource}; brokers before Kafka 3.0 want IdempotentWrite on the cluster as well"
 
 
 def unreachable(cluster: Cluster, complaints: Iterable[KafkaError] = ()) -> Retryable:
@@ -293,7 +293,7 @@ def unknown_topic(cluster: Cluster, topic: str, partition: int | None = None) ->
     missing = f"topic {topic!r}" if partition is None else f"topic {topic!r} with a partition {partition}"
     return TOPIC_MISSING.terminal(
         f"{cluster} has no {missing}",
-        next_step="correct the name, have Read granted if the topic exists, or create it: "
+        next_step="correct the name, grant Read if the topic exists, or create it: "
         f"frazil produce {topic} --partitions N --file LINES, or kafka-topics.sh --create --bootstrap-server {cluster.bootstrap_servers} "
         f"--topic {topic} --partitions N",
     )

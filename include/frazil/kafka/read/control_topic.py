@@ -36,11 +36,11 @@ def announced_files(cluster: Cluster, topic: str) -> tuple[dict[int, tuple[int, 
     """Every event of the control topic that announces files, of all connectors that share it.
 
     Returns:
-        Partition -> its first offset that Kafka still holds, and the one of its next event; the events in the order of
+        Partition -> its first offset that Kafka still has, and the one of its next event; the events in the order of
         partitions and offsets.
 
     Raises:
-        Terminal: The topic is not there, may not be read, or holds what is no event of the sink.
+        Terminal: The topic does not exist, may not be read, or holds what is no event of the sink.
         Retryable: No broker answers, or a transaction is open.
     """
     partitions = observe(cluster, [topic]).topics[topic].partitions

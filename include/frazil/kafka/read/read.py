@@ -138,14 +138,14 @@ class _Fetched:
 
 @dataclass(slots=True)
 class _Reading:
-    """Ranges on their way through a consumer.
+    """The state of reading ranges with a consumer.
 
     Attributes:
         open_ranges: Ranges that have not been read to their end, by partition.
         reached: The next offset to read of each partition of which something came.
         unreadable: Offsets that were passed over since the last batch, because they can't be unpacked.
         passed: The first offset of the last batch of records of each partition that can't be unpacked.
-        prober: A second consumer, once there was one: it finds where such a batch ends.
+        prober: A second consumer, made on first use: it finds where such a batch ends.
         probes_whole: Whether it unpacks as much as the first one, because a batch did not come through to it.
         topic: The topic of all ranges; None if they have several.
     """
@@ -299,9 +299,9 @@ class _Reading:
             self.client.seek(TopicPartition(*place, end))
 
     def _end_of_batch(self, place: Place, base: int, start: int, end: int) -> int:
-        """One past the last offset, below `end`, of the batch of records that holds `start`.
+        """One past the last offset, below `end`, of the batch of records that contains `start`.
 
-        The client does not tell it: each offset of the batch brings the same error again, the one behind it does not.
+        The client does not report it: each offset of the batch gives the same error, the one after it does not.
         """
         inside, outside, step = start, min(start + 1, end), 1
         while outside < end and self._is_of_batch(place, base, outside):
@@ -368,8 +368,8 @@ class _Reading:
         if open_range.end > stable_end:
             raise LOG_TRUNCATED.terminal(
                 detail,
-                next_step="offsets beyond are not committed, or of an earlier topic of this name: compare the topic "
-                "ids, then reset",
+                next_step="offsets beyond the stable end are uncommitted, or belong to an earlier topic of this name: compare "
+                "the topic ids, then reset",
             )
         if self.reached.get(place, open_range.start) < log_start:
             # A plan never begins below the log start: retention or delete-records moved it since.

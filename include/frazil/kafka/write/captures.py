@@ -251,7 +251,7 @@ def ready_positions(cluster: Cluster, topic: str) -> None:
     policy = cleanup_policies(cluster, [topic])[topic]
     if policy != {"compact"}:
         raise TOPIC_UNFIT.terminal(
-            f"{cluster}, topic {topic!r} holds positions of captures, which Kafka would forget: expected cleanup.policy compact,"
+            f"{cluster}, topic {topic!r} has positions of captures, which Kafka would forget: expected cleanup.policy compact,"
             f" found {','.join(sorted(policy)) or 'none'}",
             next_step=f"set cleanup.policy=compact on topic {topic}, or name another one: captures.positions of the settings",
         )
@@ -291,7 +291,7 @@ def _partition(cluster: Cluster, topic: str) -> PartitionFacts:
     partitions = observe(cluster, [topic]).topics[topic].partitions
     if len(partitions) != 1:
         raise TOPIC_UNFIT.terminal(
-            f"{cluster}, topic {topic!r} holds positions of captures: expected 1 partition, found {len(partitions)}",
+            f"{cluster}, topic {topic!r} has positions of captures: expected 1 partition, found {len(partitions)}",
             next_step="name another topic: captures.positions of the settings",
         )
     return partitions[0]

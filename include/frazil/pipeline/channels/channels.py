@@ -23,7 +23,7 @@ Secret = Literal["password", "address", "extra"]
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A way to tell people: what it sends.
+    """A way to notify people: what it sends.
 
     What its Airflow connection, named `connection`, holds. Docs have both paragraphs, and options are keys of the settings file.
     """

@@ -20,14 +20,14 @@ class Notice:
     """A message to people about one pipeline.
 
     Attributes:
-        kind: What it is about: a name of the field's, as `failed_run` or `dead_letters`; begins the deduplication key.
+        kind: The kind of event, such as `failed_run` or `dead_letters`; the deduplication key begins with it.
         severity: How urgent it is.
         title: One line.
         cause: The cause, with coordinates, expected and found.
         next_step: The next command, or None.
         link: Where to look, or None.
-        recovered: Whether this notice says that an earlier trouble is over.
-        html: The whole message as a page of its own, for mail; None: made from the rest.
+        recovered: Whether this notice reports the recovery from an earlier problem.
+        html: The whole message as HTML, for mail; None: built from the other attributes.
         report: Name of the report in this notice, or None. Each report is a new notice, no repetition.
     """
 
@@ -45,13 +45,13 @@ class Notice:
 
     @property
     def key(self) -> str:
-        """A key that all notices of one trouble share, including the notice of its end."""
+        """A key that all notices of one problem share, including the notice of its end."""
         subject = f"{self.kind}/{self.pipeline}"
         return subject if self.report is None else f"{subject}/{self.report}"
 
     @property
     def runbook(self) -> str:
-        """Path, within the project, of the documentation that says what to do about this kind of trouble."""
+        """Path, within the project, of the documentation that says what to do about this kind of problem."""
         return f"docs/runbooks/{self.kind}.md"
 
     @property

@@ -66,7 +66,7 @@ def checked_pipeline(text: str, folder: Path, references: References) -> Pipelin
 
 
 def read_content(file: Path) -> bytes | None:
-    """What a file holds; None if it is not there.
+    """What a file contains; None if it does not exist.
 
     Raises:
         ChangeRefused: It can't be read, or leads out of its folder.
@@ -205,7 +205,7 @@ def _git(folder: Path, *arguments: str, text: str = "", refuses: bool = True) ->
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End Git with its hooks. It is asked first: killed, it would leave its index locked, and nothing could be committed any more."""
+    """End Git with its hooks. It is asked first: killed, it would leave its index locked, and nothing could be committed."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, sign)

@@ -78,7 +78,7 @@ def parse_yaml(text: str) -> object:
 
     Raises:
         UnfitYamlError: They are too many, aliases included, or lie too deep within each other; a number is too long, or a
-            text holds what nothing can store.
+            text contains what nothing can store.
         yaml.YAMLError: It isn't YAML, or a key is written twice.
     """
     if yaml.__with_libyaml__:
@@ -218,7 +218,7 @@ _LINE: Final = re.compile(r"^owner\s*:\s(.*)$", re.MULTILINE)
 
 
 def stated_owner(file: Path) -> str | None:
-    """The `owner` that a pipeline file states, whatever else is in it; None if it can't be told."""
+    """The `owner` that a pipeline file states, whatever else is in it; None if it can't be determined."""
     try:
         owners = [parse_yaml(line) for line in _LINE.findall(read_text(file, file.parent))]
     except (UnreadableFileError, yaml.YAMLError):

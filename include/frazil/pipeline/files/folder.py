@@ -50,7 +50,7 @@ N = TypeVar("N", bound=Named)
 
 
 class Pipelines:
-    """All pipeline files of a folder: those that can be used, and the complaints about the others.
+    """All pipeline files of a folder: those that can be used, and the errors of the others.
 
     Read when they are asked for, and then kept.
 
@@ -61,7 +61,7 @@ class Pipelines:
     def __init__(self, folder: Path, references: References) -> None:
         if not folder.is_dir():
             raise BAD_FILE.terminal(
-                f"the folder of pipeline files is not there: {folder}",
+                f"the folder of pipeline files does not exist: {folder}",
                 next_step="create it, or set FRAZIL_PIPELINES to the folder of the pipeline files",
             )
         self._folder = folder
@@ -72,8 +72,8 @@ class Pipelines:
         """The values of references in the files."""
         return self._references
 
-    def again(self) -> Pipelines:
-        """Reread the folder."""
+    def reloaded(self) -> Pipelines:
+        """Read the folder again."""
         return Pipelines(self._folder, self._references)
 
     @property
@@ -83,7 +83,7 @@ class Pipelines:
 
     @property
     def broken(self) -> tuple[ConfigError, ...]:
-        """The complaints about the others."""
+        """The errors of the other files."""
         return self._all[1]
 
     def hidden(self, text: str) -> str:
@@ -236,7 +236,7 @@ CAPTURES: Final = "captures"
 
 @dataclass(frozen=True, slots=True)
 class Captures:
-    """All capture files of a folder: those that can be used, and the complaints about the others."""
+    """All capture files of a folder: those that can be used, and the errors of the others."""
 
     usable: Mapping[str, Capture]
     broken: tuple[ConfigError, ...] = ()

@@ -83,7 +83,7 @@ def _problem(model: type[BaseModel], details: Any, raw: Mapping[Any, Any], value
 
 
 def _written(raw: object, path: Sequence[str]) -> object:
-    """What a file has at a key path, or above it where the model takes a text apart."""
+    """The value of a file at a key path, or above it where the model parses a text into parts."""
     node = raw
     for part in path:
         if isinstance(node, dict):
@@ -105,7 +105,7 @@ def _quoted(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A place in a file by its model: key path, valid keys, whether it may hold secrets, and its description."""
+    """A place in a file by its model: key path, valid keys, whether it may contain secrets, and its description."""
 
     path: tuple[str, ...]
     keys: tuple[str, ...]
@@ -373,7 +373,7 @@ def resolve_references(node: object, references: References) -> Any:
     """Values of a pipeline file with its references resolved.
 
     Raises:
-        ValueError: A reference has no value now, or is not allowed any more.
+        ValueError: A reference has no value now, or is no longer allowed.
     """
     problems: list[str] = []
     values = _substitute(node, references.resolve_allowed, (), {}, problems)

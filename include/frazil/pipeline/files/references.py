@@ -119,7 +119,7 @@ def hide(text: str, values: Mapping[str, str]) -> str:
 
 
 def connection_variable(connection: str, field: str) -> str:
-    """Name of the variable that holds a field of an Airflow connection: `kafka_prod`, `password` ->
+    """Name of the variable that contains a field of an Airflow connection: `kafka_prod`, `password` ->
     `FRAZIL_CONNECTION__KAFKA_PROD__PASSWORD`.
     """
     return CONNECTION_VARIABLE + "__".join(re.sub(r"\W", "_", part).upper() for part in (connection, field))

@@ -37,7 +37,7 @@ _TYPES_OF: Final = kinds_by_key({name: options_of(channel) for name, channel in 
 
 
 class _ChannelSettings(Model):
-    """A way to tell people. What is secret about it (passwords, tokens, addresses with tokens) is in its Airflow connection."""
+    """A way to notify people. What is secret about it (passwords, tokens, addresses with tokens) is in its Airflow connection."""
 
     type: str
     connection: str = Field(description="Airflow connection that says where to, and holds what is secret.")
@@ -77,7 +77,7 @@ else:
 
 
 class AlertSettings(Model):
-    """Who is told when something is wrong: with one channel, everybody is told of everything important."""
+    """Who is notified when something is wrong: with one channel, everybody is notified of everything important."""
 
     channels: dict[str, ChannelSettings] = Field(min_length=1, description="The ways to tell people, by name.")
     every: Age = Field("2m", description="How often the DAG `monitor` looks at every pipeline.")
@@ -85,7 +85,7 @@ class AlertSettings(Model):
 
 
 class AlertRoute(Model):
-    """What one channel is told of a pipeline."""
+    """The notices about a pipeline that one channel gets."""
 
     severity: Severity | None = Field(
         None,
@@ -95,7 +95,7 @@ class AlertRoute(Model):
 
 
 class Alerts(Model):
-    """What is told of a pipeline, to whom, and from which figures on."""
+    """Which notices about a pipeline are sent, to whom, and from which figures on."""
 
     channels: dict[str, AlertRoute] = Field(
         default_factory=dict,
@@ -143,7 +143,7 @@ def unknown_channels(alerts: Alerts | Literal[False], settings: AlertSettings | 
 def channels_for(
     alerts: Alerts | Literal[False], settings: AlertSettings | None, kind: str, severity: Severity
 ) -> list[str]:
-    """Names of the channels that are told of a notice, in the order of the settings."""
+    """Names of the channels that are notified of a notice, in the order of the settings."""
     if alerts is False or settings is None or kind in alerts.silent:
         return []
     names = []

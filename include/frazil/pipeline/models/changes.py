@@ -56,7 +56,7 @@ _UNORDERED: Final = ("boolean", "binary", "uuid", "variant", "float", "double")
 
 
 class Words(Model):
-    """What tells the kinds of changes apart: values of the op field, or names of the fields that hold a row."""
+    """What distinguishes the kinds of changes: values of the op field, or names of the fields that hold a row."""
 
     insert: tuple[str, ...] = Field((), description="A row came to be, or was read.")
     update: tuple[str, ...] = Field((), description="A row changed.")
@@ -65,7 +65,7 @@ class Words(Model):
 
 
 class Changes(Model):
-    """How a record tells of a change."""
+    """How a record describes a change."""
 
     format: Literal["debezium", "dms", "maxwell", "canal", "op_column", "envelope"] = Field(
         description="Who wrote the records: Debezium, AWS DMS, Maxwell, Canal. Or what they look like: `op_column`, a field"
@@ -194,5 +194,5 @@ def _order_problems(destination: TableTemplate, name: str) -> Iterator[str]:
 
 
 def _alone(destination: TableTemplate) -> str:
-    """What a file may not know that wants its columns found."""
+    """What a file whose columns are inferred may leave out."""
     return "" if destination.columns else ": declare it, records bring the other columns if evolve says so"

@@ -34,7 +34,7 @@ class DeadLetterTopic(Model):
 
 
 class LetterReporting(Model):
-    """How often new dead letters are summed up, and from how many on people are told."""
+    """How often new dead letters are reported, and from how many on people are notified."""
 
     schedule: Schedule = Field(
         "1d",

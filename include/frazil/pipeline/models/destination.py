@@ -93,7 +93,7 @@ class TableColumns(Model):
 
 
 class KafkaColumns(Model):
-    """Names of the columns that tell where a row came from; replay and verify need them."""
+    """Names of the columns that say where a row came from; replay and verify need them."""
 
     topic: str = Field("_kafka_topic", description="Topic of the record.")
     partition: str = Field("_kafka_partition", description="Partition of the record.")
@@ -189,7 +189,7 @@ class TableTemplate(TableColumns):
 
     @property
     def title(self) -> str:
-        """What complaints call the table."""
+        """Name of the table in error messages."""
         return "a new table"
 
     @property
@@ -315,7 +315,7 @@ class Destination(TableTemplate, NamedTable):
 
     @property
     def title(self) -> str:
-        """What complaints call the table."""
+        """Name of the table in error messages."""
         return self.table
 
     def keyed(self, identifier: tuple[str, ...]) -> Destination:
@@ -371,7 +371,7 @@ MOST_AT_ONCE: Final = 1_000
 
 
 class Create(TableTemplate):
-    """What tables are like that records name and that are not there yet, and how many of them may be made."""
+    """The layout of auto-created tables, and how many of them may be made."""
 
     max_new_tables: int = Field(
         100,

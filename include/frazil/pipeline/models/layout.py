@@ -116,10 +116,10 @@ _TYPES = {
 
 
 def check_layout(table: str, columns: Mapping[str, Column], added: Sequence[str], layout: Layout) -> None:
-    """Hold a layout against the columns of a destination.
+    """Check a layout against the columns of a destination.
 
     Raises:
-        AtKey: A field is named twice, or its column is not there or can't be used.
+        AtKey: A field is named twice, or its column does not exist or can't be used.
     """
     partition, order = layout
     types = {name: column.parsed for name, column in columns.items()} | dict(zip(added, KAFKA_TYPES, strict=False))

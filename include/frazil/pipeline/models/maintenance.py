@@ -44,7 +44,7 @@ class PositionDeletes(Model):
 
 
 class Compaction(Model):
-    """When small files become large ones, and how. Small is what Spark calls so: below 75 % of the table's target size."""
+    """When small files become large ones, and how. Small means below 75 % of the table's target size, as in Spark."""
 
     min_files: int = Field(5, ge=2, description="Small files of one partition that make it due.")
     min_deletes: int = Field(
@@ -73,7 +73,7 @@ class Compaction(Model):
 
 
 class Manifests(Model):
-    """When the lists of files that each scan reads are written anew."""
+    """When the lists of files that each scan reads are written again."""
 
     min_files: int = Field(20, ge=2, description="Manifests that could be merged away, which make the step due.")
 

@@ -294,7 +294,7 @@ class Pipeline(Model):
 
     @property
     def histories(self) -> dict[str, str]:
-        """Logs of changes -> the destination that each stands beside: records that go to one go to the other."""
+        """History table -> its destination: both get the same records."""
         return {
             destination.append_history: destination.table
             for destination in self.destinations
@@ -303,7 +303,7 @@ class Pipeline(Model):
 
     @property
     def create(self) -> Create | None:
-        """What tables are like that records name and that are not there; None if none are made."""
+        """The layout of auto-created tables; None if none are made."""
         return self.route.create if self.route is not None else None
 
     @property

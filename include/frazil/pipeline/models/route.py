@@ -144,7 +144,7 @@ class Route(Model):
 
     @property
     def part(self) -> RoutePart:
-        """Part of the record, key or value, that holds the routing field. Routing by topic counts as the value."""
+        """Part of the record, key or value, that contains the routing field. Routing by topic counts as the value."""
         by_field = self.static or self.field
         return "value" if by_field is None else by_field.part
 

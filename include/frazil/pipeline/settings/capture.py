@@ -60,7 +60,7 @@ class _Capture(Model):
 
     @property
     def unique_name(self) -> str:
-        """Its name among all that is watched: a pipeline may have the same name."""
+        """Its name among pipelines and captures: a pipeline may have the same name."""
         return f"{_PREFIX}{self.name}"
 
     @property
@@ -160,7 +160,7 @@ class JdbcCapture(_Capture):
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Columns by which rows are ordered, and the position is told."""
+        """Columns that order the rows and make the position."""
         columns = {
             "bulk": (),
             "incrementing": (self.incrementing_column,),

@@ -450,7 +450,7 @@ def unfit_catalogs(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
 
 
 def _unfit_metastores(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
-    """What a Hive Metastore and Glue have no place for: they keep names in small letters, below one level of namespaces."""
+    """Names that a Hive Metastore and Glue can't store: they keep names in small letters, below one level of namespaces."""
     metastores = {
         name: f"catalog {name} (type: {catalog.type})"
         for name, catalog in settings.catalogs.items()

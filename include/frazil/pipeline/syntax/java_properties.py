@@ -41,7 +41,7 @@ def _escaped(text: str) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blank ones; a backslash at the end goes on in the next."""
+    """Lines without comments and blank ones; a backslash at the end of a line joins the next one."""
     pending = ""
     for raw in re.split(r"\r\n|\r|\n", text):
         line = raw.lstrip(" \t\f")

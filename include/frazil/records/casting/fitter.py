@@ -65,7 +65,7 @@ class Fitter:
         columns_schema: The schema of the rows; with `rescue` it also has the rescued column.
         unknown_fields: What happens to fields at the top that no column takes, where they are not null: left out and
             counted, kept as a JSON object, or a dead letter (fields of structs too).
-        rescued_column: Where `rescue` puts them.
+        rescued_column: The column for rescued fields.
         known_names: Names of columns that are filled from elsewhere (keys, say). Fields by such a name are not unknown.
         case_insensitive: Whether names that differ by case only are the same field; an exact match goes first.
         text_casts: Whether text becomes numbers, bools and bytes (base64), and these become text.

@@ -42,14 +42,14 @@ class FitRules:
 
     Attributes:
         text_casts: Text becomes numbers, bools and (as base64) bytes, and these become text.
-        local_time: A time with zone in a column without: its wall time, or a dead letter.
+        local_time: What a time with zone becomes in a column without zone: its wall time, or a dead letter.
         case_insensitive: Whether field names that differ by case only are the same.
-        strict: Whether a field of a struct that its column doesn't have is refused.
-        unit: What a number counts in place of a time; None refuses it.
+        strict: Whether fields of structs that the column doesn't have are refused.
+        unit: Unit of numbers in columns of times; None refuses numbers there.
         number_texts: Whether numbers and bools become text, without the other casts.
-        json_texts: Whether any value becomes its JSON text where a text is wanted, without the other casts.
-        text_counts: Whether a number may be text where `unit` says what it counts.
-        truncates: Whether what is finer than microseconds is cut off a time.
+        json_texts: Whether any value becomes its JSON text in a text column, without the other casts.
+        text_counts: Whether numbers with a `unit` may be text.
+        truncates: Whether times are truncated to microseconds.
     """
 
     text_casts: bool = False

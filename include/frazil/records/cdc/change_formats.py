@@ -216,13 +216,13 @@ _ENVELOPE: Final = "envelope"
 
 @dataclass(frozen=True, slots=True)
 class OpColumn(SingleChangeFormat):
-    """A field says what happened.
+    """Changes with an operation code in a field.
 
     Attributes:
         op: Its name or path.
-        words: What its values mean, as an `Op`.
-        row: The field that holds the row as it is; None: the value itself is the row.
-        before: The field that holds the row as it was, if any does.
+        words: Value of that field -> `Op`.
+        row: The field that contains the row as it is; None: the value itself is the row.
+        before: The field that contains the row as it was, if any does.
         key_in_record: Whether all key columns are of the record's key.
     """
 

@@ -24,14 +24,14 @@ _MICROS: Final = {"s": 1_000_000, "ms": 1_000}
 
 
 class SingleChangeFormat:
-    """Base of the formats whose values hold one change each: a word for what happened, the row after it, and the row before.
+    """Base of the formats with one change per value: an operation code, the row after the change, and the row before.
 
     Attributes:
         name: Name of the format.
-        ops: What the words mean, as an `Op`; None: nothing happens to a row.
-        op, after, before: Paths of the word and of the rows. Without a row before, `after` has the deleted row.
+        ops: Operation code of the source -> `Op`; None: the change affects no row.
+        op, after, before: Paths of the operation code and of the rows. Without a row before, `after` has the deleted row.
         text_casts: Values have types of their own.
-        before_has_deleted: Whether the row before the change is there of deleted rows, too.
+        before_has_deleted: Whether deletes also have the row before the change.
         key_in_record: Whether all key columns are of the record's key, so that a delete needs no image.
     """
 
@@ -59,7 +59,7 @@ class SingleChangeFormat:
         return self.single_images(source_ops, after_rows, before_rows, self.facts(source_ops, value), verdicts)
 
     def is_unknown(self, source_ops: pa.StringArray, value: pa.RecordBatch) -> pa.BooleanArray:  # noqa: ARG002 - for formats that look further
-        """Return which words of values have no meaning."""
+        """Return which values have an unknown operation code."""
         return pc.invert(map_ops(source_ops, self.ops)[1])
 
     def facts(self, source_ops: pa.StringArray, value: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -92,7 +92,7 @@ class SingleChangeFormat:
 
 
 def image_struct(format_name: str, fields: pa.RecordBatch, name: str, *, nested: bool = False) -> pa.StructArray | None:
-    """Return a struct that holds a row, or None if there is no such field.
+    """Return a struct that contains a row, or None if there is no such field.
 
     Raises:
         Terminal: It is no struct.
@@ -121,7 +121,7 @@ def has_op(ops: pa.StringArray, *words: str) -> pa.BooleanArray:
 
 
 def map_ops(values: pa.StringArray, ops: Mapping[str, str | None]) -> tuple[pa.StringArray, pa.BooleanArray]:
-    """Return the `Op` for each word of a source, null where nothing happens to a row, and which words are known."""
+    """Return the `Op` for each operation code of a source, null where no row changes, and which codes are known."""
     indices = pc.index_in(values, value_set=pa.array(list(ops), pa.string()))
     return pa.array(list(ops.values()), pa.string()).take(indices), indices.is_valid()
 
@@ -159,7 +159,7 @@ def sortable_positions(format_name: str, path: str, values: pa.Array) -> pa.Stri
 
 
 def read_instants(format_name: str, value: pa.RecordBatch, path: str, unit: str) -> pa.TimestampArray:
-    """Return the instants of a field that holds numbers since 1970, or timestamps; null where they are out of range.
+    """Return the instants of a field that contains numbers since 1970, or timestamps; null where they are out of range.
 
     Raises:
         Terminal: It is neither.

@@ -164,8 +164,8 @@ class ChangeFitter:
         if self._takes_facts:
             if FACTS in images.row:
                 raise FIELDS_UNFIT.terminal(
-                    f"the rows have a field {FACTS} themselves, and columns take facts about the change from there",
-                    next_step="rename the field with a transform, or take no facts",
+                    f"the rows have a field {FACTS} themselves, which columns need for the facts about the change",
+                    next_step="rename the field with a transform, or remove the columns with facts about the change",
                 )
             facts = cdc_struct(images.facts)
             columns.append((pa.field(FACTS, facts.type), facts))

@@ -289,7 +289,7 @@ def _refuse_incompatible(letters: pa.RecordBatch, specs: Mapping[str, RecordSpec
         f"topic {first['topic']}, partition {first['partition']}, offset {first['offset']}: field {path} does not"
         f" fit its column of {first['destination'] or strict[0]} ({first['code']}), which can't be widened to it;"
         f" nothing was published",
-        next_step="mend the producer, or set on_incompatible of the destination to rescue, dead_letter or variant_column",
+        next_step="fix the producer, or set on_incompatible of the destination to rescue, dead_letter or variant_column",
     )
 
 

@@ -279,9 +279,9 @@ def _field_names(rule: FieldRoute) -> Callable[[Sequence[str]], Iterable[str | N
 
     def names_of(values: Sequence[str]) -> list[str | None]:
         names = pa.array([_table_name(rule, value) for value in values], pa.string())
-        refused = _any_holds(deny, names)
+        refused = _any_matches(deny, names)
         if allow:
-            refused = pc.or_(refused, pc.invert(_any_holds(allow, names)))
+            refused = pc.or_(refused, pc.invert(_any_matches(allow, names)))
         table_names: list[str | None] = pc.if_else(refused, None, names).to_pylist()
         return table_names
 
@@ -308,18 +308,18 @@ def _topic_names(rule: TopicRoute) -> Callable[[Sequence[str]], Iterable[str | N
             matched = pc.and_(is_unmatched, pattern.holds(texts))
             names = pc.if_else(matched, pattern.replaced(texts, pieces), names)
             is_unmatched = pc.and_not(is_unmatched, matched)
-        table_names: list[str | None] = pc.if_else(_any_holds(deny, names), None, names).to_pylist()
+        table_names: list[str | None] = pc.if_else(_any_matches(deny, names), None, names).to_pylist()
         return table_names
 
     return names_of
 
 
-def _any_holds(patterns: Iterable[WholeMatch], texts: pa.StringArray) -> pa.BooleanArray:
+def _any_matches(patterns: Iterable[WholeMatch], texts: pa.StringArray) -> pa.BooleanArray:
     """Return, per text, whether one of the expressions matches it."""
-    any_holds = pa.array([False] * len(texts), pa.bool_())
+    matches = pa.array([False] * len(texts), pa.bool_())
     for pattern in patterns:
-        any_holds = pc.or_(any_holds, pattern.holds(texts))
-    return any_holds
+        matches = pc.or_(matches, pattern.holds(texts))
+    return matches
 
 
 def _template_pieces(pattern: WholeMatch, name: str) -> list[str | int]:

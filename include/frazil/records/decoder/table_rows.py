@@ -199,7 +199,7 @@ _FAR: Final = 2**63 // 1000 - 1
 
 _ADVICE: Final = (
     "a time within the second before 1970, or before 1677 or after 2262: ORC files would give back another one;"
-    " mend the producer, declare the column as string, or land into a table of Parquet files"
+    " fix the producer, declare the column as string, or land into a table of Parquet files"
 )
 
 

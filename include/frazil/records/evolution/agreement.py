@@ -210,7 +210,7 @@ class ShapeGroups:
 
 
 class NestedTypes:
-    """Builds each struct and list type once: a list may hold millions of objects, and Arrow is slow to build or compare types."""
+    """Builds each struct and list type once: a list may contain millions of objects, and Arrow is slow to build or compare types."""
 
     def __init__(self) -> None:
         # Keys hold the ids of types. The cache keeps these types alive, so that no id is used again.

@@ -113,7 +113,7 @@ class EvolvingFitter:
         return self._with_rescued(_without_dead(fitted, dead), value, inspection, misfits)
 
     def _find_misfits(self, named: pa.RecordBatch, dead: dict[int, Reason]) -> dict[str, pa.Int64Array]:
-        """Return, for each column that nobody declared, the rows whose value it can't hold."""
+        """Return, for each undeclared column, the rows whose value it can't hold."""
         rows = pa.array([row for row, reason in dead.items() if reason.code in _INCOMPATIBLE], pa.int64())
         dead_rows = named.take(rows) if len(rows) else named.slice(0, 0)
         misfits = {}

@@ -391,7 +391,7 @@ def _number_type(value: Number) -> pa.DataType:
 
 
 def _is_double(value: JsonValue) -> bool:
-    """Return whether a whole number is one that a double holds."""
+    """Return whether a double represents an integer exactly."""
     return isinstance(value, Number) and double_holds(value, float(value))
 
 

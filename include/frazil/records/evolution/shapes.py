@@ -287,7 +287,7 @@ _NARROWING: Final = {
 
 
 def _narrows(source: pa.DataType, column: pa.DataType) -> bool:
-    """Return whether a column holds only some numbers of a type."""
+    """Return whether a column contains only some numbers of a type."""
     if (kind_of(source), kind_of(column)) not in _NARROWING or (source_column := column_type(source)) == NO_TYPE:
         return False
     if kind_of(source) is not Kind.DECIMAL or kind_of(column) is Kind.INT:

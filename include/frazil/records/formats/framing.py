@@ -61,7 +61,7 @@ def unframe(
         data: Values or keys, none of them null.
         headers: The headers of their records.
         name: Which of the two they are.
-        has_path: Whether the way to a Protobuf message follows the id.
+        has_path: Whether the path to a Protobuf message type follows the id.
 
     Returns:
         As many values, and reasons (INVALID_WIRE, EMPTY_VALUE, UNKNOWN_SCHEMA) by position; the bytes of those mean nothing.
@@ -85,7 +85,7 @@ def prepend_schema_ids(
         data: Values or keys, none of them null.
         headers: The headers of their records.
         name: Name of the header.
-        has_path: Whether the way to a Protobuf message follows the id.
+        has_path: Whether the path to a Protobuf message type follows the id.
 
     Returns:
         As many values, and reasons (INVALID_WIRE) by position where the header names no schema.
@@ -131,7 +131,7 @@ def _bad_header(name: str, head: bytes, expected: str) -> Reason:
 
 
 def _has_expected_rest(rest: bytes, *, has_path: bool) -> bool:
-    """Whether nothing is behind the id, or exactly the way to a message."""
+    """Whether nothing follows the id, or with `has_path` exactly the path to a message type."""
     if not has_path:
         return not rest
     try:

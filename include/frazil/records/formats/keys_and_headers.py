@@ -94,7 +94,7 @@ class KeyColumns:
     """Fits keys to the columns that take their fields.
 
     Args:
-        spec: What is wanted of the records; some columns are of the key.
+        spec: The columns of the records; some have `part: key`.
 
     Raises:
         Terminal: a default does not fit its column.

@@ -82,7 +82,7 @@ _TRUNCATING: Final[Mapping[Convert | None, Convert]] = {nanos: whole_nanos, nano
 
 
 def truncating(exact: Meaning) -> Meaning:
-    """Return the meaning that cuts off what is finer than microseconds."""
+    """Return the same meaning with times truncated to microseconds."""
     data_type, convert = exact
     return data_type, _TRUNCATING.get(convert, convert)
 
@@ -116,7 +116,7 @@ def decimal_type(precision: int, scale: int) -> pa.DataType:
     """Return the narrowest decimal type.
 
     Raises:
-        Rejection: UNUSABLE_SCHEMA, more digits than any column holds.
+        Rejection: UNUSABLE_SCHEMA, more digits than any column can hold.
     """
     if precision > MAX_PRECISION:
         raise unusable_schema(f"a decimal of {precision} digits")
@@ -160,7 +160,7 @@ def meaning(schema: Mapping[str, Any], base: str) -> Meaning | None:
         base: Name of the type.
 
     Raises:
-        Rejection: UNUSABLE_SCHEMA, a decimal of more digits than any column holds.
+        Rejection: UNUSABLE_SCHEMA, a decimal of more digits than any column can hold.
     """
     logical, named = str(schema.get("logicalType")), str(schema.get("connect.name"))
     if base in {"bytes", "fixed"}:

@@ -113,7 +113,7 @@ def unframed(value: bytes, expected: str) -> Reason:
 
 
 def message_path(payload: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the way to the message's type in its file, and where the message begins.
+    """Return the path to the message's type in its file, and where the message begins.
 
     Raises:
         Rejection: INVALID_WIRE.

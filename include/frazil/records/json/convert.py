@@ -214,13 +214,13 @@ def _plain(error: ValueError) -> str:
     return "not ASCII" if isinstance(error, UnicodeEncodeError) else str(error)
 
 
-def to_nothing(value: JsonValue) -> object:
-    """Refuse every value, for a column of type null: items of a list that is always empty, say."""
+def refuse_all(value: JsonValue) -> object:
+    """Refuse every value: the converter for columns of type null, such as items of a list that is always empty."""
     raise wrong_type("null", value)
 
 
 _EXACT_TYPES: Final[dict[pa.DataType, Converter]] = {
-    pa.null(): to_nothing,
+    pa.null(): refuse_all,
     pa.bool_(): to_bool,
     pa.int32(): partial(to_int, 32),
     pa.int64(): partial(to_int, 64),

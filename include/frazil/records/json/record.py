@@ -135,7 +135,7 @@ class _Column:
 
     Attributes:
         field: The name at the root of a value, folded if case means nothing, below which its field is.
-        default: What it is where no field is; None without a default.
+        default: Its value if the field is missing; None without a default.
         refuses_absent: Whether a value without its field has no row.
     """
 

@@ -45,7 +45,7 @@ SHIFTS: Final = {"s": 6, "ms": 3, "us": 0, "ns": -3}
 
 
 def cut(read: Callable[[str], int], text: str) -> int:
-    """Read a time without what is finer than microseconds."""
+    """Read a time truncated to microseconds."""
     return read(_FINER.sub(r"\1", text, count=1))
 
 

@@ -22,9 +22,9 @@ class Reading:
         unit: What numbers in place of times count; None takes texts only.
         local_time: Whether a text with an offset may become a timestamp without zone, which keeps its wall clock.
         cast_text: Whether numbers and booleans become texts, as they were sent.
-        inferred: Whether nobody declared the column: whatever is no text becomes its JSON text where the column, or a part of
+        inferred: Whether the column is undeclared: whatever is no text becomes its JSON text where the column, or a part of
             it, is a text.
-        truncates: Whether what is finer than microseconds is cut off a time.
+        truncates: Whether times are truncated to microseconds.
         fold: What fields mean that differ in case only, where they are found whatever their case; None if they are not.
     """
 

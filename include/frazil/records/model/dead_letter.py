@@ -183,7 +183,7 @@ class DeadCode(StrEnum):
         "TRANSFORM_FAILED",
         Stage.TRANSFORM,
         "A transform can't do its work on this record.",
-        "The message names the transform and what it found; restrict it with `when`, or mend the producer.",
+        "The message names the transform and what it found; restrict it with `when`, or fix the producer.",
     )
     UNROUTED = (
         "UNROUTED",

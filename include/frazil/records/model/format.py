@@ -91,7 +91,7 @@ class FormatSpec:
     Attributes:
         name: As files write it.
         source: Where writer schemas come from, for values that name theirs.
-        truncates: Whether what is finer than microseconds is cut off times, rather than a reason to refuse the value.
+        truncates: Whether times are truncated to microseconds, rather than a reason to refuse the value.
         framing: How values name their schema, if there is a `source`.
     """
 
@@ -196,7 +196,7 @@ class Decoded:
     Attributes:
         groups: Decoded values as columns, one group per shape.
         dead: Reasons of the values that are dead letters.
-        unknown_fields: Fields of decoded values that their schema does not have, so that no column holds them. Fields in
+        unknown_fields: Fields of decoded values that their schema does not have, so that no column contains them. Fields in
             structs go by their path.
     """
 

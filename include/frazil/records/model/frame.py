@@ -72,10 +72,10 @@ class Transformed:
     Rows with different fields are in different frames, so that no record gets a field because its neighbour has one.
 
     Attributes:
-        frame: The rows that go on.
+        frame: The rows that continue.
         dead: Reasons by the position of the record in the consumed batch.
         filtered: Positions of the records that were left out on purpose, as `Frame.positions` has them.
-        other_frames: Rows that go on with other fields than `frame` has.
+        other_frames: Rows that continue with other fields than `frame` has.
     """
 
     frame: Frame
@@ -85,7 +85,7 @@ class Transformed:
 
     @property
     def frames(self) -> tuple[Frame, ...]:
-        """All frames that go on; the rows of a record are in the order of the frames."""
+        """All frames that continue; the rows of a record are in the order of the frames."""
         return (self.frame, *self.other_frames)
 
 
@@ -95,7 +95,7 @@ class Transform(Protocol):
     def apply(self, frame: Frame) -> Transformed:
         """Transform a frame; never of no rows.
 
-        A row that fails becomes a reason (`DeadCode.TRANSFORM_FAILED`); its neighbours go on.
+        A row that fails becomes a reason (`DeadCode.TRANSFORM_FAILED`); its neighbours continue.
 
         Raises:
             Terminal: The fields of the frame don't have what the transform is declared on (a wrong type, say): a fault of

@@ -206,7 +206,7 @@ into a log."""
 
 
 def compact(value: JsonValue) -> str:
-    """Return JSON without blanks: numbers as they were sent, of repeated keys the last one."""
+    """Return JSON without whitespace. Numbers keep their text; of repeated keys the last one counts."""
     parts: list[str] = []
     _write(value, parts)
     return "".join(parts)

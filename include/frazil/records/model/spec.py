@@ -93,8 +93,8 @@ class RecordSpec:
         columns: The declared columns with the Arrow types of the table; `nullable=False` means
             required.
         format: How values are encoded.
-        fields: What a JSON value holds, where transforms come before the columns; None means what the columns say.
-        infers: Whether a JSON value holds what it says itself; of `fields` decimals are read as such then.
+        fields: What a JSON value contains, where transforms come before the columns; None means what the columns say.
+        infers: Whether a JSON value contains what it says itself; of `fields` decimals are read as such then.
         key: How keys are encoded; None means that they are not decoded.
         key_fields: What a JSON key holds.
         of_key: Names of the columns that take fields of the key.

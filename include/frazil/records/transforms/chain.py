@@ -15,7 +15,7 @@ def chain(transforms: Sequence[Transform], frame: Frame, *, is_inferred: bool = 
     """Apply transforms in their order, until no row is left.
 
     Where the fields are those that values happen to have, `is_inferred`, a transform that they don't fit makes dead letters of
-    these records, as it does behind `JsonToMap` whose objects tell their own types; fields that are declared, or come with a
+    these records, as it does behind `JsonToMap` whose objects have inferred types; fields that are declared, or come with a
     schema, are the business of a person.
 
     Every record of the frame ends in exactly one way: it has rows, or a reason, or it was left out. A record of several

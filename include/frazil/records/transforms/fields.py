@@ -238,7 +238,7 @@ def _paths(fields: Iterable[pa.Field]) -> Iterator[str]:
 
 
 def describe_value(value: object) -> str:
-    """Return a value for a message, cut to what a log may hold."""
+    """Return a value for a message, cut to what a log may contain."""
     text = value[: SHOWN_CHARACTERS + 1] if isinstance(value, str | bytes) else value
     description = f'text "{text}"' if isinstance(text, str) else str(text)
     return description if len(description) <= SHOWN_CHARACTERS else f"{description[:SHOWN_CHARACTERS]}…"
@@ -296,10 +296,10 @@ _GROUPS: Final = 9
 
 
 class WholeMatch:
-    """An expression that matches whole texts.
+    """A regular expression that matches whole texts.
 
     Raises:
-        Terminal: it is none, or RE2 does not take it: look-ahead, look-behind, back-references.
+        Terminal: It is not valid, or has what RE2 does not support: look-ahead, look-behind, back-references.
     """
 
     def __init__(self, pattern: str) -> None:

@@ -115,7 +115,7 @@ def _refuse_unmade(context: RunContext, n: int) -> None:
         named = "; ".join(f"{table}: {listed(changes)}" for table, changes in unmade.items())
         raise TABLE_UNFIT.terminal(
             f"pipeline {context.pipeline.name}: batch {n} has changes on record that were not made: {named}",
-            next_step="the lines above say who refused them, or somebody changed the table back: look at it, then apply again",
+            next_step="the lines above say why they were refused; if none does, the table was changed back: check it, then apply again",
         )
 
 

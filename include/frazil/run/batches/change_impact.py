@@ -102,7 +102,7 @@ def _by_files(change: PipelineChange) -> Iterator[Impact]:
 
 
 def _on_topics(change: PipelineChange, position_topics: Mapping[str, object] | None) -> Iterator[Impact]:
-    """What becomes of topics, compared with the position if it is known, else with the old file."""
+    """The effects on topics, compared with the position if it is known, else with the old file."""
     before, after = change.before, change.after
     if after is None or (position_topics is None and before is None):
         return
@@ -157,7 +157,7 @@ def _on_table(context: RunContext, name: str, table: Table | None, *, is_new: bo
         return
     if is_new:
         refuse_same_topics(pipeline, name, table.metadata)
-        yield Impact("info", f"table {name} is there already, and takes its rows")
+        yield Impact("info", f"table {name} exists already, and gets its rows")
     comparison = compare(table, destination, fold=fold)
     statements = alter_statements(destination, comparison.changes, context.project.pipelines.hidden)
     for change, statement in zip(comparison.changes, statements, strict=True):

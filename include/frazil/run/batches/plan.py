@@ -56,7 +56,7 @@ class PlannedRun:
 
     Attributes:
         plan: What the run will read, or None if there is nothing new, and nothing that waits for the engine.
-        complete_through: With nothing new: the instant through which the table holds everything, if that is known.
+        complete_through: With nothing new: the instant through which the table contains everything, if that is known.
     """
 
     plan: RunPlan | None
@@ -188,7 +188,7 @@ def _write_start_position(context: RunContext, request: RunRequest) -> Position:
             decide(context, manifest, path, state)
         except Refused as refusal:
             # Another run was first. Its start position counts, and is read below like any other.
-            context.report(f"another run began the pipeline: {refusal.message}")
+            context.report(f"another run set the start position of the pipeline: {refusal.message}")
         else:
             roll_forward(context, manifest, path, state)
         state = recover(context)[2]
@@ -201,7 +201,7 @@ def _report_missing_ids(context: RunContext, facts: ClusterFacts) -> None:
     topics_without_id = [name for name, topic in facts.topics.items() if topic.id is None]
     if topics_without_id:
         context.report(
-            f"{context.cluster} gives no topic ids ({', '.join(topics_without_id)}): a topic that is deleted and made anew is noticed"
+            f"{context.cluster} gives no topic ids ({', '.join(topics_without_id)}): a topic that is deleted and recreated is noticed"
             " only when its log ends before the position; cluster, log start and log end are checked all the same"
         )
 

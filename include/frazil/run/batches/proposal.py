@@ -70,7 +70,7 @@ File = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A pipeline file with comments, which holds names of fields and no values, and what became of the sample under it."""
+    """A pipeline file with comments, which contains names of fields and no values, and what became of the sample under it."""
 
     text: str
     counts: Counts
@@ -99,7 +99,7 @@ class _Keys(NamedTuple):
 
 
 def _file(base: File, value: Mapping[str, Any], **table: Any) -> File:
-    """A file with a format, and with keys of its table; those that say nothing are left out."""
+    """A pipeline file with a value format and options of its table; empty options are left out."""
     (destination,) = base["destinations"]
     own = {key: part for key, part in table.items() if part}
     head = {key: part for key, part in base.items() if key not in ("catalog", "destinations")}
@@ -110,7 +110,7 @@ def propose(project: Project, base: File, records: int) -> Proposal:
     """Look at some records of a topic, its first and its last ones, and complete a pipeline file that names topic and table.
 
     Raises:
-        Terminal: The topic is not there or holds nothing, or a Schema Registry is needed that the settings don't know.
+        Terminal: The topic does not exist or holds nothing, or a Schema Registry is needed that the settings don't know.
         Retryable: No broker or registry answers.
     """
     (topic,) = base["source"]["topics"]
@@ -120,7 +120,7 @@ def propose(project: Project, base: File, records: int) -> Proposal:
     values = likeliest(_guesses(batches, "value"))
     if values is None:
         raise BAD_ARGUMENT.terminal(
-            f"{cluster}, topic {topic}: no record with a value is there",
+            f"{cluster}, topic {topic}: found no record with a value",
             next_step=f"run this again when there is one; `frazil peek {topic}` shows what there is",
         )
     decoding = _decoding(project, values, batches, "value")
@@ -200,7 +200,7 @@ def _registered(project: Project, batches: Sequence[pa.RecordBatch], part: str) 
             return {"format": _LANGUAGES[schema.kind], "registry": name}
     raise BAD_SETTING.terminal(
         f"{part}s are written with schema {number} of a Schema Registry, and "
-        + (f"{', '.join(names)} of the settings know no such schema" if names else "the settings know no registry"),
+        + (f"{', '.join(names)} of the settings have no such schema" if names else "the settings know no registry"),
         next_step=f"name it in {project.settings_file}: registries: {{main: {{url: https://registry.example.org}}}}",
     )
 
@@ -313,7 +313,7 @@ def _with_changes(
 
 
 def _key_columns(keys: _Keys | None, columns: Mapping[str, Any]) -> tuple[File, dict[str, Any]]:
-    """How keys are decoded, and columns for what of them is not in the values."""
+    """The decoding of keys, and columns for the key fields that the values don't have."""
     if keys is None or not keys.decoding:
         return {}, {}
     if _KEY_COLUMN in columns if keys.is_single else keys.fields.keys() <= {*columns}:

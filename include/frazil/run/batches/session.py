@@ -226,7 +226,7 @@ class Session:
         Raises:
             Stopped: A signal asked it to stop.
             Terminal: A person must act.
-            Retryable, OutcomeUnknown: What a tick failed for, again and again.
+            Retryable, OutcomeUnknown: A tick failed repeatedly.
         """
         while self._is_due():
             try:
@@ -348,9 +348,9 @@ class Session:
             return True
         what_changed = "the pipeline file or the settings changed"
         if self.in_job or pipeline.every.every is None:
-            self.report(f"{what_changed}: the session ends here, the next one takes them up")
+            self.report(f"{what_changed}: the session ends here, the next one uses the new files")
             return False
-        self.report(f"{what_changed}: from here on they count as they are now")
+        self.report(f"{what_changed}: the new files are in force from now on")
         self.project.close()
         self.project, self.pipeline, self._landed = project, pipeline, None
         return True
@@ -366,7 +366,7 @@ def run_session(session: Session, land: Land) -> RunPlan | None:
     Raises:
         Stopped: A signal asked it to stop. Batches that were decided are finished.
         Terminal: A person must act.
-        Retryable, OutcomeUnknown: What a tick failed for, again and again; in a job what a batch failed for.
+        Retryable, OutcomeUnknown: A tick failed repeatedly; in a job, a batch failed.
     """
     home, order = session.project.home, session.order
     with shutdown.handled(session.report), registered(home, order.pipeline, order.run, session.report):
@@ -386,12 +386,12 @@ def run_session(session: Session, land: Land) -> RunPlan | None:
 def run_session_with_jobs(session: Session, land: Land, submit: Submit) -> None:
     """Land batches until the session ends: in this process, or in jobs that it starts and waits for.
 
-    What `land` does not land, a job does. What a job fails for is tried again as everything else is, in another job.
+    Plans that `land` can't land go to a job. A job that fails is tried again later, as another job.
 
     Raises:
         Stopped: A signal asked it to stop. Batches that were decided are finished.
         Terminal: A person must act.
-        Retryable, OutcomeUnknown: What a tick or a job failed for, again and again.
+        Retryable, OutcomeUnknown: A tick or a job failed repeatedly.
     """
     while (plan := run_session(session, land)) is not None:
         try:

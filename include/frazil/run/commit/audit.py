@@ -260,12 +260,12 @@ def planned_position(context: RunContext, plan: RunPlan, state: PipelineState) -
     """The present position, if the plan still applies to it.
 
     Raises:
-        Terminal: The pipeline has no position any more.
+        Terminal: The pipeline no longer has a position.
         Retryable: It was reset since the plan.
     """
     if state.position is None:
         raise POSITION_LOST.terminal(
-            f"pipeline {context.pipeline.name} was planned, but its table holds no position any more"
+            f"pipeline {context.pipeline.name} was planned, but its table has no position any more"
         )
     if state.position.epoch != plan.epoch:
         raise RUN_OVERTAKEN.retryable(
@@ -297,7 +297,7 @@ def publish(context: RunContext, tables: Tables, state: PipelineState, batch: Ba
 
 
 def _refuse_changed_followers(context: RunContext, manifest: Manifest) -> None:
-    """Refuse a batch whose files don't fit a follower any more: before the decision they can still be staged again.
+    """Refuse a batch whose files no longer fit a follower: before the decision they can still be staged again.
 
     After the decision such a follower would block the pipeline.
     """

@@ -151,7 +151,7 @@ def roll_forward(context: RunContext, manifest: Manifest, path: str, state: Pipe
     Raises:
         Terminal: A follower can't take its part: dropped, rolled back, changed; or the topic can't; or the manifest names
             tables of others.
-        Retryable: Kafka, the catalog or the storage is not available now; or the closing table holds the batch no more.
+        Retryable: Kafka, the catalog or the storage is not available now; or the closing table no longer contains the batch.
     """
     refuse_foreign_parts(context, state, manifest)
     context = replace(context, lake=lake_of_batch(context.lake, manifest))
@@ -305,7 +305,9 @@ def _read(context: RunContext, mended_tables: Collection[str]) -> tuple[Tables, 
         decided = _lake_of_last_batch(context.lake, context.pipeline)
         if decided is None:
             raise
-        context.report(f"the last batch is finished where it was decided to; then: {refusal.message}")
+        context.report(
+            f"the last batch is finished in the catalogs and tables of its manifest; then: {refusal.message}"
+        )
         return _read_in(decided, context, mended_tables)
 
 
@@ -420,9 +422,9 @@ def _refuse_older_file(context: RunContext, state: PipelineState) -> None:
         since = added_later[table]
         if abs(clock - since) < FILES_ARRIVE:
             raise FILES_OUTDATED.retryable(
-                f"pipeline {name}: an edit of its file brought table {table} at {since.isoformat()}, and the file on this host"
+                f"pipeline {name}: an edit of its file added table {table} at {since.isoformat()}, and the file on this host"
                 " does not name it: the edit may not have arrived here",
-                next_step=f"bring the newest file to this host. If {table} was taken out again on purpose, runs go on without it"
+                next_step=f"copy the newest file to this host. If {table} was removed again on purpose, runs go on without it"
                 f" from {(since + FILES_ARRIVE).isoformat()}",
             )
 

@@ -135,8 +135,8 @@ def commit_follower(context: RunContext, manifest: Manifest, part: TablePart, pa
 
 
 def _part_topics(manifest: Manifest, part: TablePart) -> frozenset[str]:
-    """Topics of which this batch may land rows in a destination; all of the pipeline for its first batch, and in a table that
-    records name: another pipeline may find it there, and would not know which ones come next.
+    """Topics from which this batch may land rows in a destination. All topics of the pipeline for its first batch, and for
+    auto-created tables: another pipeline that finds the table must know every topic that may land there.
     """
     if manifest.kind == "start" or part.table in manifest.created:
         return frozenset(manifest.position.topics)
@@ -153,7 +153,7 @@ def claim_topics(
     too late: rows don't say whose they are. PyIceberg can't write tables of format version 3, so their claim comes with the rows.
 
     Raises:
-        Refused: Another pipeline was first, or the table does not fit the batch's files any more.
+        Refused: Another pipeline was first, or the table no longer fits the batch's files.
     """
     key, topics = TOPICS_KEY.format(manifest.pipeline), _part_topics(manifest, part)
 
@@ -176,7 +176,7 @@ def _refuse_rival(manifest: Manifest, table: str, topics: frozenset[str], metada
     rival = landed_by_another(manifest.pipeline, topics, metadata, table) if manifest.kind == "start" else None
     if rival is not None:
         raise TABLE_SHARED.terminal(
-            f"{rival.description} while pipeline {manifest.pipeline} began, which has landed nothing; every record would be there twice",
+            f"{rival.description} while pipeline {manifest.pipeline} began, which has landed nothing; every record would land twice",
             next_step=f"give pipeline {manifest.pipeline} another name, and a table of its own in place of {table}",
         )
 
@@ -248,7 +248,7 @@ def _refuse_overtaken(lake: Lake, manifest: Manifest, refusal: Refused) -> None:
     is_finished = recorded is not None and recorded.n >= manifest.position.n
     if is_finished or not isinstance(last, SummaryValue) or mark_of(last) != manifest.mark:
         raise RUN_OVERTAKEN.retryable(
-            f"batch {manifest.position.n} of pipeline {manifest.pipeline} was finished by another run meanwhile, or was taken back",
+            f"batch {manifest.position.n} of pipeline {manifest.pipeline} was finished by another run meanwhile, or was undone",
             next_step="run again; it plans from where the pipeline stands now",
         ) from refusal
 

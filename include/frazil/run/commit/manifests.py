@@ -229,7 +229,7 @@ def removed_on_return(pipeline: Pipeline, state: PipelineState, name: str, batch
     """Rows that must go from a destination when the pipeline file names it again after it was dropped from the file.
 
     Resets between did not take rows out of it, and those records came, or come, again. An epoch in its mark that is not the
-    present one shows that there was a reset. The reset that brings it back takes its own rows out, by its own order.
+    present one shows that there was a reset. The reset that brings it back removes its own rows, by its own order.
     """
     after = state.followers.get(name)  # the closing table is never dropped from the file
     if name in state.ledger_marks or after is None:
@@ -287,7 +287,7 @@ def operation_of(destination: Destination, position: Position) -> Operation | No
 
 
 def _dropped_destinations(context: RunContext, state: PipelineState) -> tuple[str, ...]:
-    """Destinations of earlier batches that the pipeline file does not name any more."""
+    """Destinations of earlier batches that the pipeline file no longer names."""
     dropped = {table for table, mark in state.ledger_marks.items() if mark.role == "destination"} - set(
         context.pipeline.tables
     )
@@ -319,7 +319,7 @@ def row_removal(pipeline: Pipeline, table: str, removed: tuple[RemovedRange, ...
     if columns is None:
         raise REPLAY_REFUSED.terminal(
             f"pipeline {pipeline.name} keeps no Kafka columns in {table} (kafka_columns: false):"
-            " its rows don't say where they came from, so none can be taken out",
+            " its rows don't say where they came from, so none can be removed",
             next_step="a table with Kafka columns can be replayed and reset backward; this one only with"
             f" frazil reset {pipeline.name} --to … --allow-duplicates --reason …",
         )

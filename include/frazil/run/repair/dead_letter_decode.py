@@ -69,8 +69,8 @@ def decode_letters(
     A letter of one table is tried for that table alone. A letter of a record as a whole lands in all tables that the record
     is meant for, or in none.
 
-    No two of the tried ones are of one record and table. New reasons quote no more of a record than `payload` lets
-    letters tell.
+    The tried letters have each pair of record and table only once. New reasons quote at most as much of a record as
+    `payload` allows.
     """
     tried_mask = _tried_mask(letters, tried)
     decodable = pc.and_(tried_mask, has_record(letters))
@@ -311,7 +311,7 @@ def _removed_ranges(rows: Sequence[Row]) -> list[RemovedRange]:
 
 
 def _doubled_ranges(by_batch: Sequence[Sequence[Row]]) -> Iterator[RemovedRange]:
-    """Offsets that resets moved back over without taking rows out: their records landed twice."""
+    """Offsets that resets moved back over without removing rows: their records landed twice."""
     for last, rows in pairwise(by_batch):
         if rows[0]["kind"] == "reset" and not _removed_ranges(rows):
             before, after = (Position.from_json(batch_rows[0]["position"]) for batch_rows in (last, rows))

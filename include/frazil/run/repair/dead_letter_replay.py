@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from frazil import shutdown
 from frazil.batch.changes import Removal
-from frazil.batch.dead_letters import LetterChoice, OpenLetter, Place, first_of, ranges_of, spans
+from frazil.batch.dead_letters import LetterChoice, OpenLetter, Place, first_letters, ranges_of, spans
 from frazil.batch.facts import Counts, Range, Staged
 from frazil.batch.position import Position
 from frazil.batch.schema_change import Demands
@@ -116,7 +116,7 @@ def with_new_tables(work: LetterReplay, n: int) -> LetterReplay:
 
 
 def with_supposed_tables(work: LetterReplay) -> tuple[LetterReplay, Mapping[str, pa.Schema]]:
-    """The same as if those tables existed, for a dry run, and the columns of all tables."""
+    """For a dry run: the replay as if its missing tables existed, and the columns of all tables."""
     columns, budget = columns_of(work.context.pipeline, work.tables), table_budget(work.context, work.tables_before)
     creatable = creatable_tables(work.context, work.tables, _missing_tables(work, budget), budget)
     context = work.context.with_created_tables((*work.context.pipeline.auto_created, *creatable.names))
@@ -210,7 +210,7 @@ def _replay_batch(
         if state.position is None:
             raise NEVER_RAN.terminal(f"pipeline {context.pipeline.name} never ran: it has no dead letters")
         open_letters = find_open_letters(context, tables, state.position, choice, tried)
-        letters = frozenset(first_of(open_letters, LETTERS_PER_BATCH, RANGES_PER_BATCH))
+        letters = frozenset(first_letters(open_letters, LETTERS_PER_BATCH, RANGES_PER_BATCH))
         if not letters:
             return letters, ReplayResult()
         if shutdown.requester():

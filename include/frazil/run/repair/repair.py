@@ -83,7 +83,7 @@ class PlannedRepair:
     Attributes:
         loss: What the table lost; None if nothing.
         fill: Ranges that a replay restores, of this loss and of earlier ones.
-        unrecoverable: Ranges lost for good, since Kafka does not have them any more.
+        unrecoverable: Ranges lost for good, since Kafka no longer has them.
         refusal: Why a replay can't restore `fill`; None if it can.
     """
 
@@ -323,7 +323,7 @@ def _all_ranges(position: Position) -> Iterator[Range]:
 
 
 def _ledger_loss(context: RunContext, tables: Tables, state: PipelineState, decided: Sequence[Decided]) -> Loss:
-    """The rows of all batches after the one that the ledger holds; their manifests know them."""
+    """The rows of all batches after the one that the ledger contains; their manifests know them."""
     done = -1 if state.last_finished is None else state.last_finished.n
     manifests_by_n = {
         manifest.position.n: (path, manifest)

@@ -93,7 +93,7 @@ def refuse_without_coordinates(context: RunContext) -> None:
     if without_columns:
         raise REPLAY_REFUSED.terminal(
             f"pipeline {context.pipeline.name} can't be replayed: {', '.join(without_columns)} has no Kafka"
-            " columns (kafka_columns: false), so nobody knows which rows the range landed before",
+            " columns (kafka_columns: false), so it is unknown which rows the range landed before",
             next_step="land the topic into a new table with Kafka columns, with a pipeline of its own",
         )
 
@@ -185,7 +185,7 @@ def _refuse_moved(context: RunContext, tables: Tables, state: PipelineState) -> 
 
 
 def _refuse_stale(context: RunContext, before: Tables, parts: Sequence[StagedBatch]) -> None:
-    """Refuse files of earlier parts that don't fit a table any more, because records of a later part changed it."""
+    """Refuse files of earlier parts that no longer fit a table, because records of a later part changed it."""
     if parts[1:] and is_stale(context.pipeline, before, parts[-1].tables):
         raise Refused("records of the range changed a table, and files of earlier ones don't fit it any more")
 
@@ -240,7 +240,7 @@ def refuse_losses(
         raise REPLAY_REFUSED.terminal(
             f"pipeline {context.pipeline.name}: the replay would take out rows whose records are gone from Kafka, by"
             " compaction or deletion, and could not come again; nothing was changed\n" + "\n".join(losses),
-            next_step="replay a range without these offsets; to read what Kafka still holds of it again, land it into a"
+            next_step="replay a range without these offsets; to read what Kafka still has of it again, land it into a"
             " new table with a pipeline of its own",
         )
 

@@ -223,7 +223,7 @@ def _target_offsets(
 def reset(context: RunContext, planned: PlannedReset, request: RunRequest) -> Position:
     """Do a planned reset: one deciding commit, then the followers, the ledger and the consumer group.
 
-    It takes what `plan_reset` returned; what `preview_reset` did can't be done.
+    `planned` must come from `plan_reset`; a preview of `preview_reset` can't be executed.
 
     Raises:
         Terminal: Rows would have to go from a table that does not say where they came from.

@@ -30,7 +30,7 @@ class ResetOrder:
     """The request for a reset: the new position of a pipeline.
 
     Attributes:
-        target: The new position; None for the one that the closing table holds.
+        target: The new position; None for the one that the closing table contains.
         topics: Only these topics move; empty for all.
         allow_duplicates: Whether records that come again may stand beside the rows they already have. Otherwise a move
             back takes those rows and dead letters out.
@@ -46,7 +46,7 @@ class PlannedReset:
     """A planned reset, which can be shown before it is done.
 
     Attributes:
-        tables: Of the pipeline; one that is not there is empty.
+        tables: Of the pipeline; one that does not exist is empty.
         remarks: What else happens, one line each, for whoever confirms it.
         removed_rows: Rows that go from each destination.
         removed: Rows and dead letters that go, because their records come again.
@@ -139,7 +139,7 @@ def count_removed(context: RunContext, planned: PlannedReset) -> RemovalCounts:
 def inspect_tables(context: RunContext) -> tuple[Tables, PipelineState]:
     """Read the tables and the pipeline's state, without creating or finishing anything.
 
-    A table that is not there is an empty one.
+    A table that does not exist is an empty one.
 
     Raises:
         Terminal: The closing table was rolled back, a follower must be repaired first, or a table does not fit the pipeline.
@@ -154,7 +154,7 @@ def inspect_tables(context: RunContext) -> tuple[Tables, PipelineState]:
 
 
 def is_closing_lost(state: PipelineState) -> bool:
-    """Whether the closing table was lost, so that a reset may make tables anew."""
+    """Whether the closing table was lost, so that a reset may make tables again."""
     return state.closing_lost is not None or (state.rolled_back is not None and state.position is None)
 
 
@@ -183,8 +183,8 @@ def lost_follower(pipeline: Pipeline, tables: Tables, state: PipelineState) -> s
     if rolled_back[1:]:
         raise TABLE_ROLLED_BACK.terminal(
             f"pipeline {pipeline.name}: table {tables.closing_name} was lost, and {' and '.join(rolled_back)} were"
-            " rolled back: a reset can mend one of them with it",
-            next_step=f"roll the other one forward again, or drop {ledger}: it is made anew; then reset",
+            " rolled back: a reset can repair only one of them",
+            next_step=f"roll the other one forward again, or drop {ledger}: it is recreated; then reset",
         )
     lost = [
         *rolled_back,

@@ -362,7 +362,7 @@ def _lost_followers(
 def _emptied_destinations(
     context: RunContext, tables: Tables, state: PipelineState, agreed: Position, after: Position
 ) -> set[str]:
-    """The destinations from which rows are taken out. One without Kafka columns must not have such rows.
+    """The destinations from which rows are removed. One without Kafka columns must not have such rows.
 
     Raises:
         Terminal: It may have some.
@@ -378,7 +378,7 @@ def _emptied_destinations(
     for name in sorted(bare & holders):
         raise TABLE_ROLLED_BACK.terminal(
             f"pipeline {context.pipeline.name}: the position of table {closing} goes back to batch {agreed.n}, and table {name} holds"
-            " rows of later ones: it keeps no Kafka columns (kafka_columns: false), so those that come again can't be taken out there",
+            " rows of later ones: it keeps no Kafka columns (kafka_columns: false), so those that land again can't be removed there",
             next_step=f"restore {closing} as it was, then run; or let them stand beside those that come again:"
             f' frazil reset {context.pipeline.name} --to-table --allow-duplicates --reason "table was rolled back"',
         )

@@ -105,7 +105,7 @@ def create_tables(context: RunContext, tables: Tables, names: Sequence[str], bud
     )
     creatable = creatable_tables(context, tables, names, budget)
     if not creatable.begun.issuperset(creatable.names):
-        _note_begun(context, creatable.begun.union(creatable.names))
+        _record_begun(context, creatable.begun.union(creatable.names))
     hit(Failpoint.CREATING)
     outcomes = in_parallel(lambda name: _create_or_refuse(candidate_context, name, owner), creatable.names)
     hit(Failpoint.CREATED)
@@ -113,11 +113,11 @@ def create_tables(context: RunContext, tables: Tables, names: Sequence[str], bud
     created = {name: outcome for name, outcome in distinct.items() if not isinstance(outcome, str)}
     failed = {name: outcome for name, outcome in distinct.items() if isinstance(outcome, str)}
     if not creatable.begun.issuperset(failed):  # there is no table of such a name to be counted
-        _note_begun(context, _begun(context) - (failed.keys() - creatable.begun))
+        _record_begun(context, _begun(context) - (failed.keys() - creatable.begun))
     refused = {**creatable.refusals.names, **failed}
     for name, table in created.items():
         is_own = owner.items() <= table.properties.items()
-        context.report(f"batch {n}: table {name} {'is made' if is_own else 'was there and fits'}, records name it")
+        context.report(f"batch {n}: table {name} {'is made' if is_own else 'existed and fits'}, records name it")
     for name, why in sorted(refused.items()):
         context.report(f"batch {n}: table {name} is not made: {why}")
     if creatable.excess:
@@ -164,7 +164,7 @@ def _begun(context: RunContext) -> frozenset[str]:
     return frozenset() if ledger is None else begun_tables(ledger.metadata, context.pipeline.name, name)
 
 
-def _note_begun(context: RunContext, names: Collection[str]) -> None:
+def _record_begun(context: RunContext, names: Collection[str]) -> None:
     key = BEGUN_KEY.format(context.pipeline.name)
     context.lake.set_property(context.pipeline.ledger_table, key, json.dumps(sorted(names)))
 

@@ -98,7 +98,7 @@ def _refuse_paths(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> None:
 
 
 def _all_columns(columns: Mapping[str, pa.Schema]) -> pa.Schema:
-    """The columns of all destinations: what a value holds whose fields are not declared."""
+    """The columns of all destinations: what a value contains whose fields are not declared."""
     by_name: dict[str, pa.Field] = {}
     for table, schema in columns.items():
         for column in schema:
@@ -162,7 +162,7 @@ def record_spec(
 
 
 def format_of(half: Decoding, schemas: Schemas, *, truncates: bool = False) -> FormatSpec:
-    """How values, or keys, are encoded, and whether their times lose what is finer than microseconds."""
+    """How values, or keys, are encoded, and whether times are truncated to microseconds."""
     return half.spec(None if half.registry is None else schemas.get(half.registry), truncates=truncates)
 
 

@@ -51,7 +51,7 @@ class StageOrder:
         tolerance: How many dead letters the batch may have: a task that has more by itself stops reading. None to read
             everything.
         fixed_at: When the ends of the run were fixed, ISO 8601: records are counted by their age then. None: not counted.
-        limits: What readers take over of records.
+        limits: Limits on what readers keep of records.
         partitions: How many partition values a task may give each table.
     """
 
@@ -88,7 +88,7 @@ class Stage(Protocol):
 def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Staged:
     """Decode records and write their rows and dead letters in one pass, holding a bounded part in memory.
 
-    Reading stops early if the batch can't be published any more: this process is asked to stop, or there are more dead letters
+    Reading stops early if the batch can no longer be published: this process is asked to stop, or there are more dead letters
     than the order tolerates. If records need columns or tables that don't exist, nothing is written: the outcome has the needs
     of all records, and all ranges of the order, which are to be staged again. Ranges of other tasks are not.
     """

@@ -36,7 +36,7 @@ class Apply(Protocol):
         own.
 
         Raises:
-            Refused: The table holds something else than planned, or is not the one the rows were staged for.
+            Refused: The table contains something else than planned, or is not the one the rows were staged for.
         """
 
 

@@ -70,7 +70,7 @@ def make_changes(context: RunContext, changes: Demands, decided_at: datetime, is
     """Make the changes that a decided batch has on record. What a table, or its catalog, takes no more is left out: no batch
     may wait for it, and the next comparison shows it.
 
-    Properties get the values that the file has by now; a table that it names no more stays as it is. No change is made once
+    Properties get the values that the file has by now; a table that it no longer names stays as it is. No change is made once
     `is_over` is true.
 
     Raises:
@@ -152,7 +152,7 @@ def columns_after(
 
 
 def is_stale(pipeline: Pipeline, before: Tables, after: Tables) -> bool:
-    """Whether staged files don't fit their tables any more.
+    """Whether staged files no longer fit their tables.
 
     An engine reads the columns of one staged file as those of all, so for it no change of the table is allowed.
     """

@@ -68,18 +68,18 @@ class PipelineState:
     Attributes:
         position: The position, or None before the first run. After a rollback of the closing table: what its ancestry
             still says, None if it says nothing.
-        mark: The batch that the closing table holds last.
+        mark: The last batch of the closing table.
         manifest: Path of that batch's manifest, as far as its snapshot is still there.
         last_finished: The last finished batch, from the ledger.
-        dead_letters: The batch that the dead-letter table holds last.
-        followers: The batch that each destination holds last that is not the closing table.
+        dead_letters: The last batch of the dead-letter table.
+        followers: The last batch of each destination other than the closing table.
         ledger_marks: Table -> its UUID and last batch by the ledger; empty before the first batch.
         record_bytes: Bytes of a record as the last batch measured them; None if nothing was measured.
         rolled_back: The newest mark before the closing table was rolled back, or that another table has in place of its
             own; None if the closing table is the farthest.
         rollback: The refusal that a rolled-back closing table is.
         closing_lost: Why the closing table can't be the one that the pipeline wrote.
-        followers_lost: Follower -> why it does not hold what it was given.
+        followers_lost: Follower -> why it lost rows of its batches.
     """
 
     position: Position | None
@@ -332,9 +332,9 @@ def _history_lost(pipeline: Pipeline, tables: Tables, last: SummaryValue | Rolle
     n = BatchMark.from_json(last.newest).n
     again = f"make snapshot {last.snapshot_id} the head of main again, or " if last.listed else ""
     return TABLE_ROLLED_BACK.terminal(
-        f"pipeline {pipeline.name}: table {table} held batch {n} last, in snapshot {last.snapshot_id}; main does not"
-        " descend from it, and does not say which batches' rows it holds: it was replaced, or rolled back and expired",
-        next_step=f"{again}take all rows of the pipeline out and land what Kafka still holds:"
+        f"pipeline {pipeline.name}: the last batch of table {table} was {n}, in snapshot {last.snapshot_id}; main does not"
+        " descend from it, and does not show which batches it contains: it was replaced, or rolled back and expired",
+        next_step=f"{again}remove all rows of the pipeline and land what Kafka still has:"
         f' frazil reset {pipeline.name} --to earliest --reason "table was rolled back"',
     )
 

@@ -97,7 +97,7 @@ def refuse_compacted(context: RunContext, topics: Collection[str], way_on: str =
         raise REPLAY_REFUSED.terminal(
             f"pipeline {context.pipeline.name}: {subject} compacted: rows of records that compaction removed would go and could"
             " not come again; nothing was changed",
-            next_step=f"{way_on}to read what Kafka still holds again, land it into a new table with a pipeline of its own",
+            next_step=f"{way_on}to read what Kafka still has again, land it into a new table with a pipeline of its own",
         )
 
 

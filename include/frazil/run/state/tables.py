@@ -49,12 +49,12 @@ from frazil.run.state.merge_key import lacks_key, missing_key_error
 def closing_table(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None]) -> str:
     """Name of the closing table, from the properties of the pipeline's tables; for a new pipeline, the one it will have.
 
-    The ledger decides. Before its first rows, or where it was lost, the table that holds the position is the one.
+    The ledger decides. Before its first rows, or where it was lost, the table that contains the position is the one.
     A pipeline that begins with one destination keeps its position there. One that begins with several, or with one that only
     an engine can write, or with `route.create`, keeps it in the ledger.
 
     Raises:
-        Terminal: Two tables hold a position: two files began the pipeline at the same moment.
+        Terminal: Two tables contain a position: two files began the pipeline at the same moment.
     """
     name = pipeline.name
     holding = [table for table, loaded in loaded_tables.items() if _has_property(loaded, POSITION_KEY.format(name))]
@@ -155,7 +155,7 @@ def open_tables(lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()) 
 
     A new destination whose merge key is not known is left out.
 
-    Tables of `recreate` may be made anew although the pipeline ran.
+    Tables of `recreate` may be recreated although the pipeline ran.
 
     Raises:
         Terminal: A table is gone although the pipeline ran before, or the pipeline ran with another destination; or it
@@ -196,7 +196,7 @@ def find_tables(lake: Lake, pipeline: Pipeline) -> Tables | None:
 def _load_unless_lost(
     lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()
 ) -> tuple[dict[str, Table | None], str, list[str]]:
-    """As `load_tables`, and the missing tables that are not new, if the pipeline never ran; refused if it ran."""
+    """As `load_tables`, and the names of lost tables. Refuses lost tables of a pipeline that ran."""
     loaded_tables, closing = load_tables(lake, pipeline)
     missing = [name for name, table in loaded_tables.items() if table is None]
     if missing:
@@ -231,7 +231,7 @@ def tables_of(pipeline: Pipeline, existing: Mapping[str, Table], closing: str) -
 
 
 def load_tables(lake: Lake, pipeline: Pipeline) -> tuple[dict[str, Table | None], str]:
-    """The tables by name, None for one that is not there, and the name of the closing one.
+    """The tables by name, None for one that does not exist, and the name of the closing one.
 
     Followers are read before the closing table, so none is ever seen ahead of it, whatever another run finishes meanwhile. Which one
     closes is known once all are read, so the likely one is read last, and only if it is another one, that one again.
@@ -340,7 +340,7 @@ def _first_batch_tables(pipeline: Pipeline, loaded_tables: Mapping[str, Table | 
 
 
 def last_manifest(pipeline: Pipeline, name: str, table: Table) -> tuple[SummaryValue | None, str | None]:
-    """The last batch that a table holds, and its manifest's path; None for what is unknown, as after a rollback."""
+    """The last batch that a table contains, and its manifest's path; None for what is unknown, as after a rollback."""
     last = read_summary(table.metadata, BATCH_KEY.format(pipeline.name), name)
     return (last, last.summary.get(MANIFEST_KEY)) if isinstance(last, SummaryValue) else (None, None)
 
@@ -430,7 +430,7 @@ def refuse_same_topics(pipeline: Pipeline, table: str, metadata: TableMetadata) 
     rival = landed_by_another(pipeline.name, topics, metadata, table)
     if rival is not None:
         raise TABLE_SHARED.terminal(
-            f"{rival.description} already: with pipeline {pipeline.name} every record would be there twice, and neither could tell its"
+            f"{rival.description} already: with pipeline {pipeline.name} every record would land twice, and neither could tell its"
             " rows from the other's",
             next_step=f"was it renamed? Call it {rival.pipeline} again; otherwise give it a table of its own"
             if own is None

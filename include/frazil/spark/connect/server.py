@@ -178,7 +178,7 @@ class Server:
         if fixed:
             raise BAD_SPARK_SERVER.terminal(
                 f"engine {self.engine}: conf: {', '.join(fixed)} can't be set in a session",
-                next_step=f"start the server at {self.place} with them, and take them out of the engine's conf",
+                next_step=f"start the server at {self.place} with them, and remove them from the engine's conf",
             )
 
 

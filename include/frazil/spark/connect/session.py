@@ -53,7 +53,7 @@ def _let_go(answers: Any) -> None:
     """End the threads that acknowledge answers to servers. Called for every session that is closed or garbage-collected.
 
     Spark 4.1 waits for them with its lock held (SPARK-55362). Such a thread may happen to collect another session, as a clone
-    whose merge failed, which wants the lock, too: then neither goes on, and no session of the process does.
+    whose merge failed, which wants the lock, too: then neither continues, and no session of the process does.
     """
     with answers._lock:  # noqa: SLF001 - it stands for a method of the class
         threads = answers._release_thread_pool_instance  # noqa: SLF001

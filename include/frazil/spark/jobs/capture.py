@@ -55,7 +55,7 @@ def rows_of(spark: SparkSession, capture: JdbcCapture, database: DatabaseSetting
     """The table or query of a capture as a lazy data frame.
 
     Raises:
-        Terminal: Columns that order it are not there, or of types that can't.
+        Terminal: Columns that order it do not exist, or of types that can't.
         SPARK_FAILED: The database does not answer, or does not know it.
     """
     source = capture.table or f"({capture.query}) frazil_rows"
@@ -86,10 +86,10 @@ def send_rows(frame: DataFrame, task: RowsTask, condition: str | None) -> tuple[
     """Query the database for the next rows, in one query, and send them from one task.
 
     Returns:
-        How many rows were sent, and the position behind them.
+        How many rows were sent, and the position after them.
 
     Raises:
-        Retryable, Terminal: What the task met.
+        Retryable, Terminal: The task failed.
         SPARK_FAILED: Spark itself failed, or the database did.
     """
     from pyspark.sql import functions
@@ -238,7 +238,7 @@ def refusal_of(capture: JdbcCapture, detail: str, state: str = "") -> Terminal |
     if state.startswith("42"):
         return DATABASE_REFUSED.terminal(
             f"capture {capture.name}: database {capture.database} refuses the query: SQLSTATE {state}",
-            next_step="read its words in the log of the job; correct the capture file, or let the user read it",
+            next_step="read its message in the log of the job; correct the capture file, or let the user read it",
         )
     if state.startswith("28") or any(phrase in detail for phrase in _REFUSED):
         return DATABASE_REFUSED.terminal(
@@ -247,7 +247,7 @@ def refusal_of(capture: JdbcCapture, detail: str, state: str = "") -> Terminal |
         )
     if "ClassNotFoundException" in detail or "No suitable driver" in detail:
         return DATABASE_REFUSED.terminal(
-            f"capture {capture.name}: the JDBC driver of database {capture.database} is not there",
+            f"capture {capture.name}: the JDBC driver of database {capture.database} is missing",
             next_step=f"name its jar: databases.{capture.database}.jars of the settings; and its class: driver",
         )
     return None

@@ -152,7 +152,7 @@ def _carry_out(prog: str, argv: list[str], work: Callable[[Project, str, str], s
         try:
             _storage_away(handover.leave, outcome)
         except (Retryable, Terminal) as error:
-            say(f"warning: the outcome of this job is not told: {error.message_with_code}")
+            say(f"warning: the outcome of this job is not reported: {error.message_with_code}")
     if outcome.error is not None:
         raise outcome.error
 

@@ -51,7 +51,7 @@ class SparkProcedures:
 
     @contextmanager
     def listed(self, paths: Iterable[str]) -> Iterator[str]:
-        """The name of a view with these files, all of them old. It goes with the block: a server keeps sessions, with their views."""
+        """Create a view of these files, all with an old time, for the block: a server keeps sessions with their views."""
         old = datetime(1970, 1, 2, tzinfo=UTC)
         rows = [(path, old) for path in paths]
         with _translated("the list of orphans"):

@@ -51,7 +51,7 @@ _ATTEMPT: Final = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of an order: a result, of a job that has one, or an error."""
+    """The outcome of an order: the result of the job, if it has one, or an error."""
 
     result: str | None = None
     error: FrazilError | None = None
@@ -117,15 +117,15 @@ class Handover:
         return ["--pipeline", self.name, "--order", f"{self.location}/{self._order_file}", "--attempt", self.attempt]
 
     def hand_over(self, order: str, *, outlives: bool = False) -> None:
-        """Write the order. From here on earlier attempts of the run count no more.
+        """Write the order. From here on earlier attempts of the run are no longer valid.
 
-        With `outlives` the driver goes on when the process that started it has ended.
+        With `outlives` the driver continues when the process that started it has ended.
         """
         body = {"v": HANDOVER_VERSION, "attempt": self.attempt, "outlives": outlives, "order": order}
         _write(self._folder(), self._order_file, json.dumps(body))
 
     def collect(self, order: str) -> Outcome | None:
-        """The result that an earlier attempt at the same order left, and that nobody took: then there is nothing to do.
+        """The result that an earlier attempt at the same order left, and that was not collected: then there is nothing to do.
 
         Waits while the driver of that attempt is at work. None if it failed, or left nothing, or did another order of the run,
         which was planned again.
@@ -149,7 +149,7 @@ class Handover:
             log: Where the log of the job is, for people.
 
         Raises:
-            FrazilError: What the job ended with, or `lost`.
+            FrazilError: The error of the job, or `lost`.
         """
         folder = self._folder()
         outcome = self.find(folder)
@@ -174,14 +174,14 @@ class Handover:
         """What the job is to do, and whether its driver outlives its submitter.
 
         Raises:
-            Retryable: This attempt counts no more: another one took the order over, or it was withdrawn.
+            Retryable: This attempt is no longer valid: another one took the order over, or it was withdrawn.
         """
         order = _read(self._folder(), self._order_file)
         if order is None or not self._counts(order) or not isinstance(order.get("order"), str):
             raise RUN_OVERTAKEN.retryable(
                 f"{self.location}/{self._order_file} is not for attempt {self.attempt}"
-                f" {'any more' if order is None else 'but for ' + str(order['attempt'])}: it was withdrawn, or another try took it over",
-                next_step="nothing is lost; the newest try goes on from what the tables say",
+                f" {'any more' if order is None else 'but for ' + str(order['attempt'])}: it was withdrawn, or another attempt took it over",
+                next_step="nothing is lost; the newest attempt continues from the tables",
             )
         return str(order["order"]), bool(order.get("outlives"))
 
@@ -219,10 +219,10 @@ class Handover:
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """While the block runs, say again and again that this attempt is at work, and stop it once it counts no more.
+        """While the block runs, say again and again that this attempt is at work, and stop it once it is no longer valid.
 
         Raises:
-            Retryable: It counts no more by now.
+            Retryable: It is no longer valid.
         """
         ended = threading.Event()
         self.read_order()  # no signal: the first process of a container would ignore it here
@@ -270,7 +270,7 @@ class Handover:
                 _delete(folder, self._order_file)
 
     def _folder(self) -> Folder:
-        """The folder, opened anew: what a catalog lends for its storage expires within an hour."""
+        """The folder, opened again: vended credentials expire within an hour."""
         from frazil.iceberg.catalog.catalog import Folder
 
         if scheme_of(self.location) in ("", "file"):
@@ -319,7 +319,7 @@ def _named(folder: Folder, file: str) -> str:
 
 
 def storage_of(project: Project, pipeline: Pipeline) -> str:
-    """Where orders of a pipeline lie: beside its ledger's metadata; without tables, in the state folder of this machine."""
+    """Location of a pipeline's orders: beside its ledger's metadata; without tables, in the state folder of this machine."""
     from frazil.iceberg.catalog.table import metadata_path
 
     ledger = project.lake(pipeline.home_catalog).find_table(pipeline.ledger_table)

@@ -173,7 +173,7 @@ def forked_driver(prepare: Callable[[], object]) -> Iterator[None]:
 
 
 def _drive(receiver: Connection, orders: Connection, reader: int, output: int, prepare: Callable[[], object]) -> None:
-    """Wait for a job and do it, as the interpreter does that `_start_process` starts."""
+    """Wait for a job and run it: the main function of the process that `_start_process` starts."""
     orders.close()
     os.close(reader)  # of what this process writes: with one of its own it would not learn that nobody reads any more
     os.setsid()
@@ -305,7 +305,7 @@ def private_properties(home: Home, name: str, run: str, conf: Mapping[str, str])
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed submitters left: it may hold secrets, and no other run would."""
+    """Remove what killed submitters left: it may contain secrets, and no other run would."""
     for file in folder.iterdir():  # also half written ones, which begin with a dot
         with suppress(FileNotFoundError):  # its own submitter, or another sweep, was faster
             if time.time() - file.stat().st_mtime > _ABANDONED_SECONDS:

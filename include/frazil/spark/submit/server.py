@@ -64,11 +64,11 @@ def run_on_engine(
     """Run a job, with or without a Spark Connect server. A managed server stays up while the job runs.
 
     A managed server that is not up is nobody's need: the job starts a Spark of its own. So does one whose server opens no
-    session, or is dead or of another release and can't be started anew: to wait for a person would cost more than a start.
+    session, or is dead or of another release and can't be restarted: to wait for a person would cost more than a start.
 
     Raises:
         Retryable: The server of somebody else opens no session; or what the job ended with.
-        Terminal, OutcomeUnknown, Stopped: What the job ended with.
+        Terminal, OutcomeUnknown, Stopped: The error of the job.
     """
     with ExitStack() as stack:
         if engine.type != "connect" or (engine.managed and not _is_taken(stack, project, engine, report)):

@@ -97,11 +97,11 @@ def job_file(name: str) -> Path:
     """The program that Spark runs for a job: of the checkout; a wheel has it in the package.
 
     Raises:
-        Terminal: It is not there, and no other try will find it.
+        Terminal: It does not exist, and no other try will find it.
     """
     file = (checkout() or Path(frazil.__file__).parent) / "spark_jobs" / name
     if not file.is_file():
-        raise STACK_FAILED.terminal(f"{file} is not there", next_step="install Frazil anew: a part of it is missing")
+        raise STACK_FAILED.terminal(f"{file} does not exist", next_step="reinstall Frazil: a part of it is missing")
     return file
 
 

@@ -82,7 +82,7 @@ class Submission:
         jars: Jars that Spark itself lacks: for tables that it writes. Other batches are read, written and committed by Python.
         private: That of the engine's entry: by a file, since some of it may be secret. It wins.
         driver_memory: Heap of the driver, such as ``1g``.
-        outlives: Whether the driver goes on when the process that started it has ended, as one inside a cluster does.
+        outlives: Whether the driver continues when the process that started it has ended, as one inside a cluster does.
     """
 
     application: Path
@@ -261,14 +261,14 @@ def _run(
 def run_submission(  # noqa: PLR0913, PLR0917 - an order has four parts
     project: Project, job: Submission, location: str, name: str, run: str, order: str, report: Callable[[str], None]
 ) -> str | None:
-    """Start a job, and wait for it, unless an earlier try at the order left a result that nobody took.
+    """Start a job, and wait for it, unless an earlier attempt at the order left a result that was not collected.
 
     Its files and its log are named after the pipeline, capture or probe, and its drivers are found by that name.
     Returns the result that it left, see `frazil.spark.submit.handover`.
     """
     handover = Handover.begin(project, location, name, run)
     if (earlier := handover.collect(order)) is not None:
-        report(f"{name}: an earlier try did this to its end, nobody had taken note")
+        report(f"{name}: an earlier attempt finished this; its result is used")
         return earlier.result
     handover.hand_over(order, outlives=job.outlives)
     log = log_of(project.home, name, run)
@@ -315,7 +315,7 @@ def capture_submission(project: Project, capture: JdbcCapture, run: str) -> Subm
     if missing := [path for path in database.jars if not Path(path).is_file()]:
         raise PROGRAM_MISSING.terminal(
             f"databases.{capture.database}.jars of the settings: no file {missing[0]}",
-            next_step="get the driver from the maker of the database, or correct the path",
+            next_step="get the driver from the vendor of the database, or correct the path",
         )
     job = _submission(project, capture.engine, "capture.py", f"frazil capture {capture.name} {run}")
     jars = database.jars or tuple(str(path) for path in jar_paths(project.home, "spark"))

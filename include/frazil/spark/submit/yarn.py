@@ -40,7 +40,7 @@ def driver_configuration(python: str, sources: str | None) -> dict[str, str]:
 
     Args:
         python: Python of the executors, which is the driver's, too.
-        sources: Python path to Frazil there; None: it comes otherwise.
+        sources: Python path to Frazil in the container; None if Frazil is installed there.
     """
     return {
         "spark.pyspark.driver.python": python,
@@ -88,7 +88,7 @@ def _tag(attempt: str) -> str:
 
 
 def _yarn(env: Mapping[str, str], *arguments: str) -> str:
-    """What a command of YARN's client writes; nothing where YARN does not answer."""
+    """The output of a command of YARN's client; empty if YARN does not answer."""
     command = [str(interpreter_bin() / "spark-class"), _COMMAND, "application", *arguments]
     with suppress(subprocess.TimeoutExpired):
         return subprocess.run(

@@ -137,9 +137,9 @@ def merge_rows(
 
     Where the branch can't hold any of their keys, rows are added without a look at those that are there. That is proven by
     the files' bounds, never by what a change says of itself: an insert comes again by a replay, a snapshot or a connector
-    that starts anew.
+    that starts over.
 
-    `may_hold` returns whether the branch may hold a row whose keys are within some ranges.
+    `may_hold` returns whether the branch may contain a row whose keys are within some ranges.
 
     Raises:
         Terminal: A change has no key, or no value to order it by.

@@ -50,7 +50,7 @@ def add_pass(segments: Segments, start: int, end: int, n: int) -> Segments:
 
 
 def remove_passes(segments: Segments, start: int, end: int, is_removed: Callable[[int], bool]) -> Segments:
-    """The segments after some batches lost their outcomes within `start` <= o < `end`; the list is changed."""
+    """Remove batches from the segments within `start` <= o < `end`, in place: their outcomes there were removed."""
     return _change_passes(segments, start, end, lambda passes: tuple(n for n in passes if not is_removed(n)))
 
 
@@ -101,7 +101,7 @@ def union_of_segments(segments_per_table: Sequence[Segments]) -> Segments:
 
 
 def length(segments: Segments) -> int:
-    """How many offsets the segments hold."""
+    """How many offsets the segments contain."""
     return sum(s.end - s.start for s in segments)
 
 
@@ -114,7 +114,7 @@ class Window:
     segments: tuple[Segment, ...]
 
     def has(self, offset: int) -> bool:
-        """Whether a batch read an offset of it."""
+        """Whether a batch read this offset of the window."""
         index = bisect_right(self.segments, offset, key=lambda s: s.end)
         return index < len(self.segments) and self.segments[index].start <= offset
 

@@ -69,13 +69,13 @@ class Batch:
         config: Hash of the pipeline file it ran under.
         read: Records read; `written`, `dead` and `filtered` are what became of them, in records.
         written_position: The position after it, as it was written: many of them take much less memory this way.
-        ranges: What it read.
+        ranges: The ranges that it read.
         skipped: Offsets it gave up because retention had deleted them.
-        removals: Role -> what it took out of the table, where it says so.
+        removals: Role -> what it removed of the table, where it says so.
         abandoned: How much a settle, or a repair of the ledger, gave up.
         rows: Role -> rows put into its tables.
         tables: Tables of its ledger rows, one name per row.
-        lost: Dead letters that it took out although the rows beside them stay: the table was no destination then.
+        lost: Dead letters that it removed although the rows beside them stay: the table was no destination then.
         dead_codes: Dead letters per code, in records; None where it does not say, and of letters that were tried again.
     """
 

@@ -69,19 +69,19 @@ class PartitionResult:
 
     Attributes:
         covered: Offsets that batches read, gaps of Kafka included.
-        records: Committed records that Kafka holds of them.
+        records: Committed records that Kafka has of them.
         rows: Rows of the destination.
         filtered: Records without outcome on purpose.
         missing: Records without outcome.
         duplicate: Outcomes beyond the first.
         unexpected: Outcomes without their record.
         changed: Outcomes that are not what the record says.
-        unchecked: Outcomes whose record Kafka does not hold any more, where only doubles can be found, and those of
+        unchecked: Outcomes whose record Kafka no longer has, where only doubles can be found, and those of
             batches whose ledger rows were given up.
         given_up: Records whose lost row or dead letter a repair gave up, on record.
-        lenient: Rows of batches whose pipeline file is not known any more, or from before a column of their table changed: a null
+        lenient: Rows of batches whose pipeline file is no longer known, or from before a column of their table changed: a null
             was accepted, because the column may be younger.
-        expired: Offsets that batches read and Kafka's log does not reach back to any more.
+        expired: Offsets that batches read and Kafka's log no longer reach back to.
         table: Of several destinations, the one it is about.
     """
 
@@ -121,14 +121,14 @@ class Verification:
         foreign: Rows of the destination that carry no Kafka columns, or are of topics of another pipeline: written by
             somebody else.
         records: Records compared, each once, however many tables it is meant for.
-        values_compared: Whether rows were held against the values of their records. If not, only places were: that each
+        values_compared: Whether rows were compared with the values of their records. If not, only places were: that each
             record has its one outcome, a dead letter its bytes, and each batch as many of each as the ledger says.
         values_not_compared_because: Why not.
         columns_not_compared: Table -> its columns whose values were not compared, for that reason.
         cells_not_compared: Table -> column -> how many of its values could not be worked out, and why the first one could not.
         batches_not_judged: Why the pipeline file that batches ran under is not known -> their numbers: their rows were held
             against the present file, where null may stand for any value, and what they left out is the ledger's word.
-        notes: What is gone that finished batches need no more, so that something was compared once instead of twice.
+        notes: Missing manifests and the like of finished batches, so that some facts were compared once instead of twice.
     """
 
     pipeline: str

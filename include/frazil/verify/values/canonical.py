@@ -112,7 +112,7 @@ def _map_converter(convert_key: Convert, convert: Convert) -> Convert:
 
 
 def sorted_entries(entries: Iterable[tuple[Any, Any]]) -> tuple[tuple[Any, Any], ...]:
-    """The entries of a map sorted by key. Compound keys may hold nulls, which don't compare: their `repr` is sorted instead."""
+    """The entries of a map sorted by key. Compound keys may contain nulls, which don't compare: their `repr` is sorted instead."""
     return tuple(sorted(entries, key=lambda entry: repr(entry[0]) if isinstance(entry[0], tuple) else entry[0]))
 
 

@@ -51,7 +51,7 @@ def format_decoder(decoding: Decoding, registry: SchemaReader | None, *, truncat
     Args:
         decoding: The format and its options.
         registry: Reads the schemas that values name, if they name any.
-        truncates: Whether times lose what is finer than microseconds.
+        truncates: Whether times are truncated to microseconds.
     """
     half = "key" if isinstance(decoding, Key) else "value"
     if decoding.format in ("avro", "protobuf", "json-schema"):
@@ -135,7 +135,7 @@ def _apicurio(kind: str, raw: bytes, headers: Mapping[str, bytes], half: str) ->
 
 
 def _glue(raw: bytes, _headers: Mapping[str, bytes], _half: str) -> tuple[int | UUID, bytes]:
-    """The same of AWS Glue's serializers: a version of 3, whether the rest is packed, and a UUID."""
+    """The same of AWS Glue's serializers: version 3, a byte for the compression, and the UUID of the schema."""
     if len(raw) < _GLUE_END or raw[0] != _GLUE_VERSION or raw[1] not in (0, _GLUE_PACKED):
         raise Unfit("no id of a schema")
     key, rest = UUID(bytes=raw[2:_GLUE_END]), raw[_GLUE_END:]

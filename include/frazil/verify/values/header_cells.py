@@ -93,7 +93,7 @@ class HeaderCells:
         )
 
     def join_known(self, row: tuple[Any, ...] | Bad, headers: Headers) -> tuple[Any, ...] | Bad:
-        """The same for a batch under another pipeline file: a cell whose value depends on that is `Bad` alone."""
+        """The same for a batch of another version of the pipeline file: a header that doesn't fit makes only its cell `Bad`."""
         if isinstance(row, Bad):
             return row
         cells: dict[int, Any] = {}

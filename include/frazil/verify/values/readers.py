@@ -40,12 +40,12 @@ class Options:
     Attributes:
         unit: Unit of numbers that stand for times; None: numbers are no times.
         drops_offset: Whether a text with an offset may become a timestamp without zone.
-        casts: Whether numbers and booleans become texts, and texts of digits times of the unit.
-        any_case: Whether fields of structs are found whatever their case.
-        once: Whether two such fields that differ in case only make the value unfit.
+        casts: Whether numbers and booleans become texts, and texts of digits become times in the unit.
+        any_case: Whether field names of structs are case-insensitive.
+        once: Whether two fields whose names differ in case only make the value unfit.
         in_orc: Whether the column is in ORC files, which don't keep every timestamp.
         rescues: Whether fields of structs are null whose values are of another kind.
-        truncates: Whether times lose what is finer than microseconds.
+        truncates: Whether times are truncated to microseconds.
     """
 
     unit: str | None = None

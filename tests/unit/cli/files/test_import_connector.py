@@ -99,7 +99,7 @@ def test_no_secret_is_in_files_or_output(frazil: Frazil, files: Path) -> None:
     assert "hunter2" not in "".join([*written, ended.out, ended.err, reported.out])
 
 
-def test_files_that_are_there_stay(frazil: Frazil, files: Path) -> None:
+def test_existing_files_stay(frazil: Frazil, files: Path) -> None:
     """Work on an imported file is not lost to a second import."""
     frazil(*importing(files))
     file = files / "imported" / "pipelines" / "orders_sink.yaml"
@@ -108,7 +108,7 @@ def test_files_that_are_there_stay(frazil: Frazil, files: Path) -> None:
     again = frazil(*importing(files))
 
     assert again.code == Terminal.exit_code
-    assert "is there already" in again.err
+    assert "exists already" in again.err
     assert file.read_text(encoding="utf-8") == "mine"
 
 
@@ -189,4 +189,4 @@ def test_file_without_connectors_is_refused(frazil: Frazil, files: Path) -> None
     ended = frazil(*importing(files))
 
     assert ended.code == Terminal.exit_code
-    assert "holds no connector" in ended.err
+    assert "has no connector" in ended.err

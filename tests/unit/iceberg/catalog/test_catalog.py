@@ -97,7 +97,7 @@ def test_table_without_any_column_is_not_created() -> None:
     """Without columns, and with records that may bring none, there is no table to be made."""
     nothing = Destination.model_validate({"table": TABLE, "evolve": "none"})
 
-    with pytest.raises(Terminal, match="nothing says which columns it is to have"):
+    with pytest.raises(Terminal, match="nothing declares its columns"):
         declared_spec(nothing, declared_schema(nothing))
 
 

@@ -23,7 +23,7 @@ CLUSTER = Cluster("local", {"bootstrap.servers": "127.0.0.1:1"})
     ("allowed", "refused"),
     [
         ({AclOperation.WRITE, AclOperation.DESCRIBE}, None),
-        ({AclOperation.READ, AclOperation.DESCRIBE}, "have Write on topic logs granted$"),
+        ({AclOperation.READ, AclOperation.DESCRIBE}, "grant Write on topic logs$"),
         (set(), None),
     ],
     ids=["allowed", "not allowed", "a broker without an authorizer"],

@@ -156,4 +156,4 @@ def test_transaction_without_permission_names_the_missing_grant() -> None:
 
     steps = [translate_transaction(KafkaError(code), CLUSTER, "id", topic="logs").next_step for code in codes]
 
-    assert steps == ["have Write on topic logs granted", "have Write on transactional id id granted"]
+    assert steps == ["grant Write on topic logs", "grant Write on transactional id id"]

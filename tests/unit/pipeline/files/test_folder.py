@@ -74,7 +74,7 @@ def test_two_spellings_of_one_name_are_both_refused(tmp_path: Path, read: list[s
 
 def test_missing_folder_is_refused(tmp_path: Path) -> None:
     """A folder that is not there is refused: else a typo or a failed mount would quietly stop all ingestion."""
-    with pytest.raises(Terminal, match=r"is not there: .*nowhere"):
+    with pytest.raises(Terminal, match=r"does not exist: .*nowhere"):
         load_pipelines(tmp_path / "nowhere", References({}, {}))
 
 

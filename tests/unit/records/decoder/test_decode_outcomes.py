@@ -64,7 +64,7 @@ def test_dead_letter_keeps_the_whole_record() -> None:
     ],
 )
 def test_message_names_place_expected_and_actual_value(value: bytes, path: str, said: str) -> None:
-    """Whoever reads the dead letter can mend the producer without decoding its bytes."""
+    """Whoever reads the dead letter can fix the producer without decoding its bytes."""
     inner = pa.struct([pa.field("m", pa.map_(pa.string(), pa.int32()))])
     spec = RecordSpec(A.append(pa.field("n", pa.list_(inner))))
     (letter,) = decode_both(spec, kafka_batch([value])).dead.to_pylist()

@@ -117,7 +117,7 @@ def test_run_that_was_planned_again_is_done_again(attempt: Handover, tmp_path: P
 
     assert cleared.collect('{"plan": 2}') is None
     cleared.hand_over('{"plan": 2}')
-    with pytest.raises(Retryable, match="another try took it over"):
+    with pytest.raises(Retryable, match="another attempt took it over"):
         driver.read_order()
 
 
@@ -126,7 +126,7 @@ def test_driver_of_an_earlier_attempt_does_nothing(attempt: Handover, tmp_path: 
     newer = begin(tmp_path)
     newer.hand_over('{"plan": 1}')
 
-    with pytest.raises(Retryable, match="another try took it over"):
+    with pytest.raises(Retryable, match="another attempt took it over"):
         of_driver(attempt).read_order()
     attempt.leave(Outcome(result="late"))
     with pytest.raises(Retryable, match="left no outcome"):
@@ -270,7 +270,7 @@ def test_driver_overtaken_while_it_waited_does_not_begin(attempt: Handover, tmp_
     driver = of_driver(attempt)
     begin(tmp_path).hand_over('{"plan": 2}', outlives=True)
 
-    with pytest.raises(Retryable, match="another try took it over"), driver.beating():
+    with pytest.raises(Retryable, match="another attempt took it over"), driver.beating():
         pytest.fail("it is at work")
 
 

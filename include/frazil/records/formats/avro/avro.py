@@ -40,7 +40,7 @@ class BlockCodec:
     Attributes:
         rows: Reads values one by one, and decides what is rejected.
         columnar: Reads many into a struct of the columns.
-        head: What a value may begin with; None for nothing.
+        head: A prefix of values that need no frame; None if values have no prefix.
     """
 
     rows: RowCodec
@@ -104,7 +104,7 @@ class AvroFormat(RegistryFormat):
 
     Args:
         source: Knows the writer schemas.
-        truncates: Whether what is finer than microseconds is cut off times.
+        truncates: Whether times are truncated to microseconds.
     """
 
     def __init__(self, source: SchemaSource, *, truncates: bool = False) -> None:
@@ -140,8 +140,8 @@ def codec(writer: WriterSchema, head: bytes | None = None, *, truncates: bool = 
 
     Args:
         writer: The schema.
-        head: What values may begin with that stand for themselves; None if a frame was taken off.
-        truncates: Whether what is finer than microseconds is cut off times.
+        head: A prefix of values that came without frame; None if a frame was removed.
+        truncates: Whether times are truncated to microseconds.
 
     Raises:
         Rejection: UNUSABLE_SCHEMA.

@@ -157,7 +157,7 @@ def all_suspect(data_type: pa.DataType) -> ColumnReader:
 
 
 def union(count: int, branches: Mapping[int, ColumnReader], struct_fields: Sequence[pa.Field] | None) -> ColumnReader:
-    """Return the reader of a branch's number and its value.
+    """Return the reader of a union: the number of a branch, then its value.
 
     Args:
         count: Number of branches.
@@ -251,7 +251,7 @@ def _read_items(cursors: Cursors, read_item: ColumnReader, item_type: pa.DataTyp
 
 
 def _read_block_count(cursors: Cursors) -> Longs:
-    """Read how many items come: of a negative number the block's size in bytes follows, for those who skip it."""
+    """Read the number of items of a block. After a negative number follows the size of the block in bytes, which is ignored."""
     count = read_varints(cursors)
     with_byte_size = np.flatnonzero(count < 0)
     if len(with_byte_size):

@@ -62,10 +62,10 @@ class Cursors:
         )
 
     def count_cells(self, items: Longs, cells_per_item: int) -> Longs:
-        """CountCells the cells of each value's items; return the number of items to read: 0 for values with too many cells.
+        """Count the cells of each value's items. Returns the number of items to read: 0 for values with too many cells.
 
         Raises:
-            StepTooWide: all values together make more than are held at once.
+            StepTooWide: All values together have more cells than one step may keep in memory.
         """
         np.add.at(self.cells, self.values, items * cells_per_item)
         self.suspect |= self.cells > self.max_cells

@@ -129,7 +129,7 @@ def enum(symbols: Sequence[str]) -> RowReader:
 
 
 def union(branches: Sequence[RowReader]) -> RowReader:
-    """Return the reader of a branch's number and its value."""
+    """Return the reader of a union: the number of a branch, then its value."""
 
     def read(data: bytes, position: int) -> tuple[Any, int]:
         index, position = read_long(data, position)

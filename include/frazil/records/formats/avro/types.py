@@ -157,13 +157,13 @@ def _uuids(cursors: Cursors) -> pa.Array:
 
 
 def leaf_reader(kind: str, size: int, data_type: pa.DataType, convert: logical.Convert | None) -> ColumnReader:
-    """Return the reader of a type without types within it.
+    """Return the reader of a type that is not nested.
 
     Args:
         kind: Name of the type.
-        size: Of a fixed one.
+        size: Bytes of a value of type fixed.
         data_type: Type of the column.
-        convert: What makes its values of the encoded ones.
+        convert: Conversion of encoded values to those of the column.
     """
     if convert is None:
         read_plain = read_fixed(size) if kind == "fixed" else PRIMITIVES[kind]
@@ -239,7 +239,7 @@ class Compiler:
 
     Args:
         named: The schema's named types by their full names.
-        truncates: Whether what is finer than microseconds is cut off times.
+        truncates: Whether times are truncated to microseconds.
     """
 
     def __init__(self, named: Mapping[str, Schema], *, truncates: bool = False) -> None:

@@ -239,7 +239,7 @@ class EnvelopeFormat:
         return results
 
     def _learn(self, raw: bytes) -> bytes | None:
-        """Parse a record with an unknown schema, and return its bytes before the payload; None if they can't be told."""
+        """Parse a record with an unknown schema, and return its bytes before the payload; None if they can't be determined."""
         try:
             self._parse_envelope(raw)
         except Rejection:
@@ -330,7 +330,7 @@ def _exact_double(value: JsonValue) -> float:
     return number
 
 
-_TRUTH: Final = _Shape.from_slot(Slot(pa.bool_(), nullable=False, convert=to_bool))
+_BOOLEAN: Final = _Shape.from_slot(Slot(pa.bool_(), nullable=False, convert=to_bool))
 _TEXT: Final = _Shape.from_slot(Slot(pa.string(), nullable=False, convert=to_text))
 _INTEGER: Final = _Shape.from_slot(Slot(pa.int64(), nullable=False, convert=lambda value: to_int(64, value)))
 _DOUBLE: Final = _Shape.from_slot(Slot(pa.float64(), nullable=False, convert=_exact_double))
@@ -341,7 +341,7 @@ def _schemaless(payload: JsonValue) -> _Shape:
     if payload is None:
         raise _tombstone()
     if isinstance(payload, bool):
-        return _TRUTH
+        return _BOOLEAN
     if isinstance(payload, Number):
         return _INTEGER if payload.lstrip("-").isdecimal() else _DOUBLE
     if isinstance(payload, str):

@@ -245,7 +245,7 @@ class DelimitedFormat:
         return [by_name[name] for name in self.fields]
 
     def _difference(self, names: Row) -> str:
-        """Say the first name that is too much, and the first one that is missing: there may be hundreds."""
+        """Describe the first unexpected and the first missing name; there may be hundreds."""
         unexpected = [describe(str(name)) for name in names if name not in self.fields]
         missing = [describe(name) for name in self.fields if name not in names]
         parts = [

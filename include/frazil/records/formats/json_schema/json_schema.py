@@ -47,7 +47,7 @@ class JsonSchemaFormat(RegistryFormat):
 
     Args:
         source: Knows the writer schemas.
-        validate: Whether values are held against their schemas (SCHEMA_VIOLATION), not only converted by them.
+        validate: Whether values are validated against their schemas (SCHEMA_VIOLATION), not only converted by them.
         blocks: Whether values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
     """
 

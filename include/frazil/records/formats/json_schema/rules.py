@@ -127,7 +127,7 @@ class Rules:
             raise _of_panic(e) from e
 
     def check(self, text: str, document: JsonValue) -> None:
-        """Hold a value against the rules.
+        """Check a value against the rules.
 
         Args:
             text: The value, as JSON.
@@ -263,7 +263,7 @@ class Load:
     """Validation cost of one place of a value.
 
     Attributes:
-        rules: Number of rules that the place is held against.
+        rules: Number of rules that the place is checked against.
         recursions: Number of recursive schemas among them.
     """
 
@@ -308,7 +308,7 @@ class RuleCount:
         self._measures: Final[dict[int, _Measure | None]] = {}
 
     def load(self, schema: Any, resolver: Any) -> Load:
-        """Return the load of the most burdened place.
+        """Return the load of the place with the largest load.
 
         Raises:
             Rejection: UNUSABLE_SCHEMA, there are too many rules.

@@ -46,14 +46,14 @@ _SMALLEST: Final = 2
 
 
 class _MessageField(NamedTuple):
-    """A field that holds messages: their type, and the number of cells that each of them adds."""
+    """A field that contains messages: their type, and the number of cells that each of them adds."""
 
     message_type: Descriptor
     fields: int
 
 
 class WireCells:
-    """Counts fields of the messages that a value holds, those that are not set included.
+    """Counts fields of the messages that a value contains, those that are not set included.
 
     Args:
         descriptor: Type of the values.
@@ -122,7 +122,7 @@ def _message_field(field: FieldDescriptor) -> _MessageField:
 
 
 def _max_fields(descriptor: Descriptor, visited: set[str]) -> int:
-    """Return the largest number of fields among all message types that a message may hold."""
+    """Return the largest number of fields among all message types that a message may contain."""
     visited.add(descriptor.full_name)
     inner = [field.message_type for field in descriptor.fields if field.message_type]
     nested_counts = [
@@ -154,7 +154,7 @@ class ProtobufFormat(RegistryFormat):
 
     Args:
         source: Knows the writer schemas.
-        truncates: Whether what is finer than microseconds is cut off times.
+        truncates: Whether times are truncated to microseconds.
     """
 
     def __init__(self, source: SchemaSource, *, truncates: bool = False) -> None:
@@ -170,7 +170,7 @@ class ProtobufFormat(RegistryFormat):
             text: Source of the file that declares the type.
             message: Name of the type, with or without the file's package.
             references: The files that it imports, less the well-known ones.
-            truncates: Whether what is finer than microseconds is cut off times.
+            truncates: Whether times are truncated to microseconds.
 
         Raises:
             Terminal: the source does not compile, or has no such type.
@@ -186,7 +186,7 @@ class ProtobufFormat(RegistryFormat):
 
 
 class _SchemaCodec:
-    """Reads values of one file: the way to the message's type, then the message."""
+    """Reads values of one file: the path to the message's type, then the message."""
 
     def __init__(self, writer: WriterSchema, *, truncates: bool) -> None:
         self._truncates: Final = truncates

@@ -49,13 +49,13 @@ from frazil.records.model.format import WriterSchema
 
 
 class FormerNames:
-    """Knows the names that fields had in earlier versions of a schema.
+    """The names of fields in earlier versions of a schema.
 
     Args:
         earlier: Earlier versions, the last one first. One that does not compile is left out.
 
     Raises:
-        Retryable: the compiler does not come to an end.
+        Retryable: The compiler timed out.
     """
 
     def __init__(self, earlier: Iterable[WriterSchema] = ()) -> None:
@@ -132,7 +132,7 @@ class Compiler:
     Args:
         schema: Knows the messages, and the comments of their fields.
         former: Knows how fields were called before.
-        truncates: Whether what is finer than microseconds is cut off times.
+        truncates: Whether times are truncated to microseconds.
     """
 
     def __init__(self, schema: Schema, former: FormerNames | None = None, *, truncates: bool = False) -> None:
@@ -208,7 +208,7 @@ class Compiler:
         return pa.map_(key_type, item_type), read_field
 
     def _without_limit(self, read_field: ReadField) -> ReadField:
-        """Return a reader whose count begins anew: what is read as columns has no message that could reach the limit."""
+        """Return a reader whose count starts over: what is read as columns has no message that could reach the limit."""
         cells = self.cells
 
         def read(message: Any) -> object:

@@ -14,7 +14,7 @@ _KAFKA: Final = "org.apache.kafka.connect."
 
 @dataclass(frozen=True, slots=True)
 class ScalarSpec(FormatSpec):
-    """One value alone."""
+    """A single primitive value."""
 
     names = ("string", "bytes", "boolean", "short", "int", "long", "float", "double")
     converters = (

@@ -332,7 +332,7 @@ class ExtractNewRecordState(TransformDefinition):
 
     The row is `after`. A fact is a field of the envelope (`op`, `ts_ms`), of its `source` (`table`, `lsn`) or of another part that
     is named with it (`source.ts_ms`, `transaction.id`); `table:origin` gives it another name. One that an envelope does not have
-    is left out. Truncates (`t`) and messages (`m`) are filtered. Values of a shape that is no envelope go on as they are. An
+    is left out. Truncates (`t`) and messages (`m`) are filtered. Values of a shape that is no envelope continue as they are. An
     envelope without op or row, or whose row has a field of an added name, fails.
     """
 

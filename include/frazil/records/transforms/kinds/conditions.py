@@ -25,7 +25,7 @@ class TopicNameMatches(Predicate):
         WholeMatch(self.pattern)
 
     def holds(self, frame: Frame) -> pa.BooleanArray:
-        """Return per row whether it holds."""
+        """Return per row whether the condition holds."""
         topics = frame.topic.dictionary_encode()
         return WholeMatch(self.pattern).holds(topics.dictionary).take(topics.indices)
 
@@ -37,7 +37,7 @@ class HasHeaderKey(Predicate):
     name: str = option("Name of the header.", min_length=1)
 
     def holds(self, frame: Frame) -> pa.BooleanArray:
-        """Return per row whether it holds."""
+        """Return per row whether the condition holds."""
         from frazil.records.transforms.header_lists import has_header
 
         return has_header(frame.headers, self.name)
@@ -55,7 +55,7 @@ class HeaderMatches(Predicate):
         WholeMatch(self.pattern)
 
     def holds(self, frame: Frame) -> pa.BooleanArray:
-        """Return per row whether it holds."""
+        """Return per row whether the condition holds."""
         from frazil.records.transforms.header_lists import header_texts
 
         texts = header_texts(frame.headers, self.name).dictionary_encode()
@@ -73,13 +73,13 @@ class RecordIsTombstone(Predicate):
     )
 
     def holds(self, frame: Frame) -> pa.BooleanArray:
-        """Return per row whether it holds."""
+        """Return per row whether the condition holds."""
         return tombstones(frame)
 
 
 @dataclass(frozen=True, slots=True)
 class Filter(TransformDefinition):
-    """Leaves out the records that `when` tells; they are counted as filtered."""
+    """Leaves out the records that `when` selects; they are counted as filtered."""
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}Filter")
     uses_fields: ClassVar = False
@@ -92,9 +92,9 @@ class Filter(TransformDefinition):
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Applies a transform to the rows for which a predicate holds; the others go on as they are.
+    """Applies a transform to the rows for which a predicate holds; the others continue as they are.
 
-    Where the transform adds, leaves out or renames fields, or gives them another type, both kinds of rows go on in frames of
+    Where the transform adds, leaves out or renames fields, or gives them another type, both kinds of rows continue in frames of
     their own: a record has the fields that it would have alone.
     """
 
@@ -122,7 +122,7 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class WithKey:
-    """Applies a transform of keys to records that have one; the others go on as they are, as in Kafka Connect."""
+    """Applies a transform of keys to records that have one; the others continue as they are, as in Kafka Connect."""
 
     transform: Transform
 

@@ -65,7 +65,7 @@ class Cast(TransformDefinition):
 
     As in Kafka Connect `1.9` becomes 1, `true` 1, a timestamp its milliseconds, anything a text. A record fails where a text is
     no number (or neither `true` nor `false`), and where a number is too large for its new type: Kafka Connect wraps such a
-    number around, here no value changes unseen. int8 and int16 are ranges: such columns are int32. Fields that are not there do
+    number around, here no value changes unseen. int8 and int16 are ranges: such columns are int32. Fields that do not exist do
     nothing.
     """
 
@@ -146,7 +146,7 @@ class TimestampConverter(TransformDefinition):
     What it is now, its type says: text, number, date, time (on 1970-01-01), timestamp. It becomes string, int64 (`unix`), date,
     time[us] or timestamp[us, UTC]. A record fails where a text does not fit the format, or a moment is outside of years 1 to
     9999 (1677 to 2262 where unix nanoseconds are written). What the new form can't hold is cut off: the time of a date,
-    nanoseconds, the fraction of unix seconds. A field that is not there does nothing.
+    nanoseconds, the fraction of unix seconds. A field that does not exist does nothing.
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}TimestampConverter")

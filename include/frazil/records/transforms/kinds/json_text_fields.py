@@ -46,7 +46,7 @@ class JsonToMap(TransformDefinition):
     text field of a value becomes a map or struct in its place. Null stays null. The map holds texts as they are, numbers as they
     were written, every digit of them, anything else as JSON text.
 
-    Without `json.root` and `types` each object tells its own types: whole numbers are long, or decimal(38,0), others double if
+    Without `json.root` and `types` the types of each object are inferred: whole numbers are long, or decimal(38,0), others double if
     that holds all digits, objects are maps as above, lists have the type of all items; what fits none of these is text. Null, `{}`
     and `[]` are no fields. Records of a shape without the field fail, and so does a text that is no JSON object or does not fit its
     types. Of records that are decoded together, those that bring more than 2,000 names, or names in more than 250 shapes, are
@@ -66,7 +66,7 @@ class JsonToMap(TransformDefinition):
 
     @property
     def infers(self) -> bool:
-        """Whether each object tells its own types."""
+        """Whether the types of each object are inferred."""
         return self.types is None and not self.json_root
 
     def prepare(self) -> None:
@@ -93,7 +93,7 @@ class JsonToMap(TransformDefinition):
         return select(frame.with_value(self._put(frame.value, parsed)), failed=failed)
 
     def _inferred(self, frame: Frame, documents: Sequence[bytes | None]) -> Transformed:
-        """Read objects whose fields tell their own types: those of one shape go on in one frame."""
+        """Read objects whose fields have inferred types: those of one shape continue in one frame."""
         failed: dict[int, Reason] = {}
         objects = _each(_NAME, documents, _typed_fields, self.field, failed)
         rows_by_type: dict[pa.StructType | None, list[int]] = {}
@@ -188,7 +188,7 @@ Typed = tuple["pa.DataType", object]
 
 
 def _typed_fields(text: bytes) -> Mapping[str, Typed]:
-    """Return the fields of an object that tell a type."""
+    """Return the fields of an object that have a type."""
     from frazil.records.json.exact import parse_object
 
     typed = {_checked_text(name): _typed(value) for name, value in parse_object(text).items()}

@@ -211,11 +211,11 @@ Document = dict[str, JsonValue]
 
 @dataclass(frozen=True, slots=True)
 class MongoDebezium(TransformDefinition):
-    """Reads the documents in envelopes of Debezium's MongoDB connector; `DebeziumTransform` takes them out.
+    """Reads the documents in envelopes of Debezium's MongoDB connector; `DebeziumTransform` removes them.
 
     `before` and `after`, documents in Extended JSON, become plain JSON or structs; the envelope stays around them. An update
     without `after` gets one from its `updateDescription`: the document before (if it was sent), the updated fields put in, arrays
-    cut, the removed fields taken out, `_id` from the key. An envelope with none of the three fails, unless it tells of no row (ops
+    cut, the removed fields left out, `_id` from the key. An envelope with none of the three fails, unless it tells of no row (ops
     `t` and `m`), or of one that went, which the key names (`d`).
     """
 

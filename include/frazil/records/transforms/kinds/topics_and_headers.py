@@ -128,7 +128,7 @@ class RegexRouter(TransformDefinition):
     replacement: str = option("The new topic; `$1` or `${name}` is what a group matched.")
 
     def prepare(self) -> None:
-        """Refuse what RE2 does not take, and a replacement that names a group which is not there."""
+        """Refuse what RE2 does not take, and a replacement that names a group which does not exist."""
         pattern = WholeMatch(self.regex)
         pattern.replaced(pa.array([], pa.string()), _replacement(pattern, self.replacement))
 
@@ -185,7 +185,7 @@ class TimestampRouter(TransformDefinition):
 
 
 def _replacement(pattern: WholeMatch, text: str) -> list[str | int]:
-    """Return a replacement as texts and numbers of groups; a number has as many digits as there are groups for (Java)."""
+    """Parse a replacement into texts and group numbers. As in Java, a further digit counts only if that group exists."""
     pieces: list[str | int] = []
     position = 0
     for match in _REFERENCE.finditer(text):
@@ -215,7 +215,7 @@ def _no_group(reference: str, pattern: WholeMatch) -> Terminal:
     return BAD_TRANSFORM.terminal(
         f"RegexRouter: the replacement refers to {reference}, and {pattern.pattern!r} has {pattern.groups} groups"
         f" ({', '.join(pattern.names) or 'none with a name'})",
-        next_step=r"refer to a group that is there; a dollar or backslash itself is written \$ or \\",
+        next_step=r"refer to a group that exists; a dollar or backslash itself is written \$ or \\",
     )
 
 

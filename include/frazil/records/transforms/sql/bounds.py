@@ -65,12 +65,12 @@ Node = dict[str, Any]
 
 
 def refuse_growth(expressions: str, tree: Any, fields: pa.Schema, outer: Collection[str] = ()) -> None:
-    """Refuse functions whose result a record can make as large as it likes.
+    """Refuse functions whose result has no bound in size.
 
     `outer` has the folded names of the parameters of lambdas around the tree.
 
     Raises:
-        Terminal: an argument that says how much is made has no bound; or a lambda takes something large to each item.
+        Terminal: An argument that sets the size of the result is not bounded, or a lambda uses a large value for each item.
     """
     if isinstance(tree, list):
         for inner in tree:
@@ -184,7 +184,7 @@ def _columns(tree: Any) -> Iterator[list[str]]:
 
 
 def _is_fixed(fields: pa.Schema, names: list[str]) -> bool:
-    """Return whether a name is that of a field which holds nothing large."""
+    """Return whether a name is that of a field which contains nothing large."""
     kinds = [field.type for field in fields if field.name.casefold() == names[0].casefold()]
     return bool(kinds) and all(any(test(kind) for test in _FIXED) for kind in kinds)
 

@@ -323,7 +323,7 @@ def cast_type(kind: Any, column: str) -> str:
     """Return the SQL name of the type that a column is cast to; every value keeps its meaning, or the cast fails.
 
     Raises:
-        Terminal: no column of a table holds such values (an interval, say).
+        Terminal: no column of a table contains such values (an interval, say).
     """
     name = str(kind.id)
     if name in _UNCHANGED:

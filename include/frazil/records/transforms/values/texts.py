@@ -29,7 +29,7 @@ def json_texts(values: pa.Array) -> pa.StringArray:
     """Return each value as compact JSON text, exactly; null stays null.
 
     Numbers keep every digit. What JSON has no kind of is text: dates and times in ISO 8601 (instants with `Z`; outside of the
-    years 0000 to 9999 the number that the column holds), binary in base64, uuids in their usual form, NaN and the infinities as
+    years 0000 to 9999 the number that the column has), binary in base64, uuids in their usual form, NaN and the infinities as
     `"NaN"`, `"Infinity"` and `"-Infinity"`. Maps become objects; a key that is no text is named by its JSON text.
 
     Raises:
