@@ -59,7 +59,7 @@ def mounts(own: dict[str, Any]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("values", [(IMAGE,), (IMAGE, GIT)], ids=["image", "git"])
 @pytest.mark.parametrize("executor", TASKS)
 def test_every_component_has_image_and_secrets(tmp_path: Path, executor: str, values: tuple[str, ...]) -> None:
-    """A component without them fails where nobody looks. A name that stands twice is refused by Helm 4."""
+    """A component without them fails where nobody looks. No name stands twice: Kubernetes' server-side apply refuses that."""
     pods, configuration = rendered(tmp_path, executor, *values)
 
     for name in {*COMPONENTS, TASKS[executor]}:
