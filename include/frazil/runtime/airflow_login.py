@@ -97,7 +97,7 @@ def any_api(home: Home) -> AirflowApi:
         raise AIRFLOW_FAILED.terminal(
             f"{URL_VARIABLE} names {url}, and {PASSWORD_VARIABLE} is not set", next_step=f"set it, or {TOKEN_VARIABLE}"
         )
-    return AirflowApi(url, home.airflow_user, password, _token_maker(token) if token else None)
+    return AirflowApi(url, home.airflow_user, password, token_maker(token, TOKEN_VARIABLE) if token else None)
 
 
 def api(home: Home) -> AirflowApi:
@@ -113,17 +113,32 @@ def api(home: Home) -> AirflowApi:
     return AirflowApi(home.airflow_url, login.user, login.password)
 
 
-def _token_maker(token: str) -> Callable[[], str]:
+def token_maker(token: str, setting: str) -> Callable[[], str]:
+    """Return what makes a bearer token: the entry point of `TOKENS` with that name, or the text, which is a token then.
+
+    Raises:
+        Terminal: The entry point can't be loaded. The message names the setting that holds its name.
+        Retryable: It raised an error, when it was called.
+    """
     for entry_point in entry_points(group=TOKENS, name=token):
+        named = f"{setting} names {entry_point.value}, which"
         try:
             make_token: Callable[[], str] = entry_point.load()
         except (ImportError, AttributeError) as error:
             raise AIRFLOW_FAILED.terminal(
-                f"{TOKEN_VARIABLE} names {entry_point.value}, which can't be loaded: {error}",
-                next_step="install what its entry point names",
+                f"{named} can't be loaded: {error}", next_step="install what its entry point names"
             ) from error
-        return make_token
+        return lambda: _made_token(make_token, named)
     return lambda: token
+
+
+def _made_token(make_token: Callable[[], str], named: str) -> str:
+    try:
+        return make_token()
+    except Exception as error:  # noqa: BLE001 - somebody else's code; its text may quote the token, or a secret
+        raise AIRFLOW_FAILED.retryable(
+            f"{named} made no token: {type(error).__name__}", next_step="call it by hand to see what it says"
+        ) from None
 
 
 def _new_secrets() -> Secrets:

@@ -144,8 +144,12 @@ def write_note(run: Any, summary: str) -> None:
 
 def _api(login: Connection) -> AirflowApi:
     from frazil.runtime.airflow_api import AirflowApi
+    from frazil.runtime.airflow_login import token_maker
 
-    return AirflowApi(address(login), login.login or "", login.password or "")
+    if login.login:
+        return AirflowApi(address(login), login.login, login.password or "")
+    make_token = token_maker(login.password or "", f"the password of the Airflow connection {CONNECTION!r}")
+    return AirflowApi(address(login), "", "", make_token)
 
 
 def address(login: Connection) -> str:

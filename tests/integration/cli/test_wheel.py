@@ -78,6 +78,14 @@ print("PROBE " + json.dumps({
 """
 
 
+LAYOUTS = {
+    "Astro Runtime: its folders": ("usr/local/airflow", "usr/local/airflow", "usr/local/airflow"),
+    "Cloud Composer: its folders": ("home/airflow/airflow", "home/airflow/gcs", "home/airflow/gcs/plugins/frazil"),
+    "Amazon MWAA: its folders": ("usr/local/airflow", "usr/local/airflow", "usr/local/airflow/dags/frazil"),
+}
+"""Managed Airflows: their AIRFLOW_HOME, the folder with dags/ and plugins/, and where docs/install-platforms.md puts the project."""
+
+
 def files(folder: Path) -> Iterator[Path]:
     """What a person wrote below a folder, relative to it."""
     for path in folder.rglob("*"):
@@ -132,6 +140,37 @@ def test_airflow_gets_dags_plugin_and_provider_from_the_wheel(installed: Install
     assert probe["provider"] == "Frazil"
     assert len(probe["links"]) == 2
     assert [file for file in [*probe["files"], probe["job"]] if not file.startswith(str(installed.site))] == []
+
+
+@pytest.mark.parametrize("platform", LAYOUTS)
+@pytest.mark.tried("Astro Runtime: its folders", "rendered")
+@pytest.mark.tried("Cloud Composer: its folders", "rendered")
+@pytest.mark.tried("Amazon MWAA: its folders", "rendered")
+def test_airflow_finds_dags_and_page_in_the_folders_of_a_platform(platform: str, site: Path, tmp_path: Path) -> None:
+    """The project may lie in the folder of DAGs or of plugins, which Airflow searches for Python files."""
+    home, parent, project = LAYOUTS[platform]
+    dags, plugins = tmp_path / parent / "dags", tmp_path / parent / "plugins"
+    for folder in (dags, plugins, tmp_path / project):
+        folder.mkdir(parents=True, exist_ok=True)
+    (dags / "frazil.py").write_text("from frazil_airflow import dags\n\ndags.load()\n")
+    (plugins / "frazil-0.1.0-py3-none-any.whl").touch()
+    installed = Installed(site, tmp_path / project)
+    installed.pipeline("inline", "127.0.0.1:1", "orders")
+    platform_variables = {
+        "AIRFLOW_HOME": str(tmp_path / home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(plugins),
+        "FRAZIL_HOME": str(tmp_path / "tmp" / "frazil"),
+    }
+
+    done = installed.python("-c", PROBE, str(dags), **platform_variables)
+
+    assert done.returncode == 0, done.stderr
+    probe: dict[str, Any] = json.loads(done.stdout.rpartition("PROBE ")[2])
+    assert [error for error in probe["errors"].values() if "already registered" not in error] == []
+    assert "ingest__orders" in probe["dags"]
+    assert "/frazil" in probe["apps"]
+    assert f"/{project}" in (ROOT / "docs" / "install-platforms.md").read_text(encoding="utf-8")
 
 
 def test_project_is_named_and_never_the_working_folder(installed: Installed) -> None:

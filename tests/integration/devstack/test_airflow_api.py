@@ -6,13 +6,21 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.runtime.airflow_api import AirflowApi
+from frazil_airflow.outputs.run_summary import write_note
 
 Answer = tuple[int, object]
+
+RUN = dict.fromkeys(("logical_date", "start_date", "end_date", "note")) | {
+    "dag_id": "ingest__orders", "dag_run_id": "r", "state": "running", "run_type": "manual",
+}  # fmt: skip
+"""A run as Airflow tells it."""
 
 
 class Script(ThreadingHTTPServer):
@@ -139,3 +147,45 @@ def test_token_of_a_function_is_asked_for_again_when_it_has_expired(script: Scri
         assert api.pools() == {}
 
     assert [line.split()[-1] for line in script.asked] == ["old", "new"]
+
+
+@pytest.fixture
+def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed package with two entry points: one makes a token, the other fails."""
+    (tmp_path / "acme_tokens.py").write_text(
+        "def good():\n    return 'fresh'\n\ndef bad():\n    raise OSError('hunter2')\n"
+    )
+    info = tmp_path / "acme-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[frazil.airflow_tokens]\ngood = acme_tokens:good\nbad = acme_tokens:bad\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("tokens")
+@pytest.mark.parametrize(("password", "sent"), [("good", "fresh"), ("eyJhbGciOiJIUzI1NiJ9", "eyJhbGciOiJIUzI1NiJ9")])
+def test_connection_without_a_login_holds_a_token(
+    script: Script, monkeypatch: pytest.MonkeyPatch, password: str, sent: str
+) -> None:
+    """Managed Airflows have no login by password: the token is the password, or what the entry point of its name makes."""
+    host = f"http://127.0.0.1:{script.server_port}"
+    monkeypatch.setenv("AIRFLOW_CONN_FRAZIL_API", json.dumps({"conn_type": "http", "host": host, "password": password}))
+    script.answers = [(200, RUN), (200, {})]
+
+    write_note(SimpleNamespace(dag_id="ingest__orders", run_id="r"), "12 read")
+
+    assert [line.split()[-1] for line in script.asked] == [sent, sent]
+
+
+@pytest.mark.usefixtures("tokens")
+def test_failed_token_is_a_warning_without_its_text(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The records have landed by then, and the text of somebody else's error may hold a secret."""
+    connection = {"conn_type": "http", "host": "http://127.0.0.1:1", "password": "bad"}
+    monkeypatch.setenv("AIRFLOW_CONN_FRAZIL_API", json.dumps(connection))
+
+    write_note(SimpleNamespace(dag_id="ingest__orders", run_id="r"), "12 read")
+
+    assert "acme_tokens:bad, which made no token: OSError" in caplog.text
+    assert "hunter2" not in caplog.text
