@@ -29,7 +29,7 @@ from frazil.cli.app import app
 from frazil.kafka.admin.grants import ROLES
 from frazil.monitor.dashboard import dashboard
 from frazil.monitor.metrics import CATALOGUE, statsd_mapping
-from frazil.pipeline.channels.channels import CHANNELS
+from frazil.pipeline.channels import CHANNELS
 from frazil.pipeline.files.editor_schema import editor_schema
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import KINDS as KINDS_OF_CAPTURE

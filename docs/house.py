@@ -235,7 +235,7 @@ def figures() -> list[Figure]:
 
 LIMITS: dict[str, float] = {
     "crumbs": 17,
-    "imports": 11.4,
+    "imports": 10.9,
     "folder": MOST_FILES,
     "folders": 0,
     "pairs": 0,

@@ -17,9 +17,8 @@ from frazil.devstack import broker as local_broker
 from frazil.devstack.postgres import programs
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
-from frazil.runtime.home import Home, bootstrap_servers
+from frazil.runtime.home import Home, bootstrap_servers, is_free
 from frazil.runtime.jars import fetch
-from frazil.runtime.port import is_free
 from frazil.runtime.process import Processes
 from tests.hive_metastore import hive_metastore
 from tests.postgres_server import PostgresServer, postgres_server

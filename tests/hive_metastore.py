@@ -15,9 +15,8 @@ from typing import Any
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError
 
-from frazil.runtime.home import LOOPBACK
+from frazil.runtime.home import LOOPBACK, answers
 from frazil.runtime.java import ensure_java
-from frazil.runtime.port import answers
 from frazil.runtime.process import until
 
 _OPENED = ("java.lang", "java.lang.reflect", "java.net", "java.nio", "java.util", "java.util.concurrent")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from frazil.batch.dead_letters import LetterChoice
+from frazil.batch.changes import LetterChoice
 from frazil.run.repair.dead_letter_replay import ReplayResult, replay_dead_letters
 from tests.operations import LETTERS, ORDERS, landed, request, scope
 

@@ -12,8 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyiceberg.catalog import Catalog, load_catalog
 
-from frazil.batch.position import Position
-from frazil.batch.target import RunRequest, Target, parse_target
+from frazil.batch.position import Position, RunRequest, Target, parse_target
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.summary_state import (
     BATCH_KEY,

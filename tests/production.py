@@ -18,8 +18,7 @@ from frazil.devstack.stack import PartName, names
 from frazil.errors import Terminal
 from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
-from frazil.runtime.home import Home, Ports
-from frazil.runtime.port import is_free
+from frazil.runtime.home import Home, Ports, is_free
 from tests.servers import with_password
 
 BELOW_EPHEMERAL = range(20_000, 32_000)

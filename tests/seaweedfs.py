@@ -14,8 +14,7 @@ from frazil.devstack.object_store import go
 from frazil.errors import FrazilError
 from frazil.pipeline.settings.catalogs import CatalogSettings
 from frazil.project import catalog_of
-from frazil.runtime.home import LOOPBACK, Home, exclusive, inherited_environment
-from frazil.runtime.port import answers, serves
+from frazil.runtime.home import LOOPBACK, Home, answers, exclusive, inherited_environment, serves
 from frazil.runtime.process import Processes, Spec, until
 
 VERSION: Final = "v0.0.0-20261109003541-7506e5f91cd6"

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from frazil.error_codes import BAD_SETTING, STACK_FAILED
+from frazil.pipeline.files.files import References, connection_fields, connection_variable
 from frazil.pipeline.files.folder import CAPTURES, Captures, Pipelines, load_captures
 from frazil.pipeline.files.load import load_settings
-from frazil.pipeline.files.references import References, connection_fields, connection_variable
 from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, Pipeline
 from frazil.pipeline.settings.capture import Capture, Flow
 from frazil.pipeline.settings.catalogs import CatalogSettings, DatabaseSettings

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.write.produce import produce
 from frazil.maintain.need import Order
-from frazil.maintain.result import MaintenanceResult
+from frazil.maintain.run import MaintenanceResult
 from frazil.project import Project
 from frazil.report.history import history
 from frazil.run.batches.plan import plan_run

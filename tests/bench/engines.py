@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
 from frazil.run.batches.plan import plan_run

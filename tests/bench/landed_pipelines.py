@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.iceberg.catalog.table import staging_table
 from frazil.iceberg.commit.commit import Change, commit, fit_of
 from frazil.iceberg.files.data_files import write_rows

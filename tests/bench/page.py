@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from frazil.batch.dead_letters import LetterChoice
+from frazil.batch.changes import LetterChoice
 from frazil.project import Project
 from tests.bench.landed_pipelines import BIG, Sizes, landed
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.write.produce import produce

@@ -22,7 +22,7 @@ from typing import Any
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.errors import Retryable
 from frazil.iceberg.commit.expiry import BranchRules, History, Retention, SnapshotAge, plan_expiry
 from frazil.kafka.admin.observe import observe
@@ -33,8 +33,7 @@ from frazil.project import Project
 from frazil.run.batches.plan import plan_run
 from frazil.run.batches.session import ingest
 from frazil.run.staging.stage import stage_inline
-from frazil.runtime.home import Home, bootstrap_servers
-from frazil.runtime.port import is_free
+from frazil.runtime.home import Home, bootstrap_servers, is_free
 from tests.bench.stack import project, running_broker
 from tests.rest_catalog import rest_catalog_server
 

@@ -20,13 +20,12 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.devstack import spark_cluster
 from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
 from frazil.run.batches.plan import plan_run, run_result
-from frazil.runtime.home import Home, bootstrap_servers
-from frazil.runtime.port import is_free
+from frazil.runtime.home import Home, bootstrap_servers, is_free
 from frazil.runtime.process import Processes
 from frazil.spark.submit.submission import run_spark
 from tests.bench.side_by_side.topics import fill

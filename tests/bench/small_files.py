@@ -17,12 +17,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.write.produce import produce
 from frazil.maintain.need import Order
-from frazil.maintain.result import MaintenanceResult
+from frazil.maintain.run import MaintenanceResult
 from frazil.project import Project
 from frazil.run.batches.plan import plan_run
 from frazil.run.batches.session import ingest

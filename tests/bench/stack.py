@@ -9,8 +9,7 @@ from pathlib import Path
 
 from frazil.devstack import broker
 from frazil.project import Project
-from frazil.runtime.home import Home
-from frazil.runtime.port import is_free
+from frazil.runtime.home import Home, is_free
 from frazil.runtime.process import Processes
 from tests.servers import with_ports
 

@@ -18,9 +18,9 @@ from uuid import uuid4
 import confluent_kafka.admin  # noqa: F401 - loaded before the fork, as everything here
 import sqlalchemy.dialects.sqlite  # noqa: F401
 
-from frazil.batch.dead_letters import LetterChoice
-from frazil.batch.session import session_order
-from frazil.batch.target import RunRequest, Target
+from frazil.batch.changes import LetterChoice
+from frazil.batch.plan import session_order
+from frazil.batch.position import RunRequest, Target
 from frazil.errors import FrazilError
 from frazil.failpoints import VARIABLE
 from frazil.iceberg.catalog import rest  # noqa: F401

@@ -17,7 +17,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyiceberg.table import Table
 
-from frazil.batch.target import Target
+from frazil.batch.position import Target
 from frazil.failpoints import Failpoint
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import create_topic

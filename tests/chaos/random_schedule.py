@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random, SystemRandom
 
-from frazil.runtime.port import is_free
+from frazil.runtime.home import is_free
 from frazil.spark.submit.configuration import jar_sets
 from tests.chaos.lab import new_lab
 from tests.chaos.maintenance import maintenance

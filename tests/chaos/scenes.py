@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.target import EARLIEST
+from frazil.batch.position import EARLIEST
 from frazil.failpoints import Failpoint
 from tests.chaos import child
 from tests.chaos.child import Deed

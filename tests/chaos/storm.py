@@ -18,7 +18,7 @@ from py4j.protocol import Py4JJavaError
 from sqlalchemy.exc import OperationalError
 
 from frazil.batch.facts import PartitionFacts
-from frazil.batch.target import RunRequest, Target
+from frazil.batch.position import RunRequest, Target
 from frazil.errors import OutcomeUnknown, Retryable, Terminal
 from frazil.failpoints import Failpoint
 from frazil.iceberg.commit.summary_state import POSITION_KEY, ancestry

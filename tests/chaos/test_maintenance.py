@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.failpoints import Failpoint
 from frazil.run.batches.plan import plan_run
 from tests.chaos.lab import LEDGER, ORDERS, TABLES, Lab

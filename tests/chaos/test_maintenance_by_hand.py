@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.batch.target import EARLIEST
+from frazil.batch.position import EARLIEST
 from frazil.errors import Terminal
 from frazil.failpoints import Failpoint
 from frazil.run.commit.commit_batch import ORPHAN_WINDOW

@@ -13,7 +13,7 @@ from threading import Thread
 import pytest
 
 from frazil.batch.plan import RunPlan
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.error_codes import INTERNAL
 from frazil.errors import Retryable
 from frazil.failpoints import VARIABLE, Failpoint

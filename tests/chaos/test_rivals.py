@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import StringType
 
-from frazil.batch.target import EARLIEST, RunRequest, Target
+from frazil.batch.position import EARLIEST, RunRequest, Target
 from frazil.errors import Retryable, Terminal
 from frazil.failpoints import Failpoint
 from frazil.run.batches.plan import plan_run

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from frazil.batch.facts import ClusterFacts
-from frazil.batch.target import RunRequest, Target
+from frazil.batch.position import RunRequest, Target
 from frazil.errors import Terminal
 from frazil.failpoints import Failpoint
 from frazil.kafka.admin.observe import observe
@@ -19,7 +19,7 @@ from frazil.kafka.client.cluster import Cluster
 from frazil.run.batches.plan import plan_run
 from frazil.run.batches.session import ingest
 from frazil.run.staging.stage import stage_inline
-from frazil.run.state import source
+from frazil.run.state import context
 from tests.chaos.lab import Lab, good
 from tests.chaos.scenes import BATCH, INGEST, one_now
 from tests.servers import delete_topic
@@ -207,7 +207,7 @@ def test_broker_without_topic_ids_neither_stops_nor_misleads_pipeline(
         facts = observe(cluster, topics, absent_ok=absent_ok)
         return replace(facts, topics={name: replace(topic, id=None) for name, topic in facts.topics.items()})
 
-    monkeypatch.setattr(source, "observe", without_ids)
+    monkeypatch.setattr(context, "observe", without_ids)
     said: list[str] = []
     orders = lab()
     for first in (0, 100):

@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.errors import Retryable, Stopped
 from frazil.failpoints import VARIABLE, Failpoint
 from frazil.kafka.client.cluster import Cluster

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.pipeline.channels.notice import Notice
+from frazil.pipeline.channels import Notice
 from frazil.pipeline.models.alerts import ChannelSettings
 from tests.conftest import FreePorts
 from tests.receivers import Mails, Posts, mails, posts
@@ -232,7 +232,7 @@ def test_missing_connection_does_not_silence_other_channels(hook: Posts, connect
 def test_missing_provider_fails_its_own_channel_alone(provider: str):
     """The notifier of each other channel loads without it: mail is not silenced by an absent PagerDuty."""
     code = (
-        "import sys\nfrom pkgutil import resolve_name\nfrom frazil.pipeline.channels.channels import CHANNELS\n"
+        "import sys\nfrom pkgutil import resolve_name\nfrom frazil.pipeline.channels import CHANNELS\n"
         "import frazil_airflow.alerts.channels\n"
         f"sys.modules.update({{f'airflow.providers.{provider}.{{part}}': None for part in ('hooks', 'notifications')}})\n"
         "for name, channel in CHANNELS.items():\n"

@@ -18,7 +18,7 @@ from frazil.pipeline.syntax.interval import parse_interval
 from frazil.report.dead_letters_summary import LetterGroup
 from frazil.report.letter_reports import KeptReport
 from frazil_airflow.dags.dag_defaults import timetable
-from frazil_airflow.dags.dead_letter_reports import LetterReportOperator
+from frazil_airflow.dags.dead_letters import LetterReportOperator
 
 pytestmark = pytest.mark.dags
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.session import Threshold, Waiting
+from frazil.batch.plan import Threshold, Waiting
 from frazil.error_codes import INTERNAL
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
@@ -131,7 +131,7 @@ def test_rotated_secret_reaches_trigger(
     secret.write_text("password=hunter1\n")
     settings.write_text(SETTINGS.replace("SECRET", str(secret)))
     monkeypatch.setenv("FRAZIL_SETTINGS", str(settings))
-    monkeypatch.setattr("frazil.monitor.project_files.LOOK_SECONDS", 0)
+    monkeypatch.setattr("frazil.monitor.watch.LOOK_SECONDS", 0)
     monkeypatch.setattr(LagTrigger, "_at_work", lambda _: 0)
     lag_trigger._shared_project_files.cache_clear()
 
@@ -185,7 +185,7 @@ def test_triggers_of_one_process_share_one_catalog(
     monkeypatch: pytest.MonkeyPatch, write_pipeline: Callable[..., Path]
 ) -> None:
     """All triggers of a process look with one project, so with one catalog's connections; a changed file gives them a new one."""
-    monkeypatch.setattr("frazil.monitor.project_files.LOOK_SECONDS", 0)
+    monkeypatch.setattr("frazil.monitor.watch.LOOK_SECONDS", 0)
     write_pipeline("orders")
     lag_trigger._shared_project_files.cache_clear()
     projects: list[Project] = []

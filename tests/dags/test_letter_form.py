@@ -16,8 +16,8 @@ from frazil.errors import Terminal
 from frazil.project import Project
 from frazil.records.model.dead_letter import DeadCode
 from frazil.run.repair.dead_letter_replay import ReplayResult
-from frazil_airflow.dags import dead_letter_replay
-from frazil_airflow.dags.dead_letter_replay import choice_of
+from frazil_airflow.dags import dead_letters
+from frazil_airflow.dags.dead_letters import choice_of
 
 pytestmark = pytest.mark.dags
 
@@ -171,7 +171,7 @@ def run_replay_task(
         return found
 
     monkeypatch.setattr("frazil.run.repair.dead_letter_replay.replay_dead_letters", replay)
-    returned = dead_letter_replay.replay("orders", dag_run=Run, params=EMPTY | filled_in, outlet_events={})  # type: ignore[arg-type]
+    returned = dead_letters.replay("orders", dag_run=Run, params=EMPTY | filled_in, outlet_events={})  # type: ignore[arg-type]
     return seen, returned
 
 
@@ -221,6 +221,6 @@ def test_wrong_value_is_not_retried(write_pipeline: Write, monkeypatch: pytest.M
     monkeypatch.setattr("frazil.run.repair.dead_letter_replay.replay_dead_letters", None)
 
     with pytest.raises(AirflowFailException, match="never read topic"):
-        dead_letter_replay.replay("orders", dag_run=Run, params=EMPTY | {"topics": ["x"]}, outlet_events={})  # type: ignore[arg-type]
+        dead_letters.replay("orders", dag_run=Run, params=EMPTY | {"topics": ["x"]}, outlet_events={})  # type: ignore[arg-type]
     with pytest.raises(AirflowFailException, match="orders2"):
-        dead_letter_replay.replay("orders2", dag_run=Run, params=EMPTY, outlet_events={})  # type: ignore[arg-type]
+        dead_letters.replay("orders2", dag_run=Run, params=EMPTY, outlet_events={})  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.maintain.need import STEPS as ALL_STEPS
-from frazil.maintain.result import Figures, MaintenanceResult, StepOutcome, TableOutcome
+from frazil.maintain.run import Figures, MaintenanceResult, StepOutcome, TableOutcome
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil_airflow.dags import maintenance
 from frazil_airflow.dags.dag_defaults import timetable

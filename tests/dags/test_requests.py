@@ -14,8 +14,7 @@ from airflow.sdk.api.datamodels._generated import DagRun, DagRunState, DagRunTyp
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 
 from frazil.batch.plan import PlannedTopic, RunPlan
-from frazil.batch.position import Position
-from frazil.batch.target import EARLIEST, LATEST, RunRequest, Target
+from frazil.batch.position import EARLIEST, LATEST, Position, RunRequest, Target
 from frazil.errors import Terminal
 from frazil.run.batches.plan import PlannedRun
 from frazil_airflow.project.run_request import params, request_of

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.evolution.schema_requests import apply_changes, merge_changes
-from frazil.records.model.outcome import DEAD_SCHEMA
+from frazil.records.model.rows import DEAD_SCHEMA
 from tests.fuzz.mutations import mutated
 from tests.fuzz.subjects import Subject
 from tests.unit.records.kafka_batches import BATCH_NUMBER, OneTable, OneTableOutcomes, kafka_batch

@@ -16,9 +16,8 @@ from frazil.batch.facts import StagedFile
 from frazil.batch.manifest import Operation
 from frazil.batch.position import BatchMark
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table import TABLE_PROPERTIES, TableMetadata, staging_table
+from frazil.iceberg.catalog.table import TABLE_PROPERTIES, TableMetadata, branch_name, staging_table
 from frazil.iceberg.commit.commit import Change, Refused, fit_of
-from frazil.iceberg.commit.refs import branch_name
 from frazil.iceberg.commit.summary_state import BATCH_KEY, landed_snapshot, mark_of, read_summary
 from frazil.iceberg.files.data_files import RowFileWriter
 from frazil.iceberg.schema.schema import declared_schema, declared_spec

@@ -13,7 +13,7 @@ from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch, jar_paths
 from frazil.runtime.java import ensure_java
 from frazil.spark.submit.class_archive import archive_options
-from frazil.spark.submit.shipped import WORKERS
+from frazil.spark.submit.configuration import WORKERS
 
 JARS = ("spark", "postgres")
 MARKED = "FRAZIL_MARKED", "marked-b3a71f"

@@ -13,15 +13,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from frazil.batch.position import Position
-from frazil.batch.target import RunRequest
+from frazil.batch.position import Position, RunRequest
 from frazil.iceberg.catalog.table import Table, TableMetadata
 from frazil.iceberg.commit.summary_state import lookup_position, remaining_value
 from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.maintain.need import Order, Step
 from frazil.maintain.procedures import Argument
-from frazil.maintain.result import MaintenanceResult, StepOutcome
-from frazil.maintain.run import maintain, preview
+from frazil.maintain.run import MaintenanceResult, StepOutcome, maintain, preview
 from frazil.project import Project
 from frazil.run.batches.plan import plan_run
 from frazil.run.batches.session import ingest

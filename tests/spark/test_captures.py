@@ -28,7 +28,7 @@ from frazil.runtime.jars import fetch, jar_paths
 from frazil.spark.errors import SPARK_FAILED
 from frazil.spark.jobs.capture import largest_number, refusal_of, rows_of, send_rows, sql_state
 from frazil.spark.submit.submission import run_capture
-from frazil.spark.writes.quoting import configure_quoting
+from frazil.spark.writes.rows import configure_quoting
 from tests.conftest import FreePorts
 from tests.postgres_server import PASSWORD, PostgresServer
 from tests.topic_reader import committed

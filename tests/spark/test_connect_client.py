@@ -12,7 +12,7 @@ from pyspark.sql.connect.session import SparkSession
 
 from frazil.runtime.home import project_root
 from frazil.runtime.process import until
-from frazil.spark.connect.session import limit_waiting
+from frazil.spark.connect import limit_waiting
 from frazil.spark.submit.configuration import ENGINE_VARIABLE, SUBMITTER_VARIABLE
 
 NOBODY = "sc://127.0.0.1:9"

@@ -17,9 +17,8 @@ from frazil.doctor.services import warm_spark
 from frazil.errors import Retryable, Terminal, Unavailable
 from frazil.project import Project
 from frazil.runtime.home import Home
-from frazil.spark.connect import server as connect_server
-from frazil.spark.connect.server import Server
-from frazil.spark.connect.session import _with_time_limit
+from frazil.spark import connect as connect_server
+from frazil.spark.connect import Server, _with_time_limit
 from frazil.spark.submit.server import managed_engine, managed_server
 
 SERVER = Server("warm", "sc://127.0.0.1:9")

@@ -15,17 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.failpoints import Failpoint
 from frazil.iceberg.schema import evolution
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster, OutgoingRecord
-from frazil.pipeline.models.changes import ENGINE_COLUMNS
+from frazil.pipeline.models.layout import ENGINE_COLUMNS
 from frazil.project import Project
 from frazil.run.batches.plan import plan_run
 from frazil.run.batches.session import ingest
 from frazil.run.commit import audit
-from frazil.run.staging import auto_create
+from frazil.run.staging import stage as auto_create
 from frazil.run.staging.record_problems import record_problems
 from frazil.run.staging.stage import Stage, stage_inline
 from frazil.spark.jobs.stage import SparkStage

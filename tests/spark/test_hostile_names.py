@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.batch.target import EARLIEST, RunRequest
+from frazil.batch.position import EARLIEST, RunRequest
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.maintain.need import Order

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.batch.target import EARLIEST, RunRequest
+from frazil.batch.position import EARLIEST, RunRequest
 from frazil.failpoints import Failpoint
 from frazil.iceberg.commit import expiry
 from frazil.kafka.client.cluster import Cluster
-from frazil.maintain.result import StepOutcome
+from frazil.maintain.run import StepOutcome
 from frazil.runtime.process import until
 from tests.spark.kills import at_failpoint
 from tests.spark.maintained import Maintained, maintained

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.batch.target import Target
+from frazil.batch.position import Target
 from frazil.errors import Terminal
 from frazil.kafka.admin.topics import create_topic
 from frazil.project import Project

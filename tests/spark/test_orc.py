@@ -16,13 +16,12 @@ from frazil import failpoints
 from frazil.batch.changes import Removal, RemovedRange
 from frazil.batch.manifest import Operation
 from frazil.failpoints import Failpoint
-from frazil.iceberg.catalog.table import staging_table
+from frazil.iceberg.catalog.table import branch_name, staging_table
 from frazil.iceberg.commit.commit import Change
 from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog, TablePlace, branch_note
-from frazil.iceberg.commit.refs import branch_name
 from frazil.iceberg.commit.removal import count_rows, offsets_held
 from frazil.iceberg.files.data_files import RowFileWriter
-from frazil.iceberg.files.files import current_files
+from frazil.iceberg.ledger.inspection import current_files
 from frazil.iceberg.schema.comparison import check_destination
 from frazil.iceberg.schema.schema import arrow_columns
 from frazil.pipeline.models.pipeline_file import Destination

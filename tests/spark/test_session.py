@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.batch.plan import RunPlan
-from frazil.batch.session import session_order
-from frazil.batch.target import RunRequest
+from frazil.batch.plan import RunPlan, session_order
+from frazil.batch.position import RunRequest
 from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project

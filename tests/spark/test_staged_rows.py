@@ -15,7 +15,7 @@ from pyiceberg.types import LongType, NestedField
 from pyspark.sql import SparkSession
 
 from frazil.batch.facts import StagedFile
-from frazil.spark.writes import staged_rows as staged
+from frazil.spark.writes import rows as staged
 from tests.spark.documents import sqlite
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.project import Project
 from frazil.run.batches.plan import plan_run

@@ -15,7 +15,7 @@ from pyiceberg.expressions import EqualTo
 from pyspark.sql import SparkSession
 
 from frazil import failpoints
-from frazil.batch.target import RunRequest, parse_target
+from frazil.batch.position import RunRequest, parse_target
 from frazil.errors import Terminal
 from frazil.failpoints import Failpoint
 from frazil.iceberg.commit.summary_state import CLOSING_KEY

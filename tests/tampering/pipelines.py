@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project

@@ -17,9 +17,9 @@ import pytest
 import yaml
 
 from frazil.devstack import object_store
+from frazil.pipeline.files.files import References
 from frazil.pipeline.files.folder import load_pipelines
 from frazil.pipeline.files.load import load_settings
-from frazil.pipeline.files.references import References
 
 pytestmark = pytest.mark.tried("Docker Compose", "rendered")
 

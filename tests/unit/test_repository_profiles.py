@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
+from frazil.pipeline.files.files import References
 from frazil.pipeline.files.folder import load_pipelines
-from frazil.pipeline.files.references import References
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from frazil.batch.audit import BATCHES_REFUSED, TOO_MANY_DEAD
-from frazil.pipeline.channels.notice import Severity
+from frazil.pipeline.channels import Severity
 from frazil.pipeline.syntax.strict import read_json, write_json
 
 ChoreKind = Literal["failed_maintenance", "failed_report", "failed_replay"]

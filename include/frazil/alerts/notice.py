@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frazil.pipeline.channels.notice import Notice
+from frazil.pipeline.channels import Notice
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.report.dead_letters_page import batch_range, counted
-from frazil.report.dead_letters_summary import LetterGroup
+from frazil.report.dead_letters_summary import LetterGroup, batch_range, counted
 from frazil.report.letter_reports import KeptReport
 
 _LINES = 10

@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter
 
 from frazil.monitor.condition import spoken
 from frazil.monitor.freshness import Span
-from frazil.pipeline.channels.notice import SEVERITIES, Notice, Severity
+from frazil.pipeline.channels import SEVERITIES, Notice, Severity
 from frazil.pipeline.syntax.strict import read_json, write_json
 
 PATIENCE: Mapping[str, int] = {"unreadable": 3}

@@ -14,7 +14,7 @@ from typing import Literal
 from frazil.alerts.failure import RUN_KINDS, ChoreKind, Failure
 from frazil.batch.audit import TABLE_NOT_MADE
 from frazil.monitor.condition import DEAD_OF, DEAD_SHARE, Condition, Retention, spoken, waiting
-from frazil.pipeline.channels.notice import Notice, Severity
+from frazil.pipeline.channels import Notice, Severity
 from frazil.pipeline.models.alerts import Alerts
 from frazil.pipeline.models.maintenance import parse_age
 

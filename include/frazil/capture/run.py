@@ -14,9 +14,8 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from frazil import shutdown
-from frazil.capture.contents import FileContents, end_mark, find_files, is_captured
+from frazil.capture.contents import Batch, FileContents, batches, end_mark, find_files, is_captured
 from frazil.capture.files import FileDecisions, decide_files, marks_of, state_of
-from frazil.capture.lines import Batch, batches
 from frazil.capture.position import (
     CaptureOrder,
     CapturePosition,

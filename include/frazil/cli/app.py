@@ -21,8 +21,8 @@ import typer
 
 from frazil import __version__
 from frazil.cli.demo import demo
-from frazil.cli.files import doctor, import_connector, init, new, validate
-from frazil.cli.operate import apply, produce, repair, run, stack, status
+from frazil.cli.files import doctor, import_connector, new, validate
+from frazil.cli.operate import produce, repair, run, stack, status
 from frazil.cli.output import console
 from frazil.cli.output.console import examples
 from frazil.cli.reports import dead_letters, history, sql, verify
@@ -49,12 +49,12 @@ app = typer.Typer(
 
 _COMMANDS: Mapping[str, tuple[Callable[..., Any], ...]] = {
     "Build": (
-        init.init,
+        new.init,
         new.peek,
         new.new,
-        init.schema,
+        new.schema,
         validate.validate,
-        apply.apply,
+        repair.apply,
         import_connector.import_connector,
         validate.plugins,
         produce.produce,

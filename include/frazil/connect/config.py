@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from frazil.connect.findings import ConnectorKeys, Finding, Secrets
 from frazil.kafka_properties import TOKEN_PROVIDER
-from frazil.pipeline.syntax.java_properties import UnreadableProperties, read
+from frazil.pipeline.files.files import UnreadableProperties, read
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from typing import Any
 
 import yaml
 
-from frazil.connect import catalog, converters, source, tables, transforms
+from frazil.connect import source, tables, transforms
 from frazil.connect.config import Connector, close_worker
 from frazil.connect.control import ConnectorProgress
 from frazil.connect.findings import APACHE, TABULAR, ConnectorKeys, Finding, Secrets
 from frazil.connect.tables import RouteResult, translate_route
-from frazil.pipeline.files.references import references_in
+from frazil.pipeline.files.files import references_in
 
 OTHERS: Mapping[str, str] = MappingProxyType(
     {
@@ -126,9 +126,9 @@ def _imported(
         keys.say("name", "carried" if name == connector.name else "changed", f"name: {name}")
     secrets = [Secrets(prefix) for prefix in (names.cluster, names.catalog or "catalog", names.registry)]
     cluster = source.cluster(keys, worker, secrets[0])
-    catalog_name, catalog_entry = catalog.catalog(keys, secrets[1])
-    decoding = converters.decoding(keys, worker, context.registry or names.registry, secrets[2])
-    key = converters.key_decoding(keys, worker, decoding, needed=transforms.works_on_keys(keys))
+    catalog_name, catalog_entry = source.catalog(keys, secrets[1])
+    decoding = transforms.decoding(keys, worker, context.registry or names.registry, secrets[2])
+    key = transforms.key_decoding(keys, worker, decoding, needed=transforms.works_on_keys(keys))
     chain = transforms.chain(keys, decoding.value.get("format"), has_key=key is not None, columns=context.typed_columns)
     merging = tables.merging(keys)
     routes = tables.listed(keys, translate_route(keys, context.tables), merging)
@@ -162,7 +162,7 @@ def _imported(
             " references.allow: write the value, or list it there."
         )
     keys.note(source.restart_remark(pipeline["start"]))
-    catalog.hadoop(keys)
+    source.hadoop(keys)
     source.framework(keys)
     used = [
         entry_secrets

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.error_codes import BAD_SETTING, PROGRAM_MISSING, STACK_FAILED
 from frazil.errors import Retryable
-from frazil.runtime import airflow_login, port
+from frazil.runtime import airflow_login
 from frazil.runtime.airflow_login import Secrets, ensure_secrets
 from frazil.runtime.home import (
     DATABASE_VARIABLE,
@@ -25,6 +25,7 @@ from frazil.runtime.home import (
     Home,
     inherited_environment,
     interpreter_bin,
+    require_free,
     write_atomically,
 )
 from frazil.runtime.java import Java, ensure_java
@@ -320,7 +321,7 @@ def _start_missing(
 ) -> None:
     if processes.running(API_SERVER) is None:
         processes.stop((API_SERVER, GRACE_SECONDS))  # what a crash may have left of its session
-        port.require_free(home.ports.airflow, PORT_VARIABLES["airflow"], "Airflow")
+        require_free(home.ports.airflow, PORT_VARIABLES["airflow"], "Airflow")
         require_answer(database, report)
         _migrate(home, processes, database, env, hidden, report)
         write_atomically(_database_note(home), database.name)

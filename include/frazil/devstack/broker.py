@@ -9,14 +9,15 @@ from pathlib import Path
 
 from frazil.devstack.secured import Secured
 from frazil.error_codes import STACK_FAILED
-from frazil.runtime import port
 from frazil.runtime.home import (
     LOOPBACK,
     PORT_VARIABLES,
     PRIVATE_FILE,
     Home,
+    answers,
     bootstrap_servers,
     inherited_environment,
+    require_free,
     write_atomically,
 )
 from frazil.runtime.jars import fetch, jar_paths
@@ -79,11 +80,11 @@ def start(
     if processes.running(NAME) is None:
         fetch(home, "broker", report=report)
         processes.stop((NAME, GRACE_SECONDS))  # what a crash may have left of its session
-        port.require_free(home.ports.kafka, PORT_VARIABLES["kafka"], "the Kafka broker")
-        port.require_free(home.ports.controller, PORT_VARIABLES["controller"], "the Kafka controller")
+        require_free(home.ports.kafka, PORT_VARIABLES["kafka"], "the Kafka broker")
+        require_free(home.ports.controller, PORT_VARIABLES["controller"], "the Kafka controller")
         if secured is not None:
-            port.require_free(secured.sasl, PORT_VARIABLES["kafka_sasl"], "the Kafka broker's listener SASL_SSL")
-            port.require_free(secured.ssl, PORT_VARIABLES["kafka_ssl"], "the Kafka broker's listener SSL")
+            require_free(secured.sasl, PORT_VARIABLES["kafka_sasl"], "the Kafka broker's listener SASL_SSL")
+            require_free(secured.ssl, PORT_VARIABLES["kafka_ssl"], "the Kafka broker's listener SSL")
         _start(home, processes, ensure_java(report), secured)
     _wait(home, processes, ready)
 
@@ -181,7 +182,7 @@ def _java_command(home: Home, java: Java, options: tuple[str, ...] = ()) -> list
 def _wait(home: Home, processes: Processes, ready: Callable[[], bool] | None) -> None:
     def started() -> bool:
         has_started = _STARTED in processes.log(NAME).read_text(encoding="utf-8", errors="replace")
-        return has_started and port.answers(home.ports.kafka) and (ready is None or ready())
+        return has_started and answers(home.ports.kafka) and (ready is None or ready())
 
     who = f"kafka: the broker at {bootstrap_servers(home)}"
     processes.wait_ready(NAME, who, started, _START_SECONDS, advice=", then start it again")

@@ -12,8 +12,16 @@ from pathlib import Path
 from typing import Final
 
 from frazil.error_codes import PROGRAM_MISSING, STACK_FAILED
-from frazil.runtime import port
-from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, exclusive, inherited_environment, private_folder
+from frazil.runtime.home import (
+    LOOPBACK,
+    PORT_VARIABLES,
+    Home,
+    answers,
+    exclusive,
+    inherited_environment,
+    private_folder,
+    require_free,
+)
 from frazil.runtime.process import Processes, Spec
 
 NAME: Final = "s3"
@@ -72,7 +80,7 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], keys:
     if processes.running(NAME) is None:
         built = program(home, report)
         processes.stop((NAME, GRACE_SECONDS))
-        port.require_free(home.ports.s3, PORT_VARIABLES["s3"], "the S3 server")
+        require_free(home.ports.s3, PORT_VARIABLES["s3"], "the S3 server")
         objects, attributes = (
             private_folder(home.root / "s3" / "objects"),
             private_folder(home.root / "s3" / "attributes"),
@@ -81,7 +89,7 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], keys:
         # Beside, since not every file system keeps extended attributes.
         command = (str(built), *listening, "posix", "--sidecar", str(attributes), str(objects))
         processes.start(Spec(NAME, command, _environment(keys), url(home), GRACE_SECONDS))
-    processes.wait_ready(NAME, f"s3: the server at {url(home)}", lambda: port.answers(home.ports.s3), _START_SECONDS)
+    processes.wait_ready(NAME, f"s3: the server at {url(home)}", lambda: answers(home.ports.s3), _START_SECONDS)
     _ensure_bucket(home, keys)
 
 

@@ -15,8 +15,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from frazil.error_codes import PROGRAM_MISSING, STACK_FAILED
-from frazil.runtime import port
-from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, PRIVATE_FILE, Home, inherited_environment, write_atomically
+from frazil.runtime.home import (
+    LOOPBACK,
+    PORT_VARIABLES,
+    PRIVATE_FILE,
+    Home,
+    inherited_environment,
+    require_free,
+    write_atomically,
+)
 from frazil.runtime.process import Processes, Spec
 
 if TYPE_CHECKING:
@@ -63,7 +70,7 @@ def start(
     if processes.running(NAME) is None:
         programs_folder = require_programs(home)
         processes.stop((NAME, GRACE_SECONDS))
-        port.require_free(home.ports.postgres, PORT_VARIABLES["postgres"], "PostgreSQL")
+        require_free(home.ports.postgres, PORT_VARIABLES["postgres"], "PostgreSQL")
         _make_data(home, processes, programs_folder, password, report)
         listening = {"listen_addresses": LOOPBACK, "port": str(home.ports.postgres), "unix_socket_directories": ""}
         options = [

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from frazil.devstack.object_store import REGION
-from frazil.runtime import port
-from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment
+from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, basic_login, inherited_environment, require_free, serves
 from frazil.runtime.jars import fetch, jar_paths
 from frazil.runtime.java import ensure_java
-from frazil.runtime.port import basic_login
 from frazil.runtime.process import Processes, Spec
 
 NAME: Final = "rest-catalog"
@@ -80,7 +78,7 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], backi
         sets = ("rest", *backing.jars)
         fetch(home, *sets, report=report)
         processes.stop((NAME, GRACE_SECONDS))
-        port.require_free(home.ports.catalog, PORT_VARIABLES["catalog"], "the REST catalog")
+        require_free(home.ports.catalog, PORT_VARIABLES["catalog"], "the REST catalog")
         classpath = ":".join(str(path) for name in sets for path in jar_paths(home, name))
         configurations = [_CONFIGURATION, *([_LOGIN] if "CATALOG_LOGIN" in backing.secrets else [])]
         settings = {"user": USER, "port": str(home.ports.catalog), "warehouse": backing.warehouse, **backing.properties}
@@ -100,7 +98,7 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], backi
 
     def is_up() -> bool:
         password = backing.secrets.get("CATALOG_LOGIN")
-        return port.serves(home.ports.catalog, "/v1/config", "" if password is None else basic_login(USER, password))
+        return serves(home.ports.catalog, "/v1/config", "" if password is None else basic_login(USER, password))
 
     processes.wait_ready(NAME, f"catalog: the server at {url(home)}", is_up, _START_SECONDS, hidden)
 

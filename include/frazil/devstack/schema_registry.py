@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from frazil.error_codes import PROGRAM_MISSING
-from frazil.runtime import port
-from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment
+from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, basic_login, inherited_environment, require_free, serves
 from frazil.runtime.jars import fetch
-from frazil.runtime.port import basic_login
 from frazil.runtime.process import Processes, Spec
 
 NAME: Final = "registry"
@@ -59,14 +57,14 @@ def start(
         java = _java()
         fetch(home, NAME, report=report)
         processes.stop((NAME, GRACE_SECONDS))
-        port.require_free(home.ports.registry, PORT_VARIABLES["registry"], "the Schema Registry")
+        require_free(home.ports.registry, PORT_VARIABLES["registry"], "the Schema Registry")
         env = {**inherited_environment(), **_storage(database), **_login(password)}
         processes.start(Spec(NAME, _command(home, java, asks_login=bool(password)), env, url(home), GRACE_SECONDS))
     hidden = [secret for secret in (password, database.password if database is not None else "") if secret]
 
     def is_up() -> bool:
         login = basic_login(USER, password) if password else ""
-        return port.serves(home.ports.registry, f"{_PATH}/subjects", login)
+        return serves(home.ports.registry, f"{_PATH}/subjects", login)
 
     processes.wait_ready(NAME, f"registry: the server at {url(home)}", is_up, _START_SECONDS, hidden)
 

@@ -7,8 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from frazil.runtime import port
-from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment, interpreter_bin, private_folder
+from frazil.runtime.home import (
+    LOOPBACK,
+    PORT_VARIABLES,
+    Home,
+    answers,
+    inherited_environment,
+    interpreter_bin,
+    private_folder,
+    require_free,
+)
 from frazil.runtime.java import ensure_java
 from frazil.runtime.process import Processes, Spec
 
@@ -62,11 +70,11 @@ def start(
     master_url = url(home.ports.spark_master)
     if processes.running(MASTER) is None:
         stop(processes, workers)  # workers of another master would go on waiting for it
-        port.require_free(home.ports.spark_master, PORT_VARIABLES["spark_master"], "Spark's master")
+        require_free(home.ports.spark_master, PORT_VARIABLES["spark_master"], "Spark's master")
         port_option = ("--port", str(home.ports.spark_master))
         master = (spark_class, "org.apache.spark.deploy.master.Master", *listening, *port_option)
         processes.start(Spec(MASTER, master, env, master_url, GRACE_SECONDS))
-    _wait(processes, MASTER, lambda: port.answers(home.ports.spark_master), secret)
+    _wait(processes, MASTER, lambda: answers(home.ports.spark_master), secret)
     worker_command = (
         spark_class,
         "org.apache.spark.deploy.worker.Worker",

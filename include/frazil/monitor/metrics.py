@@ -16,7 +16,7 @@ from frazil.monitor.condition import STATES, state_of
 
 if TYPE_CHECKING:
     from frazil.capture.run import CaptureResult
-    from frazil.maintain.result import Figures, MaintenanceResult
+    from frazil.maintain.run import Figures, MaintenanceResult
     from frazil.monitor.condition import Condition, Retention
     from frazil.pipeline.settings.capture import Capture
     from frazil.run.batches.plan import RunResult
@@ -123,7 +123,7 @@ TABLE_FIGURES = {
         ("snapshots", "snapshots", "Snapshots of a table."),
     )
 }
-"""By the names that `frazil.maintain.result.Figures` has for them."""
+"""By the names that `frazil.maintain.run.Figures` has for them."""
 
 _STEP = ("table", "step")
 STEPS = _metric(

@@ -1,26 +1,39 @@
-"""The conditions of all pipelines and captures, refreshed in the background: readers get the last one at once."""
+"""The conditions of all pipelines and captures, refreshed in the background, for processes that run for weeks: readers
+get the last one at once, and edited files and Airflow's runs are followed.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
+from frazil.error_codes import BAD_FILE
 from frazil.errors import FrazilError
 from frazil.monitor.batches import Ledgers, Series, last_day
-from frazil.monitor.captures import read_capture
 from frazil.monitor.condition import Condition, Runs
 from frazil.monitor.freshness import freshness_objective
-from frazil.monitor.reading import read, table_health
+from frazil.monitor.reading import read, read_capture, table_health
+from frazil.pipeline.files.files import referenced_files
+from frazil.pipeline.files.load import SCHEMAS, ConfigError, read_yaml
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.pipeline.settings.capture import Flow
-from frazil.project import Project
+from frazil.pipeline.settings.capture import Flow, dag_of
+from frazil.project import Places, Project
 from frazil.run.state.context import utc_now
+from frazil.runtime.airflow_login import any_api
+from frazil.runtime.home import Home
+
+if TYPE_CHECKING:
+    from frazil.runtime.airflow_api import AirflowApi, DagRun
+
 
 _LOG: Final = logging.getLogger(__name__)
 # Where nobody asked for logs, nothing is drawn over a screen; each condition says what is wrong.
@@ -239,3 +252,209 @@ class Watch:
         with self._lock:
             if condition.pipeline in self._seen:
                 self._seen[condition.pipeline] = Reading(condition, series, time.monotonic())
+
+
+_LOG.addHandler(logging.NullHandler())  # nothing is drawn over a screen
+
+LOOK_SECONDS: Final = 1.0
+"""From one look for changed files to the next: a page asks for the project once per pipeline."""
+
+_Stamp = tuple[tuple[str, int, int], ...]
+
+
+class ProjectFiles:
+    """Reads the project, and reloads it only when one of its files changed: until then its catalogs stay open."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = env
+        self._lock = Lock()
+        self._loaded: tuple[_Stamp, Project] | None = None
+        self._own: _Stamp = ()
+        self._named: tuple[Path, ...] = ()
+        self._looked_at = 0.0
+
+    def project(self) -> Project:
+        """The present settings and pipelines; while the files are broken, the last valid ones.
+
+        Raises:
+            ConfigError: They were broken from the start.
+            Retryable: They could not be looked at from the start.
+        """
+        with self._lock:
+            now = time.monotonic()
+            if self._loaded is None or now - self._looked_at >= LOOK_SECONDS:
+                stamp = self._stamp()
+                if self._loaded is None or self._loaded[0] != stamp:
+                    self._loaded = stamp, self._load()
+                self._looked_at = now
+            return self._loaded[1]
+
+    def take(self, env: Mapping[str, str]) -> None:
+        """Use other environment variables for the location of the files and for references, from the next read on."""
+        with self._lock:
+            if env != self._env:
+                self._env, self._own, self._looked_at = env, (), -math.inf
+                self._loaded = ((), self._loaded[1]) if self._loaded is not None else None
+
+    def look_again(self) -> None:
+        """Check for changed files at the next read, however recent the last check: a file that was just written must be read."""
+        with self._lock:
+            self._looked_at = -math.inf
+
+    def _stamp(self) -> _Stamp:
+        try:
+            places = Places.resolve(self._env)
+            stamp_of_files = _stamp(_files(places))
+            if stamp_of_files != self._own:
+                self._own, self._named = stamp_of_files, _secret_files(places)
+            return stamp_of_files + _stamp(self._named, absent=OSError)  # what else is wrong with them, loading says
+        except OSError as problem:  # a folder that vanishes, a share that is away
+            if self._loaded is None:
+                raise BAD_FILE.retryable(
+                    f"the files of the project can't be read: {problem}",
+                    next_step="check that its folders exist and can be read",
+                ) from problem
+            _LOG.warning("the files that were read before stay in force: %s", problem)
+            return self._loaded[0]
+
+    def _load(self) -> Project:
+        if self._loaded is None:
+            return _read(self._env)
+        before = self._loaded[1]
+        try:
+            project = _read(self._env)
+        except FrazilError as problem:
+            # Of no concern to those who look; whoever edits the file is told by its own check.
+            _LOG.warning("the settings that were read before stay in force: %s", problem)
+            return before
+        before.close()
+        return project
+
+
+def _read(env: Mapping[str, str]) -> Project:
+    """Read all files at once: a project in use must not depend on later edits."""
+    project = Project.load(env)
+    _ = project.pipelines.usable
+    return project
+
+
+def _files(places: Places) -> list[Path]:
+    """The files of the project."""
+    return [*_written_files(places), *sorted((places.pipelines_folder.parent / SCHEMAS).rglob("*"))]
+
+
+def _written_files(places: Places) -> list[Path]:
+    """Those with references."""
+    folders = (places.pipelines_folder, places.captures_folder)
+    return [places.settings_file, *(file for folder in folders for file in sorted(folder.glob("*.y*ml")))]
+
+
+def _secret_files(places: Places) -> tuple[Path, ...]:
+    """Files from which settings and pipelines take secrets."""
+    referenced: set[Path] = set()
+    for file in _written_files(places):
+        folder = None if file == places.settings_file else file.parent
+        with suppress(ConfigError):  # loading says it
+            referenced.update(referenced_files(read_yaml(file, folder)))
+    return tuple(sorted(referenced))
+
+
+def _stamp(files: Iterable[Path], absent: type[OSError] = FileNotFoundError) -> _Stamp:
+    """A stamp that changes when one of the files does. Files removed meanwhile are left out."""
+    stamps = []
+    for file in files:
+        try:
+            status = file.stat()
+        except absent:
+            continue
+        stamps.append((str(file), status.st_mtime_ns, status.st_size))
+    return tuple(stamps)
+
+
+_PREFIXES: Final = ("ingest__", "capture__")
+
+_LAST: Final = 20
+"""Runs of a DAG that are looked at: more failures than that in a row are told as so many."""
+
+_PAGE: Final = 500
+"""Runs that are asked for at a time, over many DAGs: about a megabyte."""
+
+_PAGES: Final = 8
+"""Bounds the requests. DAGs that run often fill the first page; those that run rarely are found on the next, without them."""
+
+
+def runs_of(pipelines: Iterable[str], home: Home) -> Mapping[str, Runs]:
+    """Runs of pipelines in Airflow, at FRAZIL_AIRFLOW_URL or else the embedded one; empty if it does not answer."""
+    try:
+        with any_api(home) as airflow:
+            return fetch_runs(airflow, pipelines)
+    except FrazilError:  # there is no Airflow here: that is no trouble of the pipelines
+        return {}
+
+
+def fetch_runs(airflow: AirflowApi, pipelines: Iterable[str]) -> Mapping[str, Runs]:
+    """Airflow's runs of pipelines and captures by unique name, in a few requests. Those without a DAG are left out, and
+    those beyond the limit of requests.
+
+    Raises:
+        Retryable: Airflow does not answer.
+        Terminal: Airflow refused the requests.
+    """
+    dag_ids = {dag_of(key): key for key in pipelines}
+    prefixes = [prefix for prefix in _PREFIXES if any(dag_id.startswith(prefix) for dag_id in dag_ids)]
+    paused = {dag_id: is_paused for prefix in prefixes for dag_id, is_paused in airflow.paused(prefix).items()}
+    pipeline_names = {dag_id: key for dag_id, key in dag_ids.items() if dag_id in paused}
+    runs = _newest(airflow, pipeline_names) if pipeline_names else {}
+    return {
+        name: summarize_runs(runs[dag_id], is_paused=paused[dag_id])
+        for dag_id, name in pipeline_names.items()
+        if dag_id in runs
+    }
+
+
+def _newest(airflow: AirflowApi, dag_ids: Iterable[str]) -> Mapping[str, Sequence[DagRun]]:
+    """The last runs of each DAG, newest first: enough to judge its state. DAGs beyond the limit of requests are left out."""
+    runs: dict[str, list[DagRun]] = {dag_id: [] for dag_id in dag_ids}
+    remaining, start = set(runs), 0
+    for _ in range(_PAGES):
+        count = min(_PAGE, _LAST * len(remaining))
+        page = airflow.newest_runs(remaining, count, start)
+        if start == 0:  # of fewer DAGs, the same page goes back farther
+            runs |= {dag_id: [] for dag_id in remaining}
+        for run in page:
+            if all(
+                run.run_id != other_run.run_id for other_run in runs[run.dag_id]
+            ):  # a run that began meanwhile moves the others on
+                runs[run.dag_id].append(run)
+        if len(page) < count:
+            return runs
+        fewer = {dag_id for dag_id in remaining if not _is_enough(runs[dag_id])}
+        if fewer == remaining:  # first those of which nothing can be told yet
+            fewer = {dag_id for dag_id in remaining if not _has_finished_run(runs[dag_id])} or remaining
+        if not fewer:
+            return runs
+        remaining, start = fewer, start + count if fewer == remaining else 0
+    return {dag_id: newest for dag_id, newest in runs.items() if dag_id not in remaining or _has_finished_run(newest)}
+
+
+def _has_finished_run(runs: Sequence[DagRun]) -> bool:
+    return any(run.has_finished for run in runs)
+
+
+def _is_enough(runs: Sequence[DagRun]) -> bool:
+    return (len(runs) >= _LAST and _has_finished_run(runs)) or any(run.state == "success" for run in runs)
+
+
+def summarize_runs(runs: Sequence[DagRun], *, is_paused: bool | None = None) -> Runs:
+    """Summarize the last runs of a DAG, newest first."""
+    finished = [run for run in runs if run.has_finished]
+    last = finished[0] if finished else None
+    begun = [run.start_date for run in runs if run.state == "running" and run.start_date is not None]
+    return Runs(
+        is_paused=is_paused,
+        running_since=min(begun, default=None),
+        last_state=last.state if last else None,
+        last_ended_at=last.end_date if last else None,
+        last_run=last.run_id if last else None,
+        failures=sum(1 for _ in takewhile(lambda run: run.state == "failed", finished)),
+    )

@@ -19,9 +19,17 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from frazil.error_codes import REGISTRY_FAILED
 from frazil.errors import Retryable, Terminal
 from frazil.records.model.format import Framing, NamedSchema, SchemaKind, TooManyUnknownIds, WriterSchema
-from frazil.registry.faults import FOREIGN, NO_SCHEMA, as_frazil, is_forbidden, is_missing, is_refused, translated
-from frazil.registry.glue import GlueVersions
-from frazil.registry.registry import Registry
+from frazil.registry.registry import (
+    FOREIGN,
+    NO_SCHEMA,
+    GlueVersions,
+    Registry,
+    as_frazil,
+    is_forbidden,
+    is_missing,
+    is_refused,
+    translated,
+)
 
 MAX_ANSWER: Final = 16 << 20
 """Bytes of one answer: several times the largest schema that is read."""

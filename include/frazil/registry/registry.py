@@ -1,13 +1,28 @@
-"""A Schema Registry by name: how to reach it, without ever showing its secrets."""
+"""A Schema Registry by name: how to reach it, without ever showing its secrets, what exceptions of its client, its
+HTTP library and TLS mean (no other module maps them), and the one of AWS Glue, which has an API of its own.
+"""
 
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final, cast
 from urllib.parse import unquote
+from uuid import UUID
 
-from frazil.records.model.format import Framing
+from confluent_kafka.schema_registry._sync.schema_registry_client import (
+    httpx,  # the one of two HTTP libraries that the client took
+)
+from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
+
+from frazil.error_codes import REGISTRY_FAILED
+from frazil.errors import FrazilError
+from frazil.extras import require
+from frazil.records.model.format import Framing, SchemaKind, WriterSchema
 
 MASK = "***"
 _SECRET_MARKS = ("user.info", "password", "secret", "token")
@@ -62,3 +77,242 @@ class Registry:
 
 def _is_secret(key: str) -> bool:
     return any(mark in key.lower() for mark in _SECRET_MARKS)
+
+
+FOREIGN: Final = (
+    SchemaRegistryError,
+    OAuthTokenError,
+    httpx.HTTPError,
+    httpx.InvalidURL,
+    OSError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    KeyError,
+)
+"""What the client is known to raise. OSError: a certificate that is not there. The last four: a property that it does
+not know, or an answer that is none of a registry's (it reads fields without looking)."""
+
+NO_SCHEMA: Final = 40403
+"""The registry's own code for an id that it does not know; a server that has no such page says 404 without it."""
+
+_REFUSED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED})
+_BUSY: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+_CUT_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+"""The other side went away in the middle: no matter of certificates."""
+
+
+@contextmanager
+def translated(registry: Registry, doing: str) -> Iterator[None]:
+    """Run a block; what it raises becomes Retryable or Terminal, with registry and `doing` as its coordinates."""
+    try:
+        yield
+    except FOREIGN as error:
+        raise as_frazil(error, registry, doing) from error
+
+
+def is_missing(error: SchemaRegistryError) -> bool:
+    """Return whether the server answered that the schema or the path does not exist."""
+    return error.http_status_code == HTTPStatus.NOT_FOUND
+
+
+def is_forbidden(error: SchemaRegistryError) -> bool:
+    """Return whether the server accepted the credentials but denies access."""
+    return error.http_status_code == HTTPStatus.FORBIDDEN
+
+
+def is_refused(error: SchemaRegistryError) -> bool:
+    """Return whether the server refused the credentials."""
+    return error.http_status_code in _REFUSED
+
+
+def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilError:
+    """Translate an error of the client into Frazil's error with a next step.
+
+    Returns:
+        `Retryable` where asking later may help: nobody answers, too slow, too busy, broken. `Terminal` where a person
+        must act: credentials, permissions, certificates, the address, a property.
+    """
+    description = registry.redact(f"{type(error).__name__}: {str(error)[:300]}")
+    where = f"{registry}: {doing}"
+    if isinstance(error, SchemaRegistryError):
+        return _answer_error(error.http_status_code, registry, where, description)
+    if (broken := _tls(error)) is not None:
+        return REGISTRY_FAILED.terminal(
+            f"{where}: no trusted connection ({registry.redact(str(broken))})",
+            next_step=f"check the certificates in registries.{registry.name} of the settings",
+        )
+    if isinstance(error, OAuthTokenError) and not isinstance(error.__context__, httpx.TransportError):
+        return REGISTRY_FAILED.terminal(
+            f"{where}: no token was granted ({description})", next_step=_settings(registry, "properties")
+        )
+    if _is_silence(error):
+        return REGISTRY_FAILED.retryable(
+            f"{where}: no answer ({description})",
+            next_step=f"is the registry up? If it persists, {_settings(registry, 'url')}",
+        )
+    return REGISTRY_FAILED.terminal(
+        f"{where}: {description}",
+        next_step=f"check registries.{registry.name} of the settings: url must be the root of a Schema Registry's API, and"
+        " properties must be such as confluent-kafka's client knows",
+    )
+
+
+def _answer_error(status: int, registry: Registry, where: str, description: str) -> FrazilError:
+    if status in _BUSY or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return REGISTRY_FAILED.retryable(
+            f"{where}: not available now ({description})", next_step="if it persists, check the registry's log"
+        )
+    if status in _REFUSED:
+        return REGISTRY_FAILED.terminal(
+            f"{where}: the credentials were refused ({description})",
+            next_step=f"check user_info in registries.{registry.name} of the settings, and that it may read schemas",
+        )
+    return REGISTRY_FAILED.terminal(
+        f"{where}: the answer is not from a Schema Registry's API ({description})",
+        next_step=f"{_settings(registry, 'url')}: it must be the root of the API, with its path if it has one",
+    )
+
+
+def _settings(registry: Registry, key: str) -> str:
+    return f"check registries.{registry.name}.{key} of the settings"
+
+
+def _is_silence(error: BaseException) -> bool:
+    if isinstance(error, OAuthTokenError):
+        return True  # its other cause was looked at before
+    return isinstance(error, httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol)
+
+
+def _tls(error: BaseException | None) -> ssl.SSLError | None:
+    """Return the reason of a failed TLS connection: it is the innermost of the exceptions that the HTTP library raises."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return None if isinstance(error, _CUT_OFF) else error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+GLUE_CLIENT: Final = {
+    "glue.region": "region_name",
+    "glue.access-key-id": "aws_access_key_id",
+    "glue.secret-access-key": "aws_secret_access_key",
+    "glue.session-token": "aws_session_token",
+    "glue.profile-name": "profile_name",
+}
+"""What the session of boto3 takes for the properties of the settings, which a catalog of type `glue` has as well."""
+
+_SECONDS: Final = 4.0
+"""Of a connection, and of an answer; each is tried twice. A schema is served in milliseconds."""
+
+_MISSING: Final = "EntityNotFoundException"
+_GLUE_REFUSED: Final = frozenset(
+    {
+        *("AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException", "InvalidSignatureException"),
+        *("IncompleteSignatureException", "MissingAuthenticationTokenException", "InvalidClientTokenId"),
+    }
+)
+_GLUE_BUSY: Final = frozenset({"ThrottlingException", "Throttling", "RequestLimitExceeded", "TooManyRequestsException"})
+_NOBODY: Final = UUID(int=0)
+"""A version that nobody has: who is told so may ask for versions."""
+
+
+class GlueVersions:
+    """Versions of schemas by their UUIDs."""
+
+    def __init__(self, registry: Registry) -> None:
+        require("glue", f"registry {registry.name}, with framing: glue,")
+        import boto3
+        from botocore.config import Config
+
+        self._registry: Final = registry
+        session = {GLUE_CLIENT[name]: value for name, value in registry.properties.items()}
+        bounds = Config(connect_timeout=_SECONDS, read_timeout=_SECONDS, retries={"total_max_attempts": 2})
+        with self._translated("opening the client"):
+            self._client: Final[Any] = boto3.Session(**session).client(
+                "glue", endpoint_url=registry.url or None, config=bounds
+            )
+
+    def schema(self, version: UUID) -> WriterSchema | None:
+        """Return a version of a schema, or None if there is none.
+
+        Raises:
+            Retryable: Nobody answers, or it is too busy.
+            Terminal: It refuses the credentials, or is no Glue.
+        """
+        from botocore.exceptions import ClientError
+
+        with self._translated(f"asking for schema {version}"):
+            try:
+                answer = self._client.get_schema_version(SchemaVersionId=str(version))
+                return WriterSchema(cast("SchemaKind", answer["DataFormat"]), answer["SchemaDefinition"])
+            except ClientError as error:
+                code = _code(error)
+                if code == _MISSING:
+                    return None
+                # Anybody may write the UUID of another registry's schema: that must not stop all others.
+                if code != "AccessDeniedException" or version == _NOBODY or self.schema(_NOBODY) is not None:
+                    raise
+                return WriterSchema("AVRO", "", refusal="the registry does not show it to this pipeline")
+
+    def close(self) -> None:
+        """End the connections."""
+        self._client.close()
+
+    def ask(self) -> None:
+        """Ask for a version that does not exist, to check that Glue answers and that this pipeline may ask."""
+        self.schema(_NOBODY)
+
+    @contextmanager
+    def _translated(self, doing: str) -> Iterator[None]:
+        from botocore import exceptions as boto
+
+        where = f"{self._registry}: {doing}"
+        try:
+            yield
+        except boto.NoCredentialsError as error:
+            # A role that is missing looks like one that the machine's metadata service could not be asked for just now.
+            raise REGISTRY_FAILED.retryable(
+                f"{where}: found no AWS credentials here",
+                next_step="if it persists, give this machine or pod a role, or set glue.access-key-id and glue.secret-access-key in"
+                f" registries.{self._registry.name}.properties of the settings",
+            ) from error
+        except (boto.HTTPClientError, boto.ConnectionError) as error:
+            if isinstance(error, boto.SSLError):
+                raise REGISTRY_FAILED.terminal(
+                    f"{where}: no trusted connection ({error})"[:500],
+                    next_step="let AWS_CA_BUNDLE name the certificates to trust",
+                ) from error
+            raise REGISTRY_FAILED.retryable(
+                f"{where}: no answer ({type(error).__name__})",
+                next_step=f"can this machine reach Glue? If it persists, check registries.{self._registry.name}.url of the settings",
+            ) from error
+        except boto.ClientError as error:
+            raise self._answer_error(error, where) from error
+        except (boto.BotoCoreError, ValueError, TypeError, KeyError) as error:
+            description = self._registry.redact(f"{type(error).__name__}: {str(error)[:300]}")
+            raise REGISTRY_FAILED.terminal(
+                f"{where}: {description}",
+                next_step=f"check url and properties of registries.{self._registry.name} in the settings",
+            ) from error
+
+    def _answer_error(self, error: Any, where: str) -> Exception:
+        description = self._registry.redact(str(error)[:300])
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        if _code(error) in _GLUE_BUSY or status >= 500:  # noqa: PLR2004 - HTTP's servers
+            return REGISTRY_FAILED.retryable(
+                f"{where}: not available now ({description})", next_step="if it persists, look at the account's quotas"
+            )
+        if _code(error) in _GLUE_REFUSED:
+            return REGISTRY_FAILED.terminal(
+                f"{where}: the credentials were refused ({description})",
+                next_step="allow them glue:GetSchemaVersion, on all resources: a request names no registry",
+            )
+        return REGISTRY_FAILED.terminal(
+            f"{where}: {description}",
+            next_step=f"check url and properties of registries.{self._registry.name} in the settings",
+        )
+
+
+def _code(error: Any) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))

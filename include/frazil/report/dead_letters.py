@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from frazil.batch.dead_letters import LetterChoice, Place
+from frazil.batch.changes import LetterChoice, Place
 from frazil.batch.position import Position, TopicPosition
 from frazil.iceberg.catalog.table import Table
 from frazil.iceberg.ledger.dead_letters import LetterFile, LetterQuestion, State, letter_files
@@ -19,7 +19,7 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.syntax.types import parse_type
 from frazil.project import Project
 from frazil.records.decoder.redaction import DeclaredNames
-from frazil.records.model.kafka_schema import with_python_times
+from frazil.records.model.rows import with_python_times
 from frazil.run.repair.dead_letter_decode import LetterHistory, landed_rows, letter_history
 
 LISTED = (

@@ -11,8 +11,8 @@ from time import time
 from typing import Literal
 
 from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicPartition
+from frazil.batch.plan import Threshold, Waiting
 from frazil.batch.position import Position
-from frazil.batch.session import Threshold, Waiting
 from frazil.error_codes import POSITION_LOST
 from frazil.errors import FrazilError
 from frazil.iceberg.catalog.table import Table

@@ -28,8 +28,16 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.syntax.strict import read_json
 from frazil.project import Project
 from frazil.report.dead_letters import LISTED
-from frazil.report.dead_letters_page import html, markdown
-from frazil.report.dead_letters_summary import SAMPLES, BatchPeriod, InPeriod, LetterGroup, LetterReport, Tally
+from frazil.report.dead_letters_summary import (
+    SAMPLES,
+    BatchPeriod,
+    InPeriod,
+    LetterGroup,
+    LetterReport,
+    Tally,
+    html,
+    markdown,
+)
 from frazil.run.repair.dead_letter_decode import letter_history
 from frazil.run.state.pipeline_state import repair_command
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from frazil import __version__, kafka_properties
-from frazil.pipeline.channels.channels import CHANNELS
+from frazil.pipeline.channels import CHANNELS
 from frazil.records.formats import catalogue as formats
 from frazil.records.transforms import catalogue as transforms
 

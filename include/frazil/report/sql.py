@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from frazil.error_codes import BAD_ARGUMENT, NAME_UNKNOWN
 from frazil.extras import require
-from frazil.iceberg.commit.refs import BranchTable
+from frazil.iceberg.catalog.table import BranchTable
 from frazil.iceberg.errors import translated
-from frazil.iceberg.patches.variant import unreadable
+from frazil.iceberg.patches.metadata import unreadable
 from frazil.project import Project
 
 if TYPE_CHECKING:

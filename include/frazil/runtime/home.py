@@ -1,5 +1,5 @@
-"""Where the embedded stack keeps its state, and its ports; the one reader of the environment. State files are written
-whole, by one writer at a time.
+"""Where the embedded stack keeps its state, and its ports, with whether one is free; the one reader of the
+environment. State files are written whole, by one writer at a time.
 """
 
 from __future__ import annotations
@@ -7,11 +7,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
 import sys
 import tempfile
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -311,3 +315,64 @@ def interpreter_bin() -> Path:
     """Return the folder of this interpreter's commands, such as `airflow` and `spark-submit`."""
     # Not resolved: the python of a virtual environment is a link out of it.
     return Path(sys.executable).absolute().parent
+
+
+_CONNECT_SECONDS = 1.0
+"""Bounds one connect on the loopback interface, where an answer takes microseconds."""
+
+_ANSWER_SECONDS = 5.0
+"""Bounds one answer to a request that costs a server nothing."""
+
+
+def require_free(port: int, variable: str, component: str) -> None:
+    """Check that a server could listen on a port.
+
+    The message names the component that needs the port, and the environment variable that changes it.
+
+    Raises:
+        Terminal: Another process listens there.
+    """
+    if not is_free(port):
+        raise STACK_FAILED.terminal(
+            f"port {port} of {LOOPBACK}, which {component} needs, is used by another process",
+            next_step=f"stop that process, or choose another port with {variable}=PORT",
+        )
+
+
+def is_free(port: int) -> bool:
+    """Return whether a server could bind the port now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As servers do: connections of an ended one that still wait for late packets are not in
+        # the way.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def answers(port: int) -> bool:
+    """Return whether a server accepts connections on the port."""
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=_CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def basic_login(user: str, password: str) -> str:
+    """Return the header `Authorization` of a user."""
+    return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def serves(port: int, path: str, authorization: str = "") -> bool:
+    """Return whether an HTTP server on the port answers a GET of this path with 200."""
+    connection = HTTPConnection(LOOPBACK, port, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("GET", path, headers={"Authorization": authorization} if authorization else {})
+        return connection.getresponse().status == HTTPStatus.OK
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()

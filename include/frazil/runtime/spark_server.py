@@ -12,8 +12,16 @@ from typing import IO, Final
 
 from frazil.error_codes import SPARK_UNAVAILABLE
 from frazil.errors import Retryable
-from frazil.runtime import port
-from frazil.runtime.home import PORT_VARIABLES, PRIVATE_FILE, Home, exclusive, private_folder, write_atomically
+from frazil.runtime.home import (
+    PORT_VARIABLES,
+    PRIVATE_FILE,
+    Home,
+    answers,
+    exclusive,
+    private_folder,
+    require_free,
+    write_atomically,
+)
 from frazil.runtime.process import Processes, Spec
 
 NAME: Final = "spark-connect"
@@ -119,7 +127,7 @@ def _ensure(home: Home, server: Server, users: IO[str], report: Callable[[str], 
         _require_idle(users)
     release.unlink(missing_ok=True)
     _stop(processes)  # also what a crash left of its session
-    port.require_free(home.ports.spark_connect, PORT_VARIABLES["spark_connect"], "the spark connect server")
+    require_free(home.ports.spark_connect, PORT_VARIABLES["spark_connect"], "the spark connect server")
     if server.properties is not None:
         write_atomically(properties_file(home), server.properties, mode=PRIVATE_FILE)
     try:
@@ -144,7 +152,7 @@ def _require_idle(users: IO[str]) -> None:
 
 def _wait_started(home: Home, processes: Processes) -> None:
     def is_up() -> bool:  # it binds its port when Spark is
-        return port.answers(home.ports.spark_connect)
+        return answers(home.ports.spark_connect)
 
     try:
         processes.wait_ready(NAME, "spark connect: the server", is_up, _START_SECONDS)

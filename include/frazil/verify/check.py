@@ -16,7 +16,7 @@ from typing import TypeVar
 from confluent_kafka import Message
 
 from frazil.error_codes import BAD_SETTING, CLUSTER_CHANGED, NEVER_RAN
-from frazil.pipeline.models.changes import DELETED, TOLD
+from frazil.pipeline.models.layout import DELETED, TOLD
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.project import Project
 from frazil.verify.compare import ComparedPartition, Comparison
@@ -42,7 +42,7 @@ from frazil.verify.tables import (
     other_contradictions,
     with_key,
 )
-from frazil.verify.values.header_cells import tables_of
+from frazil.verify.values.transforms import tables_of
 from frazil.verify.values.typed_expectation import TypedChanges, TypedExpectation
 
 T = TypeVar("T")

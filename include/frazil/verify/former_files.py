@@ -11,13 +11,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from frazil.errors import Terminal
+from frazil.pipeline.files.files import References
 from frazil.pipeline.files.folder import UnfitRulesError, pipeline_of, rules_file
-from frazil.pipeline.files.references import References
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.models.value import Column
 from frazil.pipeline.settings.catalogs import SUFFIX
 from frazil.verify.catalogs import FileGone, reading_tables
-from frazil.verify.values.evolved_schema import compared_columns
+from frazil.verify.values.column_readers import compared_columns
 from frazil.verify.values.typed_expectation import SchemasOf, no_registry
 
 

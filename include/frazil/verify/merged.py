@@ -22,8 +22,7 @@ from frazil.verify.rules import Rules
 from frazil.verify.tables import ScannedTable, scan
 from frazil.verify.values.canonical import LONG, Digest, column_values, digest, null_empty_values
 from frazil.verify.values.cdc_expectation import RowChange
-from frazil.verify.values.column_readers import Bad
-from frazil.verify.values.evolved_schema import has_undeclared_columns
+from frazil.verify.values.column_readers import Bad, has_undeclared_columns
 from frazil.verify.values.typed_expectation import TypedChanges
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from frazil.pipeline.models.changes import TOLD
+from frazil.pipeline.models.layout import TOLD
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.models.value import Column
 from frazil.pipeline.syntax.types import ColumnType, Primitive
@@ -22,9 +22,8 @@ from frazil.verify.facts.result import Difference
 from frazil.verify.former_files import NO_FORMER_FILES, FormerFiles
 from frazil.verify.outcomes import RowReading
 from frazil.verify.values.cdc_expectation import ChangeReader, unread_changes
-from frazil.verify.values.column_readers import Bad, Expectation
-from frazil.verify.values.evolved_schema import ColumnChanges, has_undeclared_columns
-from frazil.verify.values.header_cells import HeaderCells, RouteToTable, headers_of, route_to_table
+from frazil.verify.values.column_readers import Bad, ColumnChanges, Expectation, has_undeclared_columns
+from frazil.verify.values.transforms import HeaderCells, RouteToTable, headers_of, route_to_table
 from frazil.verify.values.typed_expectation import (
     LEFT_OUT,
     SchemasOf,

@@ -24,7 +24,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from frazil.error_codes import BAD_STATE, NEVER_RAN, REPLAY_REFUSED, ROW_KEY_UNKNOWN, RUN_OVERTAKEN, TABLE_UNFIT
-from frazil.pipeline.files.references import References
+from frazil.pipeline.files.files import References
 from frazil.pipeline.models.pipeline_file import KafkaColumns, Pipeline
 from frazil.pipeline.models.value import Column
 from frazil.pipeline.settings.catalogs import CatalogSettings
@@ -45,7 +45,7 @@ from frazil.verify.facts.snapshot_facts import (
     with_configs,
 )
 from frazil.verify.former_files import NO_FORMER_FILES, FormerFiles, former_files, present_names
-from frazil.verify.values.evolved_schema import ColumnChanges, compared_columns, earlier_schemas, has_undeclared_columns
+from frazil.verify.values.column_readers import ColumnChanges, compared_columns, earlier_schemas, has_undeclared_columns
 from frazil.verify.values.typed_expectation import SchemasOf, no_registry
 
 ROUNDS = 3

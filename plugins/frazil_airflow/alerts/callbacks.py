@@ -261,7 +261,7 @@ def notify_of_late_run(pipeline: str) -> None:
         RuntimeError: A channel took no message.
     """
     from frazil.alerts.notification_log import update_page
-    from frazil.pipeline.channels.notice import Notice
+    from frazil.pipeline.channels import Notice
 
     project, now, store = load_project(), datetime.now(UTC), Variables()
     settings = project.settings.alerts

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 from airflow.sdk import Connection
 from airflow.sdk.log import mask_secret
 
-from frazil.pipeline.channels.channels import Channel
-from frazil.pipeline.channels.notice import Notice
+from frazil.pipeline.channels import Channel, Notice
 from frazil.pipeline.models.alerts import Alerts, ChannelSettings, channels_for
 from frazil.project import Project
 

@@ -11,7 +11,7 @@ from airflow.providers.pagerduty.hooks.pagerduty_events import PagerdutyEventsHo
 from airflow.providers.pagerduty.notifications.pagerduty import PagerdutyNotifier
 from airflow.sdk import Connection
 
-from frazil.pipeline.channels.channels import TIMEOUT_SECONDS
+from frazil.pipeline.channels import TIMEOUT_SECONDS
 
 
 class IncidentHook(PagerdutyEventsHook):

@@ -28,8 +28,7 @@ def load(*kinds: Kind) -> None:
     from frazil.errors import Terminal
     from frazil.project import Project
     from frazil_airflow.dags.captures import capture_dags
-    from frazil_airflow.dags.dead_letter_replay import replay_dag
-    from frazil_airflow.dags.dead_letter_reports import letter_dag
+    from frazil_airflow.dags.dead_letters import letter_dag, replay_dag
     from frazil_airflow.dags.factory import ingest_dag, is_by_operator
     from frazil_airflow.dags.maintenance import maintain_dag
     from frazil_airflow.dags.monitor import monitor_dags

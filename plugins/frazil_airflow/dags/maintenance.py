@@ -64,7 +64,7 @@ def report_outcome(pipeline: str, done: str, *, dag_run: Any) -> dict[str, Any]:
     """
     import json
 
-    from frazil.maintain.result import MaintenanceResult
+    from frazil.maintain.run import MaintenanceResult
     from frazil.monitor.metrics import maintenance_samples
     from frazil_airflow.outputs.run_summary import emit, write_note
 

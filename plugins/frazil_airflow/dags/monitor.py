@@ -65,7 +65,7 @@ def notify_of_broken_files(project: Project, now: datetime, store: Variables) ->
         The reasons why channels took no message, and the files that no notice could be sent about, one line each.
     """
     from frazil.alerts.notification_log import update_page
-    from frazil.pipeline.channels.notice import Notice
+    from frazil.pipeline.channels import Notice
 
     problems_told = []
     sound = {pipeline.unique_name for pipeline in (*sound_pipelines(project), *sound_captures(project))}
@@ -203,8 +203,7 @@ def _done(what: str, act: Callable[[], list[str]]) -> list[str]:
 
 def _read(project: Project, pipeline: Flow, runs: Runs) -> Condition:
     from frazil.batch.audit import TABLE_NOT_MADE
-    from frazil.monitor.captures import read_capture
-    from frazil.monitor.reading import read, with_open_letters
+    from frazil.monitor.reading import read, read_capture, with_open_letters
     from frazil_airflow.outputs.run_summary import are_sent
 
     if not isinstance(pipeline, Pipeline):

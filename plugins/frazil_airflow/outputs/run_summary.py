@@ -161,7 +161,7 @@ def address(login: Connection) -> str:
 
 def runs_of(flows: Sequence[Flow]) -> Mapping[str, Runs]:
     """Return Airflow's run states of pipelines and captures by unique name; empty if its API is not available."""
-    from frazil.monitor.airflow_runs import fetch_runs
+    from frazil.monitor.watch import fetch_runs
 
     try:
         with _api(Connection.get(CONNECTION)) as api:

@@ -19,8 +19,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from frazil.monitor.batches import Series
-from frazil.monitor.captures import with_runs
 from frazil.monitor.condition import Condition, Runs, State, state_of
+from frazil.monitor.reading import with_runs
 from frazil.monitor.watch import REFRESH_SECONDS
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import Capture, Flow, dag_of

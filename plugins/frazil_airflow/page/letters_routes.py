@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, HTTPException, Path, Query, Request
 from fastapi.responses import HTMLResponse
 
-from frazil.batch.dead_letters import LetterChoice, Place
-from frazil.batch.target import parse_instant
+from frazil.batch.changes import LetterChoice, Place
+from frazil.batch.position import parse_instant
 from frazil.errors import FrazilError, Terminal
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.records.model.dead_letter import DeadCode
 from frazil.report.dead_letters import DeadLetter, LetterMark, WholeLetter, declared_names
-from frazil.report.dead_letters_page import meaning, remedy
+from frazil.report.dead_letters_summary import meaning, remedy
 from frazil.report.letter_reports import KeptReport
 from frazil_airflow.outputs.links import report_address
 from frazil_airflow.page.asking import AskingDep, PageRequest

@@ -17,21 +17,20 @@ from frazil.errors import FrazilError
 from frazil.monitor.batches import Series
 from frazil.monitor.condition import Condition
 from frazil.monitor.freshness import freshness_objective
-from frazil.monitor.project_files import ProjectFiles
-from frazil.monitor.watch import Watch
-from frazil.report import dead_letters, letter_reports, table_past
+from frazil.monitor.watch import ProjectFiles, Watch
+from frazil.report import dead_letters, history, letter_reports
 from frazil_airflow.project.secrets import connection_environment
 
 if TYPE_CHECKING:
-    from frazil.batch.dead_letters import LetterChoice, Place
+    from frazil.batch.changes import LetterChoice, Place
     from frazil.iceberg.ledger.dead_letters import State as LetterState
     from frazil.monitor.batches import BatchPage
     from frazil.pipeline.models.pipeline_file import Pipeline
     from frazil.pipeline.settings.capture import Capture
     from frazil.project import Project
     from frazil.report.dead_letters import LetterMark, LetterRows, Listing, WholeLetter
+    from frazil.report.history import SchemaVersion, Snapshots
     from frazil.report.letter_reports import KeptReport
-    from frazil.report.table_past import SchemaVersion, Snapshots
 
 
 FORSAKEN_SECONDS = 300.0
@@ -148,12 +147,12 @@ class ProjectSource:
     def snapshots(self, name: str, table: str, start: int, limit: int) -> Snapshots | None:
         """Snapshots of a table, the newest first; None if the table does not exist."""
         with self.seated(name) as (project, pipeline):
-            return table_past.snapshots(project, project.with_auto_created(pipeline), table, start, limit)
+            return history.snapshots(project, project.with_auto_created(pipeline), table, start, limit)
 
     def schema_changes(self, name: str, table: str) -> tuple[SchemaVersion, ...] | None:
         """How the schema of a table changed, the newest first; None if the table does not exist."""
         with self.seated(name) as (project, pipeline):
-            return table_past.schema_versions(project, project.with_auto_created(pipeline), table, MOST_SCHEMAS)
+            return history.schema_versions(project, project.with_auto_created(pipeline), table, MOST_SCHEMAS)
 
     def _letter_rows(self, project: Project, pipeline: Pipeline) -> LetterRows:
         """Of a long ledger, what is new only; opened when it is asked, behind the table of letters."""

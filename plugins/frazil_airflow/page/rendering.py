@@ -21,7 +21,7 @@ from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from frazil.monitor.condition import STATES, spoken
-from frazil.report.dead_letters_page import template_environment
+from frazil.report.dead_letters_summary import template_environment
 from frazil_airflow.page.access import run_of
 
 NONE = "–"  # noqa: RUF001 - a dash of the width of a figure

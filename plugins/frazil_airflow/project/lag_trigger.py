@@ -14,11 +14,11 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from frazil.batch.session import Call, Threshold, Waiting
+from frazil.batch.plan import Call, Threshold, Waiting
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
-    from frazil.monitor.project_files import ProjectFiles
+    from frazil.monitor.watch import ProjectFiles
     from frazil.report.lag import Watch
 
 LONGEST_PAUSE = 300.0
@@ -36,7 +36,7 @@ def _shared_project_files(connections: frozenset[tuple[str, str]]) -> ProjectFil
     """The project that all triggers of this process share, so that hundreds of them use the same catalog connections.
     `connections` holds the environment variables that stand for Airflow's connections.
     """
-    from frazil.monitor.project_files import ProjectFiles
+    from frazil.monitor.watch import ProjectFiles
 
     return ProjectFiles(os.environ | dict(connections))
 

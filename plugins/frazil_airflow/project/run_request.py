@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from airflow.sdk import Param
 
 from frazil.batch.plan import PlannedTopic, RunPlan, cut
-from frazil.batch.target import Mode, RunRequest, Target, parse_offsets, parse_target
+from frazil.batch.position import Mode, RunRequest, Target, parse_offsets, parse_target
 from frazil.error_codes import BAD_ARGUMENT
 from frazil.pipeline.models.pipeline_file import Pipeline
 

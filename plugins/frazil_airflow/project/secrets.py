@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from airflow.sdk import Connection
 
 from frazil.errors import Terminal
+from frazil.pipeline.files.files import connection_fields, connection_variable
 from frazil.pipeline.files.load import read_yaml
-from frazil.pipeline.files.references import connection_fields, connection_variable
 from frazil.project import Places, Project
 from frazil_airflow.compat import AirflowFailException, AirflowNotFoundException
 

@@ -29,9 +29,8 @@ from frazil.connect.importing import (
 from frazil.connect.tables import Columns
 from frazil.iceberg.schema.sink_tables import columns_of
 from frazil.pipeline.files.change import ChangeRefused, read_content
-from frazil.pipeline.files.files import UnreadableFileError, parse_yaml
+from frazil.pipeline.files.files import REFERENCE, References, UnreadableFileError, parse_yaml
 from frazil.pipeline.files.folder import file_of
-from frazil.pipeline.files.references import REFERENCE, References
 from frazil.project import Project
 
 PIPELINE: Final = "frazil.Pipeline"

@@ -11,8 +11,7 @@ from fastapi import APIRouter, HTTPException
 from frazil import __version__
 from frazil.connect.findings import APACHE, TABULAR, is_secret
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil_airflow.rest.asking import BodyDep, ConnectRequest, RequestDep
-from frazil_airflow.rest.changes import check
+from frazil_airflow.rest.asking import BodyDep, ConnectRequest, RequestDep, check
 from frazil_airflow.rest.configuration import CLASS, NAME, PIPELINE, checked_name, draft, visible_value
 from frazil_airflow.rest.connectors import CONFIG
 

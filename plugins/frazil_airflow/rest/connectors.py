@@ -14,8 +14,7 @@ from pydantic import BaseModel
 from frazil import __version__
 from frazil.monitor.condition import Runs
 from frazil.pipeline.files.folder import files_of_same_name
-from frazil_airflow.rest.asking import BodyDep, ConnectRequest, RequestDep
-from frazil_airflow.rest.changes import delete, put
+from frazil_airflow.rest.asking import BodyDep, ConnectRequest, RequestDep, delete, put
 from frazil_airflow.rest.configuration import StoredConnector, stored_connector
 
 router = APIRouter()

@@ -9,8 +9,7 @@ from typing import Any
 from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel, Field, ValidationError
 
-from frazil.batch.position import Position
-from frazil.batch.target import EARLIEST, RunRequest, Target
+from frazil.batch.position import EARLIEST, Position, RunRequest, Target
 from frazil.error_codes import RUN_OVERTAKEN
 from frazil.run.repair.reset import plan_reset, preview_reset, reset
 from frazil.run.repair.reset_batch import ResetOrder, read_tables

@@ -14,9 +14,8 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk import Context
 
 from frazil import shutdown
-from frazil.batch.plan import RunPlan
-from frazil.batch.session import SessionEnd, session_end, session_order
-from frazil.batch.target import RunRequest
+from frazil.batch.plan import RunPlan, SessionEnd, session_end, session_order
+from frazil.batch.position import RunRequest
 from frazil.error_codes import FILES_OUTDATED
 from frazil.errors import FrazilError
 from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, Pipeline
@@ -150,7 +149,7 @@ def is_for_spark(pipeline: str, plan_json: str) -> bool:
     Raises:
         AirflowFailException: There is no such pipeline.
     """
-    from frazil.run.state.engine import chosen_engine
+    from frazil.run.state.context import chosen_engine
 
     plan = handed_plan(plan_json)
     if plan.until is not None:

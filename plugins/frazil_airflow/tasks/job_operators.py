@@ -18,9 +18,8 @@ from frazil.error_codes import BAD_ARGUMENT, BAD_SETTING, RUN_FAILED
 from frazil.errors import FrazilError
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.settings import EngineSettings
-from frazil.spark.submit.configuration import job_conf
+from frazil.spark.submit.configuration import job_conf, job_file
 from frazil.spark.submit.handover import Handover, local_storage, storage_of
-from frazil.spark.submit.shipped import job_file
 from frazil_airflow.compat import AirflowFailException
 from frazil_airflow.project.run_request import AirflowRun
 from frazil_airflow.project.secrets import load_project, terminal_is_final

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from frazil.batch.session import Threshold
-from frazil.batch.target import RunRequest
+from frazil.batch.plan import Threshold
+from frazil.batch.position import RunRequest
 from frazil.kafka.client import client as kafka_client
 from frazil.kafka.client.client import Admin
 from frazil.kafka.client.cluster import Cluster

@@ -11,8 +11,7 @@ from pathlib import Path
 from sqlalchemy import Engine, create_engine, text
 
 from frazil.devstack import stack
-from frazil.runtime.home import Home
-from frazil.runtime.port import is_free
+from frazil.runtime.home import Home, is_free
 from frazil.runtime.process import Processes, until
 from tests.bench.many.files import names, topics_of, write
 from tests.bench.many.plans import make_topics

@@ -15,7 +15,7 @@ from typing import Any, Final
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from frazil.batch.facts import Staged
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.error_codes import STOP_REQUESTED
 from frazil.errors import Retryable, Stopped
 from frazil.kafka.admin.topics import create_topic

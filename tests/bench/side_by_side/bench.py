@@ -12,8 +12,7 @@ from typing import Final
 from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
 from frazil.runtime import spark_server
-from frazil.runtime.home import PORT_VARIABLES, Home, bootstrap_servers
-from frazil.runtime.port import is_free
+from frazil.runtime.home import PORT_VARIABLES, Home, bootstrap_servers, is_free
 from frazil.runtime.process import Processes
 from tests.bench.side_by_side.workloads import Workload
 from tests.bench.stack import broker_pid, environment, running_broker

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.project import Project
 from frazil.report.history import history
 from frazil.run.batches.plan import plan_run

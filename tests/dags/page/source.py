@@ -9,16 +9,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from frazil.batch.dead_letters import LetterChoice, Place
+from frazil.batch.changes import LetterChoice, Place
 from frazil.iceberg.ledger.dead_letters import State
 from frazil.monitor.batches import BatchPage, Series
 from frazil.monitor.condition import Condition, Freshness, Retention
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import Capture
 from frazil.report.dead_letters import DeadLetter, LetterMark, Listing, WholeLetter
-from frazil.report.history import BatchHistory
+from frazil.report.history import BatchHistory, FieldChange, SchemaVersion, SnapshotFacts, Snapshots
 from frazil.report.letter_reports import KeptReport
-from frazil.report.table_past import FieldChange, SchemaVersion, SnapshotFacts, Snapshots
 
 NOW = datetime.now(UTC)
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.dead_letters import Place
+from frazil.batch.changes import Place
 from frazil.error_codes import INTERNAL
 from tests.dags.page.conftest import Open
 from tests.dags.page.source import HOSTILE, MadeUp, pipeline

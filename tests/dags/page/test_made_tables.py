@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.project import Project

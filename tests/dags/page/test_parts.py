@@ -133,7 +133,7 @@ def test_link_of_batch_leads_to_its_airflow_run(kind: str, run: str, dag_id: str
 
 def test_run_names_without_suffix_match_written_names():
     """What is taken off for a link is what replays put on."""
-    from frazil_airflow.dags.dead_letter_replay import _request
+    from frazil_airflow.dags.dead_letters import _request
     from frazil_airflow.project.run_request import _run_id
 
     run = SimpleNamespace(run_id="manual__x", clear_number=2, run_type=DagRunType.MANUAL, triggering_user_name=None)

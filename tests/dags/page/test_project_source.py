@@ -10,10 +10,10 @@ from threading import Event, Semaphore
 
 import pytest
 
-from frazil.batch.dead_letters import LetterChoice
+from frazil.batch.changes import LetterChoice
 from frazil.errors import Retryable
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.monitor import project_files
+from frazil.monitor import watch
 from frazil.pipeline.files.load import ConfigError
 from frazil_airflow.page import project_source
 from frazil_airflow.page.project_source import SEATS, ProjectSource
@@ -33,7 +33,7 @@ PATIENCE = 20.0
 
 @pytest.fixture(autouse=True)
 def _look_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(project_files, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_half_written_settings_keep_last_good_ones_in_force(
     assert set(source.pipelines()) == {"orders"}
     good = settings.read_text()
     warned: list[str] = []
-    monkeypatch.setattr(project_files._LOG, "warning", lambda text, *of: warned.append(text % of))
+    monkeypatch.setattr(watch._LOG, "warning", lambda text, *of: warned.append(text % of))
 
     settings.write_text("clusters: [secret")
     for _ in range(3):

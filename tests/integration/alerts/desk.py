@@ -17,7 +17,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from pyiceberg.table import Table
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.cli.app import invoke
 from frazil.errors import FrazilError
 from frazil.kafka.client.cluster import Cluster, OutgoingRecord

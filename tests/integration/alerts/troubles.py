@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.cli.app import invoke
 from frazil.kafka.admin.topics import create_topic
 from frazil.monitor.condition import Runs
@@ -22,8 +22,8 @@ from frazil.run.batches.session import ingest
 from frazil.run.staging import stage as inline
 from frazil.run.staging.stage import StageOrder
 from frazil_airflow.alerts import callbacks
-from frazil_airflow.dags import dead_letter_replay
-from frazil_airflow.dags.dead_letter_reports import LetterReportOperator
+from frazil_airflow.dags import dead_letters
+from frazil_airflow.dags.dead_letters import LetterReportOperator
 from frazil_airflow.dags.maintenance import look_at_tables
 from frazil_airflow.project.run_request import limit_records
 from tests.integration.alerts.desk import LETTERS, Desk
@@ -255,7 +255,7 @@ def replay_works(desk: Desk) -> None:
 def filled_in() -> None:
     """A run of the form's DAG."""
     run = SimpleNamespace(run_id="manual__1", run_type=SimpleNamespace(value="manual"), triggering_user_name="ana")
-    dead_letter_replay.replay("orders", dag_run=run, params=FORM, outlet_events={})  # type: ignore[arg-type]
+    dead_letters.replay("orders", dag_run=run, params=FORM, outlet_events={})  # type: ignore[arg-type]
 
 
 def catalog_away(desk: Desk) -> None:

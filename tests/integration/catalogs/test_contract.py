@@ -15,7 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from frazil.batch.facts import Staged
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.errors import OutcomeUnknown, Retryable, Terminal
 from frazil.iceberg.catalog import hive
 from frazil.iceberg.catalog.catalog import Lake

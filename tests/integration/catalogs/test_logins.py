@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from frazil.batch.facts import Staged
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.doctor.services import storage
 from frazil.errors import Retryable, Terminal
 from frazil.pipeline.settings.catalogs import CatalogSettings

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.error_codes import INTERNAL
 from frazil.errors import Terminal
 from frazil.project import Project

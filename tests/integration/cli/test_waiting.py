@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.session import Threshold
+from frazil.batch.plan import Threshold
 from frazil.generators import payments
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster

@@ -19,7 +19,7 @@ from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch
 from frazil.runtime.java import Java
 from frazil.spark.submit.class_archive import archive_options
-from frazil.spark.submit.shipped import job_file
+from frazil.spark.submit.configuration import job_file
 from tests.conftest import FreePorts, TopicFactory
 from tests.produce import produce
 from tests.wheel import Installed, build_wheel
@@ -64,7 +64,7 @@ apps = [app["url_prefix"] for app in plugin.fastapi_apps]
 
 from frazil.report import dead_letters_page
 from frazil_airflow.page import rendering
-from frazil.spark.submit.shipped import job_file
+from frazil.spark.submit.configuration import job_file
 
 pages = rendering._environment()
 templates = [pages.get_template(name).name for name in pages.list_templates()]

@@ -16,10 +16,10 @@ from sqlalchemy import make_url
 from frazil.devstack import stack
 from frazil.devstack.postgres import programs
 from frazil.errors import Retryable, Terminal
-from frazil.runtime import airflow_login, port
+from frazil.runtime import airflow_login
 from frazil.runtime.airflow_api import AirflowApi
 from frazil.runtime.airflow_login import ensure_secrets
-from frazil.runtime.home import Home
+from frazil.runtime.home import Home, is_free
 from frazil.runtime.process import Processes, until
 from tests.postgres_server import PASSWORD, PostgresServer
 from tests.servers import with_ports
@@ -145,7 +145,7 @@ def test_airflow_starts_works_and_leaves_nothing(
 
     assert survivors() == []
     assert sleepers(survivors) == []
-    assert port.is_free(home.ports.airflow)
+    assert is_free(home.ports.airflow)
     logs = "".join(path.read_text(errors="replace") for path in home.logs.iterdir())
     assert not any(secret in logs for secret in (*ensure_secrets(home).values(), PASSWORD, quote(PASSWORD, safe="")))
 

@@ -17,8 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from frazil.devstack import broker, stack
 from frazil.errors import Retryable, Terminal
-from frazil.runtime import port
-from frazil.runtime.home import Home, bootstrap_servers
+from frazil.runtime.home import Home, bootstrap_servers, is_free
 from frazil.runtime.process import Processes, until
 from tests.servers import with_ports
 
@@ -75,8 +74,8 @@ def test_nothing_is_left_after_the_stop(home: Home, processes: Processes, surviv
     broker.stop(processes)
 
     assert survivors() == []
-    assert port.is_free(home.ports.kafka)
-    assert port.is_free(home.ports.controller)
+    assert is_free(home.ports.kafka)
+    assert is_free(home.ports.controller)
 
 
 def test_a_killed_broker_comes_back_with_its_data(home: Home, processes: Processes) -> None:

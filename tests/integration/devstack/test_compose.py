@@ -19,8 +19,7 @@ from frazil.devstack.broker import new_cluster_id
 from frazil.devstack.spark_cluster import _is_registered
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
-from frazil.runtime import port
-from frazil.runtime.home import Home, interpreter_bin, project_root
+from frazil.runtime.home import Home, answers, interpreter_bin, project_root
 from frazil.runtime.jars import fetch, jar_paths
 from frazil.runtime.java import ensure_java
 from frazil.runtime.process import Processes, Spec
@@ -79,7 +78,7 @@ def test_broker_starts_with_the_environment_of_the_file(tmp_path: Path, free_por
     processes = Processes(home.run, home.logs, home.root)
     try:
         processes.start(Spec("kafka", [*java, "kafka.Kafka", str(file)], dict(os.environ)))
-        processes.wait_ready("kafka", "kafka", lambda: port.answers(outside) and port.answers(inside), 120, [])
+        processes.wait_ready("kafka", "kafka", lambda: answers(outside) and answers(inside), 120, [])
 
         assert create_topic(Cluster("local", {"bootstrap.servers": f"127.0.0.1:{outside}"}), "orders", 1)
     finally:

@@ -17,8 +17,7 @@ from frazil.iceberg.catalog.catalog import Lake
 from frazil.pipeline.settings.catalogs import CatalogSettings
 from frazil.registry.client import RegistrySchemas
 from frazil.registry.registry import Registry
-from frazil.runtime.home import Home
-from frazil.runtime.port import serves
+from frazil.runtime.home import Home, serves
 from frazil.runtime.process import Processes
 from frazil.verify.catalogs import _open_catalog
 from tests.servers import with_ports

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from frazil.errors import Terminal
-from frazil.runtime.port import answers, is_free, require_free
+from frazil.runtime.home import answers, is_free, require_free
 
 
 def test_a_port_is_busy_while_somebody_listens() -> None:

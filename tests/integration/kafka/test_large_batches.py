@@ -16,7 +16,7 @@ from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.read import read
 from frazil.kafka.read.read import ReadLimits, read_range, read_ranges
 from frazil.pipeline.settings.settings import ClusterSettings
-from frazil.records.model.kafka_schema import NOT_UNPACKED, UNREAD_BYTES
+from frazil.records.model.rows import NOT_UNPACKED, UNREAD_BYTES
 from frazil.verify.kafka import PartitionReader, Source
 
 Topic = Callable[..., str]

@@ -17,7 +17,7 @@ from frazil.kafka.client.client import STALL_SECONDS, ErrorLog, consumer
 from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.client.errors import translate
 from frazil.kafka.read.read import ReadLimits, _Reading, read_range, read_ranges
-from frazil.records.model.kafka_schema import KAFKA_SCHEMA
+from frazil.records.model.rows import KAFKA_SCHEMA
 from tests.produce import produce
 
 Topic = Callable[..., str]

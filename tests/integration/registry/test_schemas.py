@@ -19,7 +19,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from frazil.errors import Terminal
 from frazil.records.formats.avro.avro import AvroFormat
-from frazil.records.formats.json_schema.json_schema import JsonSchemaFormat
+from frazil.records.formats.json_schema.types import JsonSchemaFormat
 from frazil.records.formats.protobuf.protobuf import ProtobufFormat
 from frazil.records.model.format import Decoded
 from frazil.registry.client import UNKNOWN_SECONDS, RegistrySchemas

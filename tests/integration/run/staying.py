@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from frazil.batch.plan import RunPlan
-from frazil.batch.session import session_order
-from frazil.batch.target import RunRequest
+from frazil.batch.plan import RunPlan, session_order
+from frazil.batch.position import RunRequest
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.run.batches import session as sessions

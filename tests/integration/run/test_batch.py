@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from frazil.batch.facts import Staged
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.errors import Terminal
 from frazil.kafka.admin.topics import create_topic
 from frazil.run.batches.plan import plan_run

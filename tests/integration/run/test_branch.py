@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table import Table
 
 from frazil.errors import Terminal
-from frazil.iceberg.commit.refs import head_of, send, set_branch
+from frazil.iceberg.catalog.table import head_of, send, set_branch
 from frazil.report.sql import query
 from frazil.verify.check import verify
 from tests.operations import (

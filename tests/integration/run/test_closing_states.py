@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate
 
-from frazil.batch.target import EARLIEST
+from frazil.batch.position import EARLIEST
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit.summary_state import MANIFEST_KEY
 from frazil.report.history import history

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.dead_letters import LetterChoice, Place
+from frazil.batch.changes import LetterChoice, Place
 from frazil.errors import Terminal
 from frazil.failpoints import Failpoint
 from frazil.run.repair import dead_letter_replay

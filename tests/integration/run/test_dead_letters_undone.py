@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
-from frazil.batch.dead_letters import LetterChoice, Place
+from frazil.batch.changes import LetterChoice, Place
 from frazil.failpoints import Failpoint
 from frazil.iceberg.commit.removal import file_rows
 from frazil.iceberg.ledger import dead_letters

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from frazil.batch.facts import Staged
-from frazil.batch.target import EARLIEST, LATEST, RunRequest, Target
+from frazil.batch.position import EARLIEST, LATEST, RunRequest, Target
 from frazil.errors import Terminal
 from frazil.kafka.admin.consumer_group import group_offsets
 from frazil.kafka.admin.topics import create_topic

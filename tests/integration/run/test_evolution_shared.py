@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.kafka.admin.topics import create_topic
 from frazil.project import Project
 from frazil.run.batches.plan import plan_run

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.batch.dead_letters import LetterChoice
+from frazil.batch.changes import LetterChoice
 from frazil.failpoints import Failpoint
 from frazil.iceberg.commit.summary_state import LETTERS_KEY
 from frazil.kafka.admin.topics import create_topic

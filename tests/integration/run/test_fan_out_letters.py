@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyiceberg.types import StringType
 
-from frazil.batch.dead_letters import LetterChoice, Place
+from frazil.batch.changes import LetterChoice, Place
 from frazil.failpoints import Failpoint
 from frazil.kafka.client.cluster import OutgoingRecord
 from tests.fan_out import ROUTE, TABLES, expected, fanned_out, file_of, fill, outcomes

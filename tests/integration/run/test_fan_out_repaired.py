@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.dead_letters import LetterChoice
+from frazil.batch.changes import LetterChoice
 from frazil.errors import Terminal
 from frazil.run.repair.dead_letter_replay import replay_dead_letters
 from tests.fan_out import fanned_out, file_of, fill, outcomes

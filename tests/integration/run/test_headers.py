@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyiceberg.types import StringType
 
-from frazil.batch.dead_letters import LetterChoice
+from frazil.batch.changes import LetterChoice
 from frazil.kafka.client.cluster import Header, OutgoingRecord
 from frazil.verify.check import verify
 from tests.integration.run.conftest import At

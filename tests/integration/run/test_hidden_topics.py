@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from frazil.errors import Retryable
-from frazil.run.state import source
+from frazil.run.state import context
 from tests.operations import Killed, assert_clean, ledger, order, send
 from tests.servers import delete_topic
 
@@ -41,7 +41,7 @@ def skipped(orders: Any) -> list[list[Any]]:
 def test_hidden_topic_is_not_given_up(shop: MakeShop, at_failpoint: At, monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that is there although the list hides it from a plan is not given up for lost: every record lands, once."""
     orders = in_the_middle(shop, at_failpoint)
-    monkeypatch.setattr(source, "matching_topics", lambda *_: ())
+    monkeypatch.setattr(context, "matching_topics", lambda *_: ())
     at_failpoint("planned", monkeypatch.undo)
 
     orders.run()
@@ -57,7 +57,7 @@ def test_hidden_topic_waits_until_it_is_listed(
     """As long as it is hidden nothing lands and nothing is given up; the next run that sees it lands every record."""
     orders = in_the_middle(shop, at_failpoint)
     with monkeypatch.context() as hidden:
-        hidden.setattr(source, "matching_topics", lambda *_: ())
+        hidden.setattr(context, "matching_topics", lambda *_: ())
         with pytest.raises(Retryable, match=orders.topic):
             orders.run()
 

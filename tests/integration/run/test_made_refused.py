@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.dead_letters import LetterChoice
+from frazil.batch.changes import LetterChoice
 from frazil.batch.facts import Staged
 from frazil.errors import Terminal
 from frazil.failpoints import Failpoint

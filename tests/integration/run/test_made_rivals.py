@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from frazil.batch.plan import RunPlan
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.errors import Terminal
 from frazil.run.batches.plan import plan_run
 from frazil.run.batches.session import ingest

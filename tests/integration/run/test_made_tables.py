@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.dead_letters import LetterChoice
+from frazil.batch.changes import LetterChoice
 from frazil.batch.facts import Staged
 from frazil.batch.manifest import Manifest
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.errors import Terminal
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.table import read_text

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import TableProperties
 
-from frazil.batch.target import EARLIEST
+from frazil.batch.position import EARLIEST
 from tests.evolving import evolving, put, types
 from tests.operations import assert_clean, lake, replay
 

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from frazil.batch.target import parse_offsets
+from frazil.batch.position import parse_offsets
 from frazil.errors import Terminal
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import create_topic

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.errors import Retryable
 from frazil.run.batches.plan import plan_run
 from frazil.run.batches.session import ingest

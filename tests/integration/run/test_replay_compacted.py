@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from frazil.batch.facts import Staged
-from frazil.batch.target import EARLIEST, RunRequest
+from frazil.batch.position import EARLIEST, RunRequest
 from frazil.errors import Terminal
 from frazil.run.batches.plan import plan_run
 from frazil.run.batches.session import ingest

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.target import parse_target
+from frazil.batch.position import parse_target
 from frazil.errors import Retryable, Terminal
 from frazil.report.history import history
 from frazil.run.repair.reset import plan_reset

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.target import parse_target
+from frazil.batch.position import parse_target
 from frazil.errors import Terminal
 from frazil.run.repair.reset import plan_reset, preview_reset
 from frazil.run.repair.reset_batch import RemovalCounts, ResetOrder, count_removed

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate
 
-from frazil.batch.target import parse_offsets, parse_target
+from frazil.batch.position import parse_offsets, parse_target
 from frazil.errors import Terminal
 from frazil.iceberg.commit.summary_state import MANIFEST_KEY
 from frazil.run.repair.reset import plan_reset

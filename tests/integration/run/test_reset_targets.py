@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.target import parse_offsets
+from frazil.batch.position import parse_offsets
 from frazil.errors import Terminal
 from frazil.kafka.admin.consumer_group import group_offsets
 from tests.operations import (

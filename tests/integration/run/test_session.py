@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.session import session_order
-from frazil.batch.target import RunRequest
+from frazil.batch.plan import session_order
+from frazil.batch.position import RunRequest
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.kafka.admin.observe import observe
 from frazil.pipeline.models.pipeline_file import Pipeline

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from frazil.batch.facts import ClusterFacts
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.errors import Terminal
 from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
 from frazil.kafka.admin.observe import observe
@@ -19,7 +19,7 @@ from frazil.project import Project
 from frazil.run.batches.plan import plan_run
 from frazil.run.batches.session import ingest
 from frazil.run.staging.stage import stage_inline
-from frazil.run.state import source
+from frazil.run.state import context
 from frazil.verify.check import verify
 from tests.integration.conftest import environment
 from tests.operations import LETTERS, ORDERS, assert_clean, bad, lake, letters, order, repair, replay, reset, send
@@ -89,7 +89,7 @@ def test_second_pipeline_of_same_topic_name_and_table_is_refused(
 
     with monkeypatch.context() as patched:
         if is_elsewhere:
-            patched.setattr(source, "observe", elsewhere)
+            patched.setattr(context, "observe", elsewhere)
         with pytest.raises(
             Terminal, match=rf"pipeline orders landed topic {orders.topic} in table {ORDERS}"
         ) as refused:

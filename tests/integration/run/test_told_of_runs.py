@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.report.lineage import Lineage, run_lineage
 from frazil.run.batches.dry_run import plan_dry_run
 from frazil.run.batches.plan import plan_run, run_result

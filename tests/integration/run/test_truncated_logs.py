@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from frazil.batch.target import RunRequest, Target
+from frazil.batch.position import RunRequest, Target
 from frazil.errors import Terminal
 from frazil.kafka.admin.observe import truncations
 from frazil.kafka.client.client import consumer

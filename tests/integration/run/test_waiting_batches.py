@@ -11,7 +11,7 @@ import pytest
 
 from frazil.batch.changes import Coordinates, Removal, RemovedRange
 from frazil.batch.manifest import Manifest
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import Table

@@ -18,7 +18,7 @@ from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.write.produce import produce
 from frazil.kafka_properties import TOKEN_PROVIDER
-from frazil.pipeline.syntax import java_properties
+from frazil.pipeline.files import files
 from frazil.project import Project
 from frazil.runtime.home import Home
 from frazil.runtime.process import Processes
@@ -154,7 +154,7 @@ class Ward:
         given = dict(properties)
         servers = given.pop("bootstrap.servers")
         hidden = {key: given[key] for key in given if key.endswith((".password", ".secret"))}
-        (self.root / "secrets.properties").write_text(java_properties.write(hidden))
+        (self.root / "secrets.properties").write_text(files.write(hidden))
         given |= {key: f"${{file:{self.root}/secrets.properties:{key}}}" for key in hidden}
         entry = {"bootstrap_servers": servers, "token_provider": given.pop(TOKEN_PROVIDER, None)}
         catalog = {"uri": f"sqlite:///{self.root}/catalog.db", "warehouse": f"file://{self.root}/warehouse"}

@@ -14,8 +14,7 @@ import yaml
 from pyarrow.fs import FileSelector, S3FileSystem
 
 from frazil.devstack import object_store
-from frazil.runtime import port
-from frazil.runtime.home import LOOPBACK, Home
+from frazil.runtime.home import LOOPBACK, Home, answers
 from frazil.runtime.process import Processes, Spec, until
 from tests.conftest import FreePorts
 from tests.s3_server import BUCKET, REGION, built_program
@@ -54,7 +53,7 @@ def login(tmp_path: Path, free_ports: FreePorts) -> Iterator[Login]:
     env = os.environ | {"ROOT_ACCESS_KEY": "root-access", "ROOT_SECRET_KEY": "root-secret"}
     processes.start(Spec("s3", (*bare, str(program), *map(str, arguments)), env, at, object_store.GRACE_SECONDS))
     try:
-        assert until(lambda: port.answers(number), 30)
+        assert until(lambda: answers(number), 30)
         set_up("bucket", at, BUCKET)
         set_up("bucket", at, BUCKET)  # the service runs at each `up`
         yield lambda name: S3FileSystem(

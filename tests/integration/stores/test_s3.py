@@ -9,7 +9,7 @@ import pytest
 
 from frazil.error_codes import INTERNAL
 from frazil.errors import OutcomeUnknown, Retryable, Terminal
-from frazil.iceberg.patches import storage
+from frazil.iceberg.patches import files
 from frazil.spark.submit.handover import Handover, Outcome, storage_of
 from tests.fault_proxy import Step, answered, hung, lost, refused, slowed_down
 from tests.integration.stores.conftest import S3Shop
@@ -87,7 +87,7 @@ def test_unavailable_s3_neither_loses_nor_doubles_records(
     s3_shop: MakeShop, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     """Given up, the run rides it out or says that another may come, and that one lands what is missing, once."""
-    monkeypatch.setattr(storage, "S3_ATTEMPTS", 1)  # of six the last comes half a minute later
+    monkeypatch.setattr(files, "S3_ATTEMPTS", 1)  # of six the last comes half a minute later
     made = s3_shop(partitions=1)
     made.shop.run()
     ended = []

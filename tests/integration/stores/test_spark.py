@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.batch.target import RunRequest
+from frazil.batch.position import RunRequest
 from frazil.maintain.need import Order
-from frazil.maintain.result import MaintenanceResult
+from frazil.maintain.run import MaintenanceResult
 from frazil.run.batches.plan import plan_run
 from frazil.spark.submit.submission import maintenance_run, run_maintenance, run_spark
 from tests.integration.stores.conftest import S3Shop

@@ -16,7 +16,7 @@ from frazil.verify.compare import Comparison
 from frazil.verify.facts.result import Verification
 from frazil.verify.kafka import PartitionReader
 from frazil.verify.reading import read_once
-from frazil.verify.values import header_cells
+from frazil.verify.values import transforms
 from tests import made as shops
 from tests.fan_out import TABLES, fanned_out, fill, record
 from tests.operations import send
@@ -89,7 +89,7 @@ def test_lost_row_is_reported_for_its_own_table(
 def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often a value was parsed to route its record, a record was handed to a table, and the ledger was read."""
     found: Counter[str] = Counter()
-    parse, take, rows = header_cells.object_of, Comparison.take, tables_of_verify._ledger_rows
+    parse, take, rows = transforms.object_of, Comparison.take, tables_of_verify._ledger_rows
 
     def parsed(raw: bytes, decoder: Any) -> Any:
         found["parsed"] += 1
@@ -104,7 +104,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return rows(ledger, pipeline)
 
     monkeypatch.setattr(tables_of_verify, "_ledger_rows", read)
-    monkeypatch.setattr(header_cells, "object_of", parsed)
+    monkeypatch.setattr(transforms, "object_of", parsed)
     monkeypatch.setattr(Comparison, "take", taken)
     return found
 

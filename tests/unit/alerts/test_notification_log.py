@@ -24,7 +24,7 @@ from frazil.alerts.notification_log import (
     to_json,
     update_page,
 )
-from frazil.pipeline.channels.notice import Notice
+from frazil.pipeline.channels import Notice
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
 LOOK = timedelta(minutes=2)

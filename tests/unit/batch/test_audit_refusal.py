@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from frazil.batch.audit import changed_leaders, check_position, check_truncations, check_vanished
 from frazil.batch.facts import UNKNOWN_EPOCH, ClusterFacts, Range
 from frazil.batch.plan import RunPlan, advance, plan_topics
-from frazil.batch.position import Position, TopicPosition
+from frazil.batch.position import EARLIEST, LATEST, Position, Target, TopicPosition, parse_offsets, resolve
 from frazil.batch.reset import reset_position
-from frazil.batch.target import EARLIEST, LATEST, Target, parse_offsets, resolve
 from frazil.errors import Terminal
 from tests.unit.batch.commands import ResetCommand, reset_command
 from tests.unit.batch.kafka_facts import cluster_facts, facts_of, plan_of, position_at, positions_in

@@ -11,10 +11,9 @@ import pytest
 from frazil.batch.changes import Coordinates, Merge, Removal, RemovedRange
 from frazil.batch.facts import Counts, Range, StagedFile, TableCounts, UnknownFields
 from frazil.batch.manifest import Fit, Manifest, Operation, TablePart
-from frazil.batch.plan import PlannedTopic, RunPlan
+from frazil.batch.plan import PlannedTopic, RunPlan, SessionEnd
 from frazil.batch.position import BatchMark, Position, TopicPosition
 from frazil.batch.schema_change import SchemaChange
-from frazil.batch.session import SessionEnd
 from frazil.errors import Terminal
 from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA
 

@@ -22,8 +22,7 @@ from frazil.batch.plan import (
     skipped,
     start_position,
 )
-from frazil.batch.position import Position, TopicPosition
-from frazil.batch.target import EARLIEST, LATEST, resolve
+from frazil.batch.position import EARLIEST, LATEST, Position, TopicPosition, resolve
 from frazil.errors import Terminal
 from tests.unit.batch.kafka_facts import (
     CLUSTER,

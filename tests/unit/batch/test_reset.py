@@ -12,9 +12,8 @@ from frazil.batch.audit import beyond_logs, check_position, check_vanished
 from frazil.batch.changes import RemovedRange, landed_after, moved_back
 from frazil.batch.facts import ClusterFacts, TopicFacts, TopicPartition
 from frazil.batch.plan import plan_topics
-from frazil.batch.position import LostTail, Position, TopicPosition
+from frazil.batch.position import EARLIEST, LATEST, LostTail, Position, TopicPosition, resolve
 from frazil.batch.reset import Move, is_recreated, moves, reset_position
-from frazil.batch.target import EARLIEST, LATEST, resolve
 from frazil.errors import Terminal
 from tests.unit.batch.kafka_facts import CLUSTER, cluster_facts, facts_of, position_at, positions_in
 

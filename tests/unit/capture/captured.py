@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from frazil.capture.contents import FileContents, find_files
+from frazil.capture.contents import FileContents, batches, find_files
 from frazil.capture.files import FileDecisions, decide_files, marks_of, state_of
-from frazil.capture.lines import batches
 from frazil.kafka.client.cluster import OutgoingRecord
 from frazil.pipeline.settings.capture import FileCapture
 

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.capture.contents import FileContents, end_mark, find_files
+from frazil.capture.contents import LONGEST_LINE, FileContents, batches, end_mark, find_files
 from frazil.capture.files import COPY_NS, FileMark, decide_files, marks_of, state_of
-from frazil.capture.lines import LONGEST_LINE, batches
 from frazil.errors import Retryable, Terminal
 from tests.unit.capture.captured import Captured, append, capture_of
 

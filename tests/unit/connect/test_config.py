@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frazil.connect.config import read_connectors
-from frazil.pipeline.syntax.java_properties import UnreadableProperties, read
+from frazil.pipeline.files.files import UnreadableProperties, read
 
 
 @pytest.mark.parametrize(

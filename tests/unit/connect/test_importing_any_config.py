@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from frazil.connect.config import Connector, read_connectors
 from frazil.connect.findings import APACHE, CANONICAL, LEGACY, TABULAR
 from frazil.connect.importing import ImportContext, ImportedConnector, import_all, pipeline_text, settings_text
-from frazil.pipeline.syntax.java_properties import UnreadableProperties, read
+from frazil.pipeline.files.files import UnreadableProperties, read
 
 _SECRET = "hunter2-hunter2"
 

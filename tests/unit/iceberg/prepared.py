@@ -8,10 +8,9 @@ from typing import Any
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.commit.branch import PreparedBranch, publish_branch
-from frazil.iceberg.commit.commit import Change
-from frazil.iceberg.commit.producer import CachedTransaction, SnapshotRequest, append_of
-from frazil.iceberg.commit.refs import branch_name, head_of
+from frazil.iceberg.catalog.table import branch_name, head_of
+from frazil.iceberg.commit.commit import CachedTransaction, Change, SnapshotRequest, append_of
+from frazil.iceberg.commit.pipeline_catalog import PreparedBranch, publish_branch
 from frazil.iceberg.files.data_files import data_file
 from tests.unit.iceberg.orders import TABLE, elsewhere
 

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from frazil.maintain.need import shown_age
-from frazil.maintain.result import Figures, StepOutcome, TableOutcome
-from frazil.maintain.run import Maintained
+from frazil.maintain.run import Figures, Maintained, StepOutcome, TableOutcome
 
 WHEN = datetime(2026, 5, 15, 10, 30, 7, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from frazil.batch.facts import UnknownFields
 from frazil.capture.run import CaptureResult
-from frazil.maintain.result import Figures, MaintenanceResult, StepOutcome, TableOutcome
+from frazil.maintain.run import Figures, MaintenanceResult, StepOutcome, TableOutcome
 from frazil.monitor.condition import Condition, Freshness, Retention, Runs, TopicLag
 from frazil.pipeline.settings.capture import FileCapture
 from frazil.run.batches.plan import RunResult

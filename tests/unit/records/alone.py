@@ -13,8 +13,7 @@ from frazil.batch.facts import UnknownFields
 from frazil.errors import Terminal
 from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.route import Route
-from frazil.records.model.kafka_schema import KAFKA_SCHEMA
-from frazil.records.model.outcome import Counts, Outcomes, PartitionCounts, TopicPartition
+from frazil.records.model.rows import KAFKA_SCHEMA, Counts, Outcomes, PartitionCounts, TopicPartition
 from frazil.records.model.spec import RecordSpec
 
 _COUNTED = {pa.timestamp("us", "UTC"): pa.int64(), pa.timestamp("us"): pa.int64(), pa.date32(): pa.int32()}

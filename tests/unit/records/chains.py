@@ -10,7 +10,7 @@ from typing import Any, Final, get_args, get_type_hints
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from frazil.records.model.frame import Transform
+from frazil.records.model.format import Transform
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.catalogue import TRANSFORMS
 from frazil.records.transforms.kinds.conditions import HasHeaderKey, TopicNameMatches, When, WithKey

@@ -10,8 +10,7 @@ import pyarrow as pa
 from frazil.batch.facts import UnknownFields
 from frazil.batch.schema_change import SchemaChange
 from frazil.records.decoder.decode import Decoder
-from frazil.records.model.kafka_schema import KAFKA_SCHEMA
-from frazil.records.model.outcome import Counts
+from frazil.records.model.rows import KAFKA_SCHEMA, Counts
 from frazil.records.model.spec import RecordSpec
 
 BATCH_NUMBER = 7

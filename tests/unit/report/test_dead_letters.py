@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFile
 
-from frazil.batch.dead_letters import LetterChoice, Place
+from frazil.batch.changes import LetterChoice, Place
 from frazil.iceberg.ledger.dead_letters import LetterQuestion, State, letter_files
 from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
 from frazil.project import Project

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from frazil.batch.facts import PartitionFacts
-from frazil.batch.session import CALL_SECONDS, Call, Threshold, Waiting
+from frazil.batch.plan import CALL_SECONDS, Call, Threshold, Waiting
 from frazil.report.lag import PartitionLag, State, waiting
 
 

@@ -11,7 +11,7 @@ import pytest
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Folder
 from frazil.project import Project
-from frazil.report.dead_letters_page import markdown
+from frazil.report.dead_letters_summary import markdown
 from frazil.report.letter_reports import list_reports, new_letters, open_report, reports_folder
 from tests.unit.report.letters import (
     NOW,

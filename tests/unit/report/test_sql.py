@@ -68,4 +68,4 @@ def test_every_reader_of_tables_keeps_nulls() -> None:
     """The ledger's reader, reports and verify open tables by a catalog: that alone mends the projection."""
     code = "import frazil.iceberg.catalog.catalog, pyiceberg.io.pyarrow as reader;print(reader.ArrowProjectionVisitor.__module__)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert ran.stdout.strip() == "frazil.iceberg.patches.nested_nulls"
+    assert ran.stdout.strip() == "frazil.iceberg.patches.files"

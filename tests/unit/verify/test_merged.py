@@ -23,8 +23,7 @@ from frazil.verify.merged import MergedCheck, digests
 from frazil.verify.model import Model, RecordPlace
 from frazil.verify.rules import rules_of
 from frazil.verify.tables import ScannedTable
-from frazil.verify.values.column_readers import Bad
-from frazil.verify.values.evolved_schema import ColumnChanges
+from frazil.verify.values.column_readers import Bad, ColumnChanges
 from tests.unit.records.cdc.landing import TABLE, landed, pipeline
 from tests.unit.verify.facts.test_coverage import batch as ledger_row
 

@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from frazil.iceberg.schema.schema import declared_columns, declared_schema
 from frazil.pipeline.models.pipeline_file import KafkaColumns, Pipeline
 from frazil.records.decoder.decode import Decoder
-from frazil.records.model.kafka_schema import KAFKA_SCHEMA
+from frazil.records.model.rows import KAFKA_SCHEMA
 from frazil.run.staging.record_spec import record_specs, route_of
 from frazil.verify.facts.result import Findings, PartitionResult
 from frazil.verify.merged import MergedCheck, digests

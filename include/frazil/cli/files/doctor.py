@@ -47,8 +47,8 @@ def doctor(
 
 def _findings(name: str | None, *, with_spark: bool) -> "Iterator[Finding]":
     from frazil.cli.files.verdict import judge
-    from frazil.doctor.examine import examine, run_checks
     from frazil.doctor.machine import machine_checks
+    from frazil.doctor.services import examine, run_checks
     from frazil.project import Project
     from frazil.runtime.home import Home
 

@@ -34,11 +34,11 @@ from frazil.connect.importing import (
 )
 from frazil.error_codes import BAD_FILE, BAD_SETTING
 from frazil.extras import require
+from frazil.pipeline.files.files import UnreadableProperties, read
 from frazil.pipeline.files.load import problems
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.catalogs import CatalogSettings
 from frazil.pipeline.settings.settings import ClusterSettings
-from frazil.pipeline.syntax import java_properties
 from frazil.project import Project, catalog_of
 
 if TYPE_CHECKING:
@@ -335,7 +335,7 @@ def _values(done: Sequence[ImportedConnector]) -> dict[str, str]:
 def _connectors(file: Path) -> Iterator[Connector]:
     try:
         connectors = read_connectors(_text(file), str(file))
-    except java_properties.UnreadableProperties as error:
+    except UnreadableProperties as error:
         raise BAD_FILE.terminal(f"{file}: {error}", next_step="give connectors as .json or .properties") from error
     if not connectors:
         raise BAD_FILE.terminal(f"{file} has no connector", next_step="give connectors as .json or .properties")
@@ -346,8 +346,8 @@ def _worker(file: Path | None) -> dict[str, str]:
     if file is None:
         return {}
     try:
-        return java_properties.read(_text(file))
-    except java_properties.UnreadableProperties as error:
+        return read(_text(file))
+    except UnreadableProperties as error:
         raise BAD_FILE.terminal(f"{file}: {error}", next_step="give the worker's .properties") from error
 
 

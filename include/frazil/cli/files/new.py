@@ -1,12 +1,17 @@
-"""`frazil new` and `frazil peek`: what a topic holds, and the pipeline file that would land it."""
+"""How a project and its pipelines begin: `frazil init` and `frazil schema` for the project, `frazil peek` for what a
+topic holds, `frazil new` for the pipeline file that would land it.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 from collections.abc import Collection
 from datetime import UTC
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from frazil.batch.facts import Range
     from frazil.kafka.client.cluster import Cluster
     from frazil.project import Project
+
 
 _SCHEMA = Path("..", "schemas", "pipeline.schema.json")
 """The editors' schema, as `frazil init` lays it beside the folder of pipeline files."""
@@ -175,7 +181,7 @@ def _records(cluster: Cluster, topic: str, start: str | None, count: int, width:
 def _ranges(cluster: Cluster, topic: str, start: str | None, count: int) -> tuple[list[Range], bool]:
     """So many offsets of each partition, and whether those are all there are."""
     from frazil.batch.facts import Range
-    from frazil.batch.target import resolve
+    from frazil.batch.position import resolve
     from frazil.kafka.admin.observe import observe, offsets_at
 
     facts = observe(cluster, [topic])
@@ -194,7 +200,7 @@ def _ranges(cluster: Cluster, topic: str, start: str | None, count: int) -> tupl
 def _shown_records(batch: pa.RecordBatch, width: int) -> list[dict[str, Any]]:
     """Records in a bounded form: nothing of a record that is cut off here is kept."""
     from frazil.records.formats.guess import guess
-    from frazil.records.model.kafka_schema import UNREAD_BYTES, with_python_times
+    from frazil.records.model.rows import UNREAD_BYTES, with_python_times
 
     shown = []
     for row in with_python_times(batch).to_pylist():
@@ -243,3 +249,115 @@ def _line(text: str | None) -> str:
     if text is None:
         return "null"
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
+_SETTINGS = """\
+# yaml-language-server: $schema=schemas/settings.schema.json
+# What the names in pipeline files stand for on this machine. Secrets come from the environment: ${env:NAME}.
+clusters:
+  local:
+    bootstrap_servers: KAFKA
+catalogs:
+  lake:
+    type: jdbc
+    uri: sqlite:///${local:home}/catalog.db
+    warehouse: file://${local:home}/warehouse
+"""
+_ENGINES = """\
+engines:
+  spark:
+    master: local[2]
+    connection: frazil_spark
+"""
+"""For projects in whose environment Spark is installed; without it a run reads and writes in its own process."""
+
+_PIPELINE = """\
+# yaml-language-server: $schema=../schemas/pipeline.schema.json
+name: pizzas
+description: Made-up records of frazil produce completed-pizzas --generate pizzas --count 1000.
+interval: 1m
+engine: inline
+source:
+  topics: [completed-pizzas]
+destinations:
+  - table: shop.pizzas    # its columns are those that the records bring
+"""
+_DAGS = '''\
+"""The DAGs of all pipelines and captures of this project, and the monitor."""
+
+from frazil_airflow import dags
+
+dags.load()
+'''
+_FIRST_COMMANDS = (
+    "frazil up --only kafka",
+    "frazil produce completed-pizzas --generate pizzas --count 1000",
+    "frazil run pizzas",
+)
+_IGNORED = "/.frazil/\n.env\n"
+
+_EMBEDDED = "${local:kafka}"
+"""The broker that `frazil up` starts."""
+
+
+def schema_text(kind: Literal["pipeline", "settings"]) -> str:
+    """The JSON Schema of a file, as text."""
+    from frazil.pipeline.files.editor_schema import editor_schema
+    from frazil.pipeline.models.pipeline_file import Pipeline
+    from frazil.pipeline.settings.settings import Settings
+
+    return json.dumps(editor_schema(Pipeline if kind == "pipeline" else Settings), indent=1) + "\n"
+
+
+def schema(
+    kind: Annotated[Literal["pipeline", "settings"], typer.Argument(help="Of which file.", show_default=False)],
+) -> None:
+    """Print the JSON Schema by which editors complete and check a file; frazil init lays both beside the files."""
+    typer.echo(schema_text(kind), nl=False)
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where the project is to be.")] = Path(),
+    *,
+    kafka: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Your broker.", show_default="the one of frazil up")
+    ] = None,
+) -> None:
+    """Make a project: settings, a pipeline, the DAG file, schemas for editors, .gitignore. What exists already stays.
+
+    With [cyan]--kafka[/cyan] there is no pipeline yet: [cyan]frazil new[/cyan] proposes one for a topic of yours.
+    """
+    if kafka is not None and not kafka.strip():
+        raise typer.BadParameter("--kafka is empty: expected HOST:PORT of your broker")
+    files = {
+        "include/settings.yaml": _SETTINGS.replace("KAFKA", json.dumps(kafka) if kafka else _EMBEDDED)
+        + (_ENGINES if find_spec("pyspark") else ""),
+        "include/schemas/pipeline.schema.json": schema_text("pipeline"),
+        "include/schemas/settings.schema.json": schema_text("settings"),
+        "dags/frazil.py": _DAGS,
+        ".gitignore": _IGNORED,
+    }
+    pipelines = folder / "include" / "pipelines"
+    if kafka is None and not any(pipelines.glob("*.y*ml")):
+        files["include/pipelines/pizzas.yaml"] = _PIPELINE
+    try:
+        pipelines.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            console.say(f"{'made' if _write_if_absent(folder / name, text) else 'kept':6}{folder / name}")
+    except OSError as error:
+        raise BAD_FILE.terminal(
+            f"{error.filename} can't be written: {error.strerror}", next_step="look at the folder, or name another one"
+        ) from error
+    console.say(f"next: export FRAZIL_PROJECT={shlex.quote(str(folder.absolute()))}")
+    for command in _FIRST_COMMANDS if kafka is None else ("frazil new NAME --topic TOPIC",):
+        console.say(f"      {command}")
+
+
+def _write_if_absent(file: Path, text: str) -> bool:
+    """Write a file unless it exists. Returns whether it was written."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        write_new(file, text)
+    except FileExistsError:
+        return False
+    return True

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from frazil.capture.change_impact import capture_impact
 from frazil.cli.output import console
 from frazil.error_codes import BAD_ARGUMENT, PROGRAM_MISSING
+from frazil.pipeline.files.files import References
 from frazil.pipeline.files.folder import (
     CAPTURES,
     CaptureChange,
@@ -33,13 +34,12 @@ from frazil.pipeline.files.folder import (
     load_pipelines,
 )
 from frazil.pipeline.files.load import SCHEMAS, ConfigError, load_pipeline, load_settings
-from frazil.pipeline.files.references import References
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import FileCapture, unknown_in_capture
 from frazil.pipeline.settings.settings import Settings, unfit_catalogs, unknown_names
 from frazil.pipeline.syntax.patterns import refused_because
 from frazil.project import Places, Project
-from frazil.run.batches.change_impact import change_impact
+from frazil.run.batches.apply import change_impact
 from frazil.run.staging.record_problems import record_problems, remarks
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
-"""`frazil replay` reads a range of offsets again, `frazil repair` does so for a follower or a ledger that lost
-something, `frazil reset` moves the position: each in one audited commit.
+"""What a person does to tables and position, each in one audited commit: `frazil replay` and `frazil repair` read
+ranges again, `frazil reset` moves the position, `frazil apply` makes tables what the file declares.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from frazil.batch.facts import Range
     from frazil.batch.position import Position
     from frazil.batch.reset import Move
+    from frazil.run.batches.apply import AppliedFile
     from frazil.run.batches.plan import RunResult
     from frazil.run.repair.repair import PlannedRepair
     from frazil.run.repair.reset_batch import PlannedReset, RemovalCounts
@@ -335,4 +336,68 @@ def _reset_report(
         ],
         "removed": {"rows": sum(removed.rows.values()), "dead_letters": removed.dead_letters},
         "removed_rows": removed.rows,
+    }
+
+
+def apply(
+    pipeline: PipelineName,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes and make none.")] = False,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the ledger.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make the tables what the pipeline file declares: columns, docs, types, partitions, sort order, key and properties.
+
+    One batch has all changes on record; no row is rewritten, no column is dropped. What Iceberg can't change so is refused
+    before anything is changed. Applied again, there is nothing to change.
+    """
+    from frazil.project import Project
+    from frazil.run.batches import apply as applying
+    from frazil.run.state.context import RunContext
+
+    project = Project.load()
+    progress = Progress()
+    context = RunContext.open(project, project.pipeline(pipeline), progress.done)
+    if dry_run:
+        applied = applying.AppliedFile(None, applying.preview_changes(context))
+    else:
+        with progress:
+            applied = applying.apply_file(context, replace(by_hand(new_run_id()), reason=reason))
+    if as_json:
+        console.print_json(_apply_report(context, applied, dry_run=dry_run))
+        return
+    for statement in _statements(context, applied):
+        console.say(statement)
+    if not applied.changes:
+        console.say(f"{pipeline}: the tables are what the file declares; nothing to change")
+    elif not dry_run and applied.n is not None:
+        console.say(f"{pipeline}: done, on record in batch {applied.n}: frazil history {pipeline}")
+    elif not dry_run:
+        console.say(f"{pipeline}: done; the first batch has it on record")
+
+
+def _statements(context: RunContext, applied: AppliedFile) -> list[str]:
+    from frazil.iceberg.schema.column_changes import alter_statements
+
+    hidden = context.project.pipelines.hidden
+    return [
+        hidden(statement)
+        for table, changes in applied.changes.items()
+        for statement in alter_statements(context.pipeline.destination(table), changes, hidden)
+    ]
+
+
+def _apply_report(context: RunContext, applied: AppliedFile, *, dry_run: bool) -> dict[str, object]:
+    hidden = context.project.pipelines.hidden
+    return {
+        "pipeline": context.pipeline.name,
+        "done": bool(applied.changes) and not dry_run,
+        "n": applied.n,
+        "changes": {
+            table: [{"path": change.path, "kind": change.kind, "type": hidden(change.type)} for change in changes]
+            for table, changes in applied.changes.items()
+        },
+        "statements": _statements(context, applied),
     }

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from frazil.batch.plan import RunPlan
-    from frazil.batch.target import RunRequest
+    from frazil.batch.position import RunRequest
     from frazil.maintain.need import Order, Step
-    from frazil.maintain.result import MaintenanceResult
+    from frazil.maintain.run import MaintenanceResult
     from frazil.pipeline.models.pipeline_file import Pipeline
     from frazil.project import Project
     from frazil.run.batches.dry_run import DryRun
     from frazil.run.batches.plan import PlannedRun, RunResult
     from frazil.run.batches.session import Session
-    from frazil.run.state.engine import ChosenEngine
+    from frazil.run.state.context import ChosenEngine
     from frazil.runtime.home import Home
 
 
@@ -142,7 +142,7 @@ def order_of(pipeline: str, request: RunRequest, length: str) -> RunPlan:
     Raises:
         Terminal: That is no duration.
     """
-    from frazil.batch.session import session_order
+    from frazil.batch.plan import session_order
     from frazil.pipeline.syntax.interval import parse_duration
 
     instant = datetime.now(UTC)
@@ -295,7 +295,7 @@ def by_hand(run_id: str) -> RunRequest:
     import getpass
     import socket
 
-    from frazil.batch.target import RunRequest
+    from frazil.batch.position import RunRequest
 
     return RunRequest(run_id, started_by=f"cli:{getpass.getuser()}@{socket.gethostname()}")
 
@@ -317,7 +317,7 @@ def carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Pro
 
 
 def _engine(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Progress, verb: str) -> ChosenEngine:
-    from frazil.run.state.engine import chosen_engine
+    from frazil.run.state.context import chosen_engine
 
     engine = chosen_engine(pipeline, project.settings.auto, plan)
     progress.done(f"{pipeline.name}: {plan.records:,} offsets to {verb}, engine {engine.description}")
@@ -439,7 +439,7 @@ def _steps(names: tuple[str, ...] | list[str]) -> tuple[Step, ...]:
 
 
 def _carried_out(project: Project, pipeline: Pipeline, order: Order) -> MaintenanceResult:
-    from frazil.maintain.result import MaintenanceResult
+    from frazil.maintain.run import MaintenanceResult
     from frazil.spark.submit.submission import maintenance_run, run_maintenance
 
     with Progress() as progress:

@@ -211,9 +211,7 @@ def status(
     FRAZIL_AIRFLOW_URL, FRAZIL_AIRFLOW_USER and FRAZIL_AIRFLOW_PASSWORD name another Airflow than the embedded one.
     """
     from frazil.cli.operate.run import with_refusals
-    from frazil.monitor.airflow_runs import runs_of
-    from frazil.monitor.project_files import ProjectFiles
-    from frazil.monitor.watch import Watch
+    from frazil.monitor.watch import ProjectFiles, Watch, runs_of
     from frazil.runtime import airflow_login
 
     home = Home.resolve()

@@ -44,5 +44,5 @@ def _import_client() -> None:
     from frazil.spark.jobs.start import start
 
     start()  # first of all: it prepares imports
-    from frazil.spark.connect import session  # noqa: F401
+    from frazil.spark import connect  # noqa: F401
     from frazil.spark.jobs import ingest  # noqa: F401

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Live
     from rich.table import Table
 
-    from frazil.batch.target import Target
+    from frazil.batch.position import Target
 
 
 PIPED_WIDTH = 120
@@ -280,7 +280,7 @@ def place(text: str | None) -> Target | None:
     Raises:
         Terminal: The text is no such place, or the file can't be read.
     """
-    from frazil.batch.target import parse_offsets, parse_target
+    from frazil.batch.position import parse_offsets, parse_target
 
     if text is None:
         return None

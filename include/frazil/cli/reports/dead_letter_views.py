@@ -14,7 +14,7 @@ import typer
 from frazil.cli.output import console
 
 if TYPE_CHECKING:
-    from frazil.batch.dead_letters import LetterChoice, Place
+    from frazil.batch.changes import LetterChoice, Place
     from frazil.report.dead_letters import DeadLetter, WholeLetter
 
 
@@ -67,7 +67,7 @@ def choice_of(
         typer.BadParameter: There is no such code, or the time ends before it begins.
         Terminal: The instant can't be read.
     """
-    from frazil.batch.dead_letters import LetterChoice
+    from frazil.batch.changes import LetterChoice
 
     instant = datetime.now(UTC)
     begin = None if since is None else instant_of(since, instant)
@@ -117,7 +117,7 @@ def instant_of(text: str, instant: datetime, option: str = "--since") -> datetim
         typer.BadParameter: It names a place in a topic that is no instant.
         Terminal: It can't be read.
     """
-    from frazil.batch.target import parse_instant
+    from frazil.batch.position import parse_instant
 
     try:
         return parse_instant(text, instant)
@@ -133,7 +133,7 @@ def named_letter(text: str) -> tuple[Place, str | None]:
     Raises:
         typer.BadParameter: The text is not of that form.
     """
-    from frazil.batch.dead_letters import Place
+    from frazil.batch.changes import Place
 
     match = _PLACE.fullmatch(text.strip())
     if match is None or int(match["partition"]) >= 2**31 or int(match["offset"]) >= 2**63:
@@ -194,7 +194,7 @@ def shorten(text: str, width: int) -> str:
 
 def letter_lines(whole: WholeLetter) -> Iterator[str]:
     """One letter: its reason, what to do, and the parts of its record."""
-    from frazil.report.dead_letters_page import meaning, remedy
+    from frazil.report.dead_letters_summary import meaning, remedy
 
     letter = whole.letter
     yield f"{_visible(str(letter.place))}  {letter.code}"
@@ -281,6 +281,6 @@ def hex_lines(value: bytes) -> Iterator[str]:
 
 
 def _visible(text: str) -> str:
-    from frazil.pipeline.channels.notice import visible
+    from frazil.pipeline.channels import visible
 
     return visible(text)

@@ -29,7 +29,7 @@ from frazil.cli.reports.dead_letter_views import (
 from frazil.error_codes import BAD_ARGUMENT, BAD_FILE, NAME_UNKNOWN
 
 if TYPE_CHECKING:
-    from frazil.batch.dead_letters import LetterChoice
+    from frazil.batch.changes import LetterChoice
     from frazil.iceberg.ledger.dead_letters import State
     from frazil.report.dead_letters import WholeLetter
     from frazil.run.repair.dead_letter_replay import ReplayResult
@@ -253,7 +253,7 @@ def report(
     The trend compares with the period of the same length before. Samples name the first field that does not fit.
     """
     from frazil.project import Project
-    from frazil.report import dead_letters_page as page
+    from frazil.report import dead_letters_summary as page
     from frazil.report.dead_letters_summary import summarize
 
     end = datetime.now(UTC)

@@ -40,7 +40,7 @@ def verify(
     with the first differences if there are any, and if Kafka has none of the records any more, so that nothing could be
     compared.
     """
-    from frazil.iceberg.patches import variant as _variant  # noqa: F401  # PyIceberg must know the type to open such tables
+    from frazil.iceberg.patches import metadata as _variant  # noqa: F401  # PyIceberg must know the type to open such tables
     from frazil.project import Project
     from frazil.verify.check import verify as check
 

@@ -28,10 +28,8 @@ from frazil.errors import FrazilError
 from frazil.extras import require, require_database
 from frazil.iceberg.catalog.table import refuse_code
 from frazil.iceberg.errors import translated
-from frazil.iceberg.patches import name_mapping as _name_mapping  # noqa: F401  # mends PyIceberg's reader for all who read tables
-from frazil.iceberg.patches import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection for all who read tables
-from frazil.iceberg.patches.storage import StorageFileIO, opened_storage, with_storage
-from frazil.iceberg.patches.variant import FORMAT_VERSION, metadata_text
+from frazil.iceberg.patches.files import StorageFileIO, opened_storage, with_storage
+from frazil.iceberg.patches.metadata import FORMAT_VERSION, metadata_text
 from frazil.pipeline.settings.catalogs import SIGNING, SUFFIX
 
 _LOCAL = "local"

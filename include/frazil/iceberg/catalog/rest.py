@@ -23,8 +23,7 @@ from requests import Session
 
 from frazil.error_codes import BAD_SETTING
 from frazil.iceberg.catalog.table import for_storage, without_code
-from frazil.iceberg.patches.clocks import refuse_skew
-from frazil.iceberg.patches.history_cache import HistoryCache, with_shared_history
+from frazil.iceberg.patches.metadata import HistoryCache, refuse_skew, with_shared_history
 
 CONNECT = "rest.client.connection-timeout-ms"
 """Catalog property, by the name that Iceberg's Java client has for it: how long a connection may take to open."""

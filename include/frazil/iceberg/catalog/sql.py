@@ -26,9 +26,14 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from frazil.error_codes import TABLE_MISSING
 from frazil.iceberg.catalog.table import for_storage, without_code
-from frazil.iceberg.patches.clocks import refuse_skew, with_ascending_times
-from frazil.iceberg.patches.history_cache import MOST_SNAPSHOTS, with_shared_history, without_snapshots
-from frazil.iceberg.patches.storage import StorageFileIO
+from frazil.iceberg.patches.files import StorageFileIO
+from frazil.iceberg.patches.metadata import (
+    MOST_SNAPSHOTS,
+    refuse_skew,
+    with_ascending_times,
+    with_shared_history,
+    without_snapshots,
+)
 
 # Rests on private names of PyIceberg 0.12; a contract test pins them.
 

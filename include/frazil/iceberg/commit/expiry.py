@@ -29,7 +29,7 @@ from pyiceberg.table.update import (
 from frazil.error_codes import BAD_TABLE_PROPERTY
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.commit.refs import HOURLY_TAG, BranchName, head_of, on_branch, send
+from frazil.iceberg.catalog.table import HOURLY_TAG, BranchName, head_of, on_branch, send
 from frazil.iceberg.commit.summary_state import (
     BATCH_KEY,
     BRANCH_KEY,
@@ -47,7 +47,7 @@ from frazil.iceberg.commit.summary_state import (
     summary_of,
 )
 from frazil.iceberg.errors import translated
-from frazil.iceberg.patches.variant import FORMAT_VERSION
+from frazil.iceberg.patches.metadata import FORMAT_VERSION
 from frazil.pipeline.models.maintenance import Expiry, parse_age
 
 MARKS: Final = {BATCH_KEY: (POSITION_KEY, MADE_KEY, TOPICS_KEY), DONE_KEY: (TABLES_KEY,)}

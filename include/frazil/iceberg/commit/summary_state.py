@@ -26,9 +26,8 @@ from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark, is_whole
 from frazil.error_codes import BAD_STATE, MANIFEST_FOREIGN, TABLE_ROLLED_BACK
 from frazil.errors import Terminal
-from frazil.iceberg.catalog.table import Table, metadata_path, read_text
-from frazil.iceberg.commit.refs import HOURLY_TAG
-from frazil.iceberg.patches.variant import FORMAT_VERSION
+from frazil.iceberg.catalog.table import HOURLY_TAG, Table, metadata_path, read_text
+from frazil.iceberg.patches.metadata import FORMAT_VERSION
 
 POSITION_KEY = "kafka.offsets.{}"
 """Property of the whole position, and summary key of what a batch moved, by pipeline. Lower-case: Spark lower-cases write

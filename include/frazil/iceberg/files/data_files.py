@@ -32,10 +32,8 @@ from pyiceberg.types import BinaryType, FixedType, IcebergType, NestedField, Tim
 from frazil.batch.changes import OP
 from frazil.batch.facts import StagedFile
 from frazil.iceberg.errors import translated
-from frazil.iceberg.patches import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection
-from frazil.iceberg.patches import partition_keys as _partition_keys  # noqa: F401  # mends PyIceberg's partition keys
-from frazil.iceberg.patches import variant as _variant  # noqa: F401  # a worker reads metadata with variants, too
-from frazil.iceberg.patches.storage import credentials_expire_ms, opened_storage
+from frazil.iceberg.patches import metadata as _metadata  # noqa: F401  # a worker reads metadata with variants, too
+from frazil.iceberg.patches.files import credentials_expire_ms, opened_storage
 
 _COMPUTED = (BucketTransform, TimeTransform, TruncateTransform)
 

@@ -19,7 +19,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from frazil.iceberg.patches.partition_keys import partition_key, partition_numbers
+from frazil.iceberg.patches.files import partition_key, partition_numbers
 
 _DIGEST_BYTES: Final = 16
 

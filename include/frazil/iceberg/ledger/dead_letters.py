@@ -33,13 +33,12 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.types import LongType
 
-from frazil.batch.changes import Removal
-from frazil.batch.dead_letters import LetterChoice, Place
+from frazil.batch.changes import LetterChoice, Place, Removal
 from frazil.batch.facts import StagedFile
 from frazil.iceberg.commit.removal import compare, file_rows, matches, row_filter, scan_rows
 from frazil.iceberg.errors import translated
 from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA
-from frazil.records.model.kafka_schema import with_python_times
+from frazil.records.model.rows import with_python_times
 
 State = Literal["open", "landed", "all"]
 """Letters that no batch landed, those that one landed after all, or both."""

@@ -20,7 +20,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from frazil.batch.schema_change import ChangeKind, SchemaChange
 from frazil.error_codes import TABLE_UNFIT
 from frazil.errors import Terminal
-from frazil.iceberg.patches.variant import FORMAT_VERSION
+from frazil.iceberg.patches.metadata import FORMAT_VERSION
 from frazil.iceberg.schema.column_changes import apply_changes
 from frazil.iceberg.schema.schema import (
     UNWRITABLE,

@@ -43,11 +43,11 @@ from frazil.error_codes import TABLE_UNFIT
 from frazil.errors import Terminal, quotable
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import send
 from frazil.iceberg.commit.commit import ATTEMPTS, pause
-from frazil.iceberg.commit.refs import send
 from frazil.iceberg.commit.summary_state import CHANGES_KEY
 from frazil.iceberg.errors import as_frazil, foreign_errors
-from frazil.iceberg.patches.variant import FORMAT_VERSION
+from frazil.iceberg.patches.metadata import FORMAT_VERSION
 from frazil.iceberg.schema.column_changes import apply_changes, new_fields
 from frazil.iceberg.schema.schema import declared_order, partition_field
 from frazil.pipeline.models.layout import parse_partition_field, parse_sort_field

@@ -40,9 +40,9 @@ from pyiceberg.types import (
 )
 
 from frazil.error_codes import BAD_SCHEMA, TABLE_UNFIT
-from frazil.iceberg.patches.variant import VariantType, as_text
+from frazil.iceberg.patches.metadata import VariantType, as_text
 from frazil.pipeline.models import pipeline_file
-from frazil.pipeline.models.changes import DELETED, TOLD
+from frazil.pipeline.models.layout import DELETED, TOLD
 from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from confluent_kafka._types import HeadersType
 
-from frazil.records.model.kafka_schema import BAD_HEADERS, KAFKA_SCHEMA, NOT_UNPACKED, UNREAD_BYTES, unread_headers
+from frazil.records.model.rows import BAD_HEADERS, KAFKA_SCHEMA, NOT_UNPACKED, UNREAD_BYTES, unread_headers
 
 Place = tuple[str, int]
 """Topic and partition of a message."""

@@ -85,7 +85,7 @@ def read_ranges(cluster: Cluster, ranges: Iterable[Range], limits: ReadLimits = 
     Offsets may have gaps: transaction markers, aborted records, what compaction removed. A range has been read when Kafka
     hands out something at or beyond its end, a record or the end of the partition, not when its last offset is seen.
 
-    Ends are at most the last stable offset. Batches have the schema `frazil.records.model.kafka_schema.KAFKA_SCHEMA`,
+    Ends are at most the last stable offset. Batches have the schema `frazil.records.model.rows.KAFKA_SCHEMA`,
     are never empty, and may be of several partitions; with records that were not taken over, they have the further
     column `UNREAD_BYTES`.
 

@@ -17,9 +17,8 @@ from typing import Final
 
 from frazil.error_codes import BAD_FILE
 from frazil.errors import Terminal
-from frazil.pipeline.files.files import UnreadableFileError, read_text
+from frazil.pipeline.files.files import References, UnreadableFileError, read_text
 from frazil.pipeline.files.load import SCHEMAS, ConfigError, load_pipeline
-from frazil.pipeline.files.references import References
 from frazil.pipeline.models.pipeline_file import Pipeline
 
 GIT_SECONDS: Final = 60

@@ -20,7 +20,7 @@ from pydantic_core import to_jsonable_python
 
 from frazil.error_codes import BAD_FILE, CAPTURE_FILE_INVALID, NAME_UNKNOWN, PIPELINE_FILE_INVALID
 from frazil.errors import ErrorCode
-from frazil.pipeline.files.files import UnreadableFileError, read_text
+from frazil.pipeline.files.files import References, UnreadableFileError, read_text
 from frazil.pipeline.files.load import (
     ConfigError,
     load_model,
@@ -29,7 +29,6 @@ from frazil.pipeline.files.load import (
     refuses_by_name,
     resolve_references,
 )
-from frazil.pipeline.files.references import References
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import KINDS, Capture, FileCapture, Flow
 

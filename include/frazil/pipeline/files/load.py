@@ -20,8 +20,17 @@ from pydantic.fields import FieldInfo
 
 from frazil.error_codes import PIPELINE_FILE_INVALID, SETTINGS_FILE_INVALID
 from frazil.errors import ErrorCode, Terminal
-from frazil.pipeline.files.files import MAX_BYTES, UnfitYamlError, UnreadableFileError, parse_yaml, read_text
-from frazil.pipeline.files.references import REFERENCE, References, ambiguous_connections, hide
+from frazil.pipeline.files.files import (
+    MAX_BYTES,
+    REFERENCE,
+    References,
+    UnfitYamlError,
+    UnreadableFileError,
+    ambiguous_connections,
+    hide,
+    parse_yaml,
+    read_text,
+)
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.models.value import Decoding
 from frazil.pipeline.settings.settings import Settings

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 
 from pydantic import Field, create_model, model_validator
 
-from frazil.pipeline.channels.channels import CHANNELS, Channel
-from frazil.pipeline.channels.notice import SEVERITIES, Severity
+from frazil.pipeline.channels import CHANNELS, SEVERITIES, Channel, Severity
 from frazil.pipeline.models.maintenance import Age
 from frazil.pipeline.syntax.strict import AtKey, Model, kinds_by_key, nearest, option_keys
 from frazil.records import options_of

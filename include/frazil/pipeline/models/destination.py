@@ -10,11 +10,14 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from frazil.pipeline.models.changes import DELETED, Changes, Write, merge_problems
 from frazil.pipeline.models.layout import (
+    DELETED,
+    Changes,
     PartitionField,
     SortField,
+    Write,
     check_layout,
+    merge_problems,
     parse_partition_field,
     parse_sort_field,
 )

@@ -13,7 +13,6 @@ from typing import Any, Final, Literal
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from frazil.pipeline.models.alerts import Alerts
-from frazil.pipeline.models.changes import Changes
 from frazil.pipeline.models.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
 from frazil.pipeline.models.destination import (
     Create,
@@ -23,7 +22,7 @@ from frazil.pipeline.models.destination import (
     refuse_shared_logs,
     with_histories,
 )
-from frazil.pipeline.models.layout import PartitionField, SortField, parse_partition_field
+from frazil.pipeline.models.layout import Changes, PartitionField, SortField, parse_partition_field
 from frazil.pipeline.models.maintenance import Maintenance
 from frazil.pipeline.models.route import Route, Source, Start
 from frazil.pipeline.models.value import Column, Key, Value

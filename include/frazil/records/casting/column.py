@@ -16,7 +16,7 @@ from frazil.records.casting.finalize import plan_scalar_cast
 from frazil.records.casting.nested import ExactPlan, build_array, index_of_name, keeps_keys_apart
 from frazil.records.casting.scalar import Exact, FitRules, refuse
 from frazil.records.casting.source import Kind, as_lists, kind_of, physical_values, plain, plain_type, present_mask
-from frazil.records.json.convert_nested import missing_value
+from frazil.records.json.convert import missing_value
 from frazil.records.json.intermediate_types import (
     ArrayCast,
     CastResult,

@@ -18,8 +18,7 @@ from frazil.records.casting.column import ColumnPlan
 from frazil.records.casting.nested import unmatched_fields
 from frazil.records.casting.renames import UnmatchedFields, find_unmatched_fields, renamed_schema, renamed_values
 from frazil.records.casting.scalar import FitRules
-from frazil.records.casting.source import physical_values, present_mask
-from frazil.records.casting.text import json_form, unique_members
+from frazil.records.casting.source import json_form, physical_values, present_mask, unique_members
 from frazil.records.model.column import ColumnSpec
 from frazil.records.model.dead_letter import Reason, Rejection
 from frazil.records.model.json_number import compact

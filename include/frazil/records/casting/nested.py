@@ -12,9 +12,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from frazil.records.casting.scalar import Exact, FitRules, refuse, scalar_exact
-from frazil.records.casting.source import NESTED, Kind, is_present, kind_of, plain_type
-from frazil.records.casting.text import json_form, unique_members
-from frazil.records.json.convert_nested import convert_at, distinct_entries, missing_value, storage_type
+from frazil.records.casting.source import NESTED, Kind, is_present, json_form, kind_of, plain_type, unique_members
+from frazil.records.json.convert import convert_at, distinct_entries, missing_value, storage_type
 from frazil.records.model.column import type_name
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_number import compact, describe

@@ -16,8 +16,16 @@ from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 
-from frazil.records.casting.source import Kind, kind_of, unit_nanos
-from frazil.records.casting.text import describe_value, json_form, shortest_text, to_single, uuid_text
+from frazil.records.casting.source import (
+    Kind,
+    describe_value,
+    json_form,
+    kind_of,
+    shortest_text,
+    to_single,
+    unit_nanos,
+    uuid_text,
+)
 from frazil.records.json import convert, times
 from frazil.records.model.column import TimeUnit, type_name
 from frazil.records.model.dead_letter import DeadCode, Rejection

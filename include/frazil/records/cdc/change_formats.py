@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
 from frazil.error_codes import FIELDS_UNFIT
-from frazil.records.cdc.images import (
+from frazil.records.cdc.debezium import (
     SingleChangeFormat,
     has_image,
     has_op,

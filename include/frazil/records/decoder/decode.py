@@ -26,9 +26,20 @@ from frazil.records.decoder.route import Route, Router
 from frazil.records.decoder.table_rows import PartitionBound, TableRows
 from frazil.records.decoder.value_decoder import Dead, DecodedGroup, ValueDecoder
 from frazil.records.model.dead_letter import DeadCode, Reason, Stage
-from frazil.records.model.kafka_schema import BAD_HEADERS, NOT_UNPACKED, UNREAD_BYTES, conform
-from frazil.records.model.outcome import Counts, FilterReason, Outcomes, count_outcomes, dead_letters
-from frazil.records.model.rows import UnknownFieldPairs, distinct_positions, take_records
+from frazil.records.model.rows import (
+    BAD_HEADERS,
+    NOT_UNPACKED,
+    UNREAD_BYTES,
+    Counts,
+    FilterReason,
+    Outcomes,
+    UnknownFieldPairs,
+    conform,
+    count_outcomes,
+    dead_letters,
+    distinct_positions,
+    take_records,
+)
 from frazil.records.model.spec import RecordSpec
 
 Filtered = dict[FilterReason, pa.Int64Array]

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from frazil.records.model.dead_letter import DeadCode, Stage
-from frazil.records.model.kafka_schema import PAYLOAD_HEADER
+from frazil.records.model.rows import PAYLOAD_HEADER
 from frazil.records.model.spec import RecordSpec
 
 # The path in a reason may contain names of fields that nobody declared, and keys of maps. Both come with the data, and may be

@@ -19,7 +19,7 @@ from frazil.records.casting.fitter import Fitted
 from frazil.records.formats.keys_and_headers import KeyColumns, KeyDecoder
 from frazil.records.model.changes import merge_columns
 from frazil.records.model.dead_letter import DeadCode, Reason
-from frazil.records.model.frame import Frame, Transform
+from frazil.records.model.format import Frame, Transform
 from frazil.records.model.rows import (
     NOTHING_UNKNOWN,
     Block,

@@ -12,18 +12,14 @@ import pyarrow.compute as pc
 
 from frazil.records.casting.fitter import Fitted, Fitter
 from frazil.records.casting.nested import unmatched_fields
-from frazil.records.cdc.evolving import EvolvingChanges
-from frazil.records.cdc.rows import ChangeFitter
+from frazil.records.cdc.rows import ChangeFitter, EvolvingChanges
 from frazil.records.evolution.fitter import EvolvingFitter
 from frazil.records.evolution.schema_requests import SchemaRequests
-from frazil.records.formats.keys_and_headers import DecodedKeys, KeyColumns, KeyDecoder
-from frazil.records.formats.payload_decoder import PayloadDecoder
+from frazil.records.formats.keys_and_headers import DecodedKeys, KeyColumns, KeyDecoder, PayloadDecoder
 from frazil.records.model.cells import MIN_CELL_BYTES, STEP_BYTES, too_many_rows, wide_repeats
 from frazil.records.model.dead_letter import DeadCode, Reason
-from frazil.records.model.format import Decoded, Shaped
-from frazil.records.model.frame import Frame, Transform
-from frazil.records.model.outcome import FilterReason
-from frazil.records.model.rows import UnknownFieldPairs, distinct_positions, take_distinct, take_records
+from frazil.records.model.format import Decoded, Frame, Shaped, Transform
+from frazil.records.model.rows import FilterReason, UnknownFieldPairs, distinct_positions, take_distinct, take_records
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.chain import chain, drop_dead_records
 from frazil.records.transforms.missing_fields import certain_outputs

@@ -22,12 +22,10 @@ from frazil.records.evolution.inspect import EvolvingJson
 from frazil.records.evolution.schema_requests import SchemaRequests
 from frazil.records.formats.catalogue import open_format
 from frazil.records.formats.framing import PayloadName
-from frazil.records.formats.keys_and_headers import DecodedKeys, HeaderColumns, KeyColumns, KeyDecoder
-from frazil.records.formats.payload_decoder import PayloadDecoder
-from frazil.records.json.values import JsonValues
+from frazil.records.formats.keys_and_headers import DecodedKeys, HeaderColumns, KeyColumns, KeyDecoder, PayloadDecoder
+from frazil.records.json.typed import JsonValues
 from frazil.records.model.dead_letter import Reason, Stage
-from frazil.records.model.format import JSON, FormatSpec
-from frazil.records.model.frame import Frame
+from frazil.records.model.format import JSON, FormatSpec, Frame
 from frazil.records.model.rows import (
     NOTHING_UNKNOWN,
     Block,

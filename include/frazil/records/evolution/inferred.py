@@ -17,7 +17,7 @@ from frazil.records.evolution.infer import Widest
 from frazil.records.evolution.types import leaf_paths, number_evidence, type_from_evidence
 from frazil.records.json.convert import check_characters
 from frazil.records.json.exact import fold_fields, parse_object
-from frazil.records.json.values import JsonValues
+from frazil.records.json.typed import JsonValues
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.format import Decoded, Shaped
 from frazil.records.model.json_number import JsonValue, Number, describe, double_holds, exact_value

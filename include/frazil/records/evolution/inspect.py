@@ -32,11 +32,10 @@ from frazil.records.evolution.types import (
     type_from_evidence,
     variant_name,
 )
-from frazil.records.json.convert import Converter
-from frazil.records.json.convert_nested import converter
+from frazil.records.json.convert import Converter, converter
 from frazil.records.json.exact import parse_object
 from frazil.records.json.record import unknown_field
-from frazil.records.json.values import Dead, JsonValues
+from frazil.records.json.typed import Dead, JsonValues
 from frazil.records.model.column import Reading
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.json_number import JsonValue, Number, document

@@ -10,6 +10,6 @@
     logical.py          integers and bytes that mean more, in Avro, Kafka Connect and Debezium
     avro/, protobuf/, json_schema/, connect_json/, delimited/, scalar/ (text, bytes, numbers: one column)
 
-The `__init__` of a format's package defines it. JSON of declared columns has its own, faster way: `frazil.records.json.values`.
+The `__init__` of a format's package defines it. JSON of declared columns has its own, faster way: `frazil.records.json.typed`.
 Pipeline files are read without Arrow, so what defines a format loads it at first use: `from frazil.records import pa`.
 """

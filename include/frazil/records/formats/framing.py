@@ -16,7 +16,7 @@ from frazil.records.formats.registered import HEADS, LONGEST, message_path, unfr
 from frazil.records.model.cells import StepSize
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.format import Framing
-from frazil.records.model.kafka_schema import last_header
+from frazil.records.model.rows import last_header
 
 # Confluent's header `__value_schema_id` or `__key_schema_id` holds what else would be in front: magic and id or GUID, with Protobuf
 # also the way to the message's type. So it is put back there. Of several headers of that name the last one counts, and one

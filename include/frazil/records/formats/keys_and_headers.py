@@ -1,4 +1,6 @@
-"""Keys and headers beside the values: which record has which, and the columns that take them."""
+"""Hands the bytes of a record's value, or of its key, to the format that decodes them, with the id of the writer
+schema that a header may bring; and keys and headers beside the values, with the columns that take them.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,51 @@ import pyarrow.compute as pc
 
 from frazil.records.casting.fitter import Fitted, Fitter
 from frazil.records.casting.source import Kind, kind_of
-from frazil.records.formats.payload_decoder import PayloadDecoder
+from frazil.records.formats.framing import PayloadName, unframe
+from frazil.records.formats.registered import remap_positions
 from frazil.records.formats.scalar.scalar import split_texts
 from frazil.records.model.cells import STEP_BYTES, too_many_rows, wide_repeats
 from frazil.records.model.column import WHOLE_VALUE, ColumnSpec
 from frazil.records.model.dead_letter import DeadCode, Reason, Stage
-from frazil.records.model.frame import take_repeated_rows, values_by_row
-from frazil.records.model.kafka_schema import last_header
+from frazil.records.model.format import Decoded, Format, FormatSpec, take_repeated_rows, values_by_row
+from frazil.records.model.rows import last_header, mask_without, take_distinct
 from frazil.records.model.spec import RecordSpec
+
+
+class PayloadDecoder:
+    """Decodes values, or keys, of consumed records.
+
+    Args:
+        name: Whether values or keys are decoded.
+        spec: Declaration of their format.
+        payload_format: The opened format.
+    """
+
+    def __init__(self, name: PayloadName, spec: FormatSpec, payload_format: Format) -> None:
+        self._name: Final = name
+        self._spec: Final = spec
+        self._format: Final = payload_format
+
+    def decode(self, records: pa.RecordBatch, present: pa.Int64Array) -> Decoded:
+        """Decode some records; positions are those in `records`. No bytes make this fail.
+
+        Args:
+            records: The consumed batch, of `KAFKA_SCHEMA`.
+            present: Positions of the records to decode, ascending; their value, or key, is not null.
+
+        Raises:
+            Retryable: a writer schema can't be had now.
+            Terminal: the registry refuses to answer.
+        """
+        data = take_distinct(records.column(self._name), present)
+        if self._spec.source is None:
+            return remap_positions(self._format.decode(data), present)
+        headers = take_distinct(records.column("headers"), present)
+        framed, dead = unframe(self._spec.framing, data, headers, self._name, has_path=self._spec.has_path)
+        rows = pa.arange(0, len(framed)).filter(mask_without(len(framed), dead))
+        decoded = remap_positions(self._format.decode(take_distinct(framed, rows)), rows)
+        return remap_positions(Decoded(decoded.groups, dead | dict(decoded.dead), decoded.unknown_fields), present)
+
 
 _KEY: Final = "key"
 """Where the paths of reasons about keys begin."""

@@ -14,11 +14,19 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.json.convert_nested import storage_type
+from frazil.records.json.convert import storage_type
 from frazil.records.model.cells import CellCount, StepSize
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
-from frazil.records.model.format import Dead, Decoded, SchemaKind, SchemaSource, Shaped, TooManyUnknownIds, WriterSchema
-from frazil.records.model.frame import BARE
+from frazil.records.model.format import (
+    BARE,
+    Dead,
+    Decoded,
+    SchemaKind,
+    SchemaSource,
+    Shaped,
+    TooManyUnknownIds,
+    WriterSchema,
+)
 from frazil.records.model.json_number import SHOWN_CHARACTERS
 from frazil.records.model.rows import UnknownFieldPairs
 

@@ -14,8 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.error_codes import FIELDS_UNFIT
-from frazil.records.json.convert import wrong_type
-from frazil.records.json.convert_nested import converter, missing_value, storage_type
+from frazil.records.json.convert import converter, missing_value, storage_type, wrong_type
 from frazil.records.json.exact import fold_fields, parse_document, parse_object
 from frazil.records.model.cells import CellCount, json_cell_counter
 from frazil.records.model.column import ColumnSpec, type_name

@@ -1,4 +1,5 @@
-"""The block decoder: many JSON values to rows at once, but only values that the exact decoder would decode to the same rows.
+"""JSON values straight to the declared columns: as blocks of many values, but only those that the exact decoder would
+decode to the same rows; the others one by one.
 
 msgspec decodes a value into a struct that has a typed field for each column. It refuses whatever is not one JSON object of that
 shape, also inside of fields that no column reads. The fields of all structs become Arrow arrays of carrier types, which are cast
@@ -11,8 +12,8 @@ make too many cells, names that repeat. Doubles and decimals come as the text of
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final
 
@@ -22,15 +23,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.json.exact import utf8_texts
+from frazil.records.json.exact import parse_object, utf8_texts
 from frazil.records.json.intermediate_types import Carrier, CastResult, carrier, cast_field, or_masks
 from frazil.records.json.objects import Counts, ObjectDecoder, compact_documents, has_type
-from frazil.records.json.record import variant_refusal
+from frazil.records.json.record import ExactDecoder, Row, variant_refusal
 from frazil.records.model.cells import STEP_CELLS, StepSize, cells_per_element, cells_per_value
 from frazil.records.model.column import ColumnSpec
-from frazil.records.model.dead_letter import MAX_CELLS, MAX_DEPTH
+from frazil.records.model.dead_letter import MAX_CELLS, MAX_DEPTH, Reason, Rejection
+from frazil.records.model.format import Decoded, Shaped
 from frazil.records.model.json_number import may_exceed_double
-from frazil.records.model.rows import Block, UnknownFieldPairs, in_order
+from frazil.records.model.rows import Block, UnknownFieldPairs, complement, in_order, no_rows
 from frazil.records.model.spec import RecordSpec
 
 _MAX_PART_VALUES: Final = 2_000
@@ -345,3 +347,101 @@ def _take_texts(texts: pa.StringArray, places: Places) -> pa.StringArray:
     if len(places) and places[-1] - places[0] == len(places) - 1:
         return texts.slice(places[0], len(places))
     return texts.take(pa.array(places, pa.int64()))
+
+
+_SAMPLED_VALUES: Final = 8
+"""Values at the start of a batch among which the first valid one gives the spelling."""
+
+
+class FoldedDecoder:
+    """Decodes blocks by the spelling of the first value of a batch; values with another one are not decoded here.
+
+    A producer spells its fields in one way. A value is only decoded if all its names are spelled so: then no field can be there
+    twice, in two cases.
+    """
+
+    def __init__(self, spec: RecordSpec) -> None:
+        self._spec: Final = spec
+        self._spelling: dict[str, str] | None = None
+        self._decoder: TypedDecoder | None = None
+
+    def decode(self, values: pa.BinaryArray, step: StepSize | None = None) -> Block:
+        """Return rows of the values that surely decode as the exact decoder would; all other values get no row."""
+        spelling = self._first_spelling(values)
+        if spelling != self._spelling:
+            self._spelling, self._decoder = spelling, self._decoder_for(spelling)
+        if self._decoder is None:
+            return Block(no_rows(self._spec.columns), pa.array([], pa.int64()))
+        return self._decoder.decode(values, step)
+
+    def _first_spelling(self, values: pa.BinaryArray) -> dict[str, str]:
+        for value in values.slice(0, _SAMPLED_VALUES):
+            try:
+                return {name.casefold(): name for name in parse_object(value.as_py())}
+            except Rejection:
+                continue
+        return {}
+
+    def _decoder_for(self, spelling: dict[str, str]) -> TypedDecoder | None:
+        sources = {
+            column.name: (spelling.get(column.steps[0].casefold(), column.steps[0]), *column.steps[1:])
+            for column in self._spec.column_specs
+            if column.steps
+        }
+        return typed_decoder(replace(self._spec, sources={**self._spec.sources, **sources}))
+
+
+Dead = dict[int, Reason]
+"""Reasons by the position of the value, ascending."""
+
+
+class JsonValues:
+    """Decodes JSON objects; a `frazil.records.model.format.Format` too. Keeps nothing from call to call.
+
+    Without `blocks`, parsing values as blocks where that is exact, the outcome is the same, later.
+
+    Raises:
+        Terminal: the spec can't be met: a type without a JSON form, a default that does not fit.
+    """
+
+    def __init__(self, spec: RecordSpec, *, blocks: bool = True) -> None:
+        self._exact: Final = ExactDecoder(spec)
+        self._blocks: Final = _block_decoder(spec) if blocks else None
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decode values, none of them null, into one shape: the columns."""
+        block, dead = self.rows(values)
+        return Decoded((Shaped(block.rows, block.positions),), dead, block.unknown_fields)
+
+    def rows(self, values: pa.BinaryArray) -> tuple[Block, Dead]:
+        """Return rows, and reasons for the other values, none of which is null. No value makes this fail."""
+        step = StepSize(len(values))
+        blocks = [self._blocks.decode(values, step) if self._blocks is not None else self._block([], [], {})]
+        rows: list[Row] = []
+        positions: list[int] = []
+        unknown_names: dict[int, Collection[str]] = {}
+        dead: Dead = {}
+        for position in complement(len(values), blocks[0].positions).to_pylist():
+            try:
+                row, left_out = self._exact.read(values[position].as_py())
+                rows.append(row)
+                positions.append(position)
+                if left_out:
+                    unknown_names[position] = left_out
+            except Rejection as verdict:
+                dead[position] = verdict.reason
+                continue
+            if step.is_full(self._exact.cells.total):
+                blocks.append(self._block(rows, positions, unknown_names))
+                step.hold(blocks[-1].rows)
+                rows, positions, unknown_names = [], [], {}
+        return in_order([*blocks, self._block(rows, positions, unknown_names)], blocks[0].rows.schema), dead
+
+    def _block(self, rows: list[Row], positions: list[int], unknown_names: dict[int, Collection[str]]) -> Block:
+        return Block(
+            self._exact.table(rows), pa.array(positions, pa.int64()), UnknownFieldPairs.from_names(unknown_names)
+        )
+
+
+def _block_decoder(spec: RecordSpec) -> TypedDecoder | FoldedDecoder | None:
+    return FoldedDecoder(spec) if spec.field_names == "case_insensitive" else typed_decoder(spec)

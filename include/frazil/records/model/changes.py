@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from frazil.batch.changes import DELETE, OP, PLACE, UPSERT
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.frame import Columns
+from frazil.records.model.format import Columns
 from frazil.records.model.json_number import JsonValue
 
 OP_FIELD: Final = pa.field(OP, pa.string())

@@ -1,5 +1,5 @@
-"""Rows that were decoded together, the ascending positions of their records in the batch, and the fields that no
-column takes.
+"""The records of a batch from their first form to their last: the Arrow shape in which Kafka's records enter, rows
+that were decoded together, and the one outcome that each record has.
 """
 
 from __future__ import annotations
@@ -8,14 +8,120 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from itertools import groupby
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.facts import FLOOR_SECONDS, GROWTH, LAST, UnknownFields
-from frazil.records.model.kafka_schema import TIMESTAMP
+from frazil.batch.facts import FLOOR_SECONDS, GROWTH, LAST, TableCounts, UnknownFields
+from frazil.batch.schema_change import Demands, UntypedPaths
+from frazil.error_codes import INTERNAL
+from frazil.records.model.dead_letter import DeadCode, Reason
+
+_FIRST_MICROS: Final = -62_135_596_800_000_000
+_LAST_MICROS: Final = 253_402_300_799_999_999
+"""The instants that Python's `datetime` can hold, in microseconds since 1970."""
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+KAFKA_SCHEMA: Final = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", TIMESTAMP),
+        pa.field("timestamp_type", pa.int32()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS),
+    ]
+)
+"""One row per consumed record. `timestamp` is in microseconds UTC, `timestamp_type` as in Kafka's
+protocol (0 = create time, 1 = log append time); key, value and headers are null where Kafka has
+none."""
+
+UNREAD_BYTES: Final = "unread_bytes"
+"""Name of a further column of batches with records that were not taken over whole, and null for all others: how many bytes
+key, value and headers have of one that is too large, `NOT_UNPACKED` or `BAD_HEADERS`. The headers of the first two are the
+letter's, and they have neither key nor value here."""
+
+NOT_UNPACKED: Final = -1
+"""Of a record whose batch the client can't unpack."""
+
+BAD_HEADERS: Final = -2
+"""Of a record with a header whose name is not UTF-8; it has no headers here."""
+
+PAYLOAD_HEADER: Final = "frazil.payload"
+"""Header of a letter without its record: a null value could as well be a tombstone. Its value is the kind."""
+
+BYTES_HEADER: Final = "frazil.bytes"
+"""Header of a letter whose record was too large to be taken over: how many bytes its key, value and headers have."""
+
+
+def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return `batch` as `KAFKA_SCHEMA`: columns by name, cast where an engine's types differ.
+
+    Raises:
+        Terminal: a column is missing or can't be cast without loss.
+    """
+    if batch.schema.equals(KAFKA_SCHEMA):
+        return batch
+    try:
+        return batch.select(KAFKA_SCHEMA.names).cast(KAFKA_SCHEMA)
+    except (KeyError, pa.ArrowException) as e:
+        raise INTERNAL.terminal(
+            f"consumed records don't have the expected columns: expected {_shape(KAFKA_SCHEMA)}, "
+            f"found {_shape(batch.schema)}: {e}",
+            next_step="have the reader name and type its columns as in KAFKA_SCHEMA",
+        ) from e
+
+
+def unread_headers(size: int) -> list[dict[str, Any]]:
+    """Return the headers for a record whose payload was not read, with its size if that is known."""
+    sizes = [] if size == NOT_UNPACKED else [{"key": BYTES_HEADER, "value": b"%d" % size}]
+    return [{"key": PAYLOAD_HEADER, "value": b"none"}, *sizes]
+
+
+def with_python_times(batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
+    """Return records or letters with null for each `timestamp` beyond the years 1 to 9999, which Python can't hold."""
+    index = batch.schema.get_field_index("timestamp")
+    if index < 0:
+        return batch
+    times = batch.column(index)
+    micros = times.cast(pa.int64())
+    fits = pc.and_(pc.greater_equal(micros, _FIRST_MICROS), pc.less_equal(micros, _LAST_MICROS))
+    return batch.set_column(index, batch.schema.field(index), pc.if_else(fits, times, None))
+
+
+def header_entries(headers: pa.ListArray) -> tuple[pa.Int64Array, pa.StructArray]:
+    """Return the entries of header lists, and beside each the row that it is of, ascending.
+
+    A null list may stand over entries: of a slice, or of rows that were masked. They are nobody's.
+    """
+    rows = pc.list_parent_indices(headers).cast(pa.int64())
+    if headers.null_count:
+        rows = rows.filter(headers.is_valid().take(rows))
+    return rows, headers.flatten()
+
+
+def last_header(headers: pa.ListArray, name: str) -> tuple[pa.Int64Array, pa.BinaryArray]:
+    """Return the rows that have a header of that name, ascending, and its value, perhaps null. Of several the last one counts."""
+    parents, entries = header_entries(headers)
+    has_name = pc.fill_null(pc.equal(pc.struct_field(entries, 0), name), False)  # noqa: FBT003 - a value
+    if not has_name.true_count:
+        return pa.array([], pa.int64()), pa.array([], pa.binary())
+    rows = parents.filter(has_name)
+    header_values = pc.struct_field(entries, 1).filter(has_name)
+    changes = pc.not_equal(rows.slice(0, len(rows) - 1), rows.slice(1))
+    is_last = pa.concat_arrays([changes, pa.array([True])])
+    return rows.filter(is_last), header_values.filter(is_last)
+
+
+def _shape(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 def mask_without(size: int, left_out: Iterable[int]) -> pa.BooleanArray:
@@ -207,3 +313,156 @@ def drop_dead_rows(block: Block, dead: Collection[int]) -> Block:
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch without rows."""
     return pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema)
+
+
+class FilterReason(StrEnum):
+    """Why a good record has no row, on purpose."""
+
+    TOMBSTONE = "tombstone"
+    EMPTY_VALUE = "empty_value"
+    TRANSFORM = "transform"
+    ROUTE = "route"
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCounts:
+    """Records of one partition by outcome; `read` is their sum."""
+
+    read: int = 0
+    written: int = 0
+    dead: Mapping[DeadCode, int] = field(default_factory=dict)
+    filtered: Mapping[FilterReason, int] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every record read has exactly one outcome."""
+        return self.read == self.written + sum(self.dead.values()) + sum(self.filtered.values())
+
+
+Counts = Mapping[TopicPartition, PartitionCounts]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """The outcome of one Arrow batch of records.
+
+    Attributes:
+        rows: Table -> rows, in the order of the records.
+        dead: Of `DEAD_SCHEMA`, in the order of the records.
+        counts: Per topic partition, one outcome per record: dead with any letter, written with rows and no letter.
+        tables: Counts per table of the records that were routed to it; empty if the pipeline has one table and no route.
+        whole_dead: Dead letters of records as a whole, if `tables` is there.
+        unknown_fields: Fields of the written records that are in no row, or, of several tables, not in the rows of each.
+        demands: Table -> the schema changes that its records need. If there is any, all else is void.
+        new_tables: Names of missing tables that records need. If there is any, all else is void.
+        untyped_paths: Table -> paths without a column whose values have no type.
+    """
+
+    rows: Mapping[str, pa.RecordBatch]
+    dead: pa.RecordBatch
+    counts: Counts
+    tables: Mapping[str, TableCounts] = field(default_factory=dict)
+    whole_dead: int = 0
+    unknown_fields: UnknownFields = field(default_factory=UnknownFields)
+    demands: Demands = field(default_factory=dict)
+    new_tables: tuple[str, ...] = ()
+    untyped_paths: UntypedPaths = field(default_factory=dict)
+
+    @property
+    def asks(self) -> bool:
+        """Whether records need schema changes or new tables first."""
+        return bool(self.demands or self.new_tables)
+
+
+def count_outcomes(
+    read: pa.RecordBatch, written: pa.RecordBatch, dead: pa.RecordBatch, filtered: Mapping[FilterReason, pa.RecordBatch]
+) -> dict[TopicPartition, PartitionCounts]:
+    """Count per partition the records that were read, and independently those of each outcome.
+
+    Nothing is taken as the rest of something else, so that a record without an outcome shows in the
+    sum.
+
+    Args:
+        read: The topic and partition of each record that came in; so of all others.
+        written: The records that have a row.
+        dead: The dead records, with the `code` of each.
+        filtered: The records left out on purpose, by reason.
+    """
+    marked = [_all_of(read, _READ), _all_of(written, _WRITTEN)]
+    if dead.num_rows:
+        marked.append(_marked(dead, pc.index_in(dead["code"], value_set=_NAMES)))
+    marked += [_all_of(records, _OUTCOMES.index(reason)) for reason, records in filtered.items()]
+    table = pa.Table.from_batches(marked, _MARKED)
+    counts: dict[TopicPartition, dict[str, int]] = {}
+    for group in table.group_by(_MARKED.names, use_threads=False).aggregate([([], "count_all")]).to_pylist():
+        key = TopicPartition(group["topic"], group["partition"])
+        counts.setdefault(key, {})[_OUTCOMES[group["outcome"]]] = group["count_all"]
+    return {key: _counts(numbers) for key, numbers in counts.items()}
+
+
+_OUTCOMES: Final = ("", "written", *DeadCode, *FilterReason)
+"""What a record can be counted as; first of all it was read."""
+
+_READ, _WRITTEN = 0, 1
+_NAMES: Final = pa.array(_OUTCOMES, pa.string())
+_MARKED: Final = pa.schema([KAFKA_SCHEMA.field("topic"), KAFKA_SCHEMA.field("partition"), ("outcome", pa.int32())])
+
+
+def _all_of(records: pa.RecordBatch, outcome: int) -> pa.RecordBatch:
+    return _marked(records, pa.repeat(pa.scalar(outcome, pa.int32()), len(records)))
+
+
+def _marked(records: pa.RecordBatch, outcomes: pa.Int32Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([records["topic"], records["partition"], outcomes], schema=_MARKED)
+
+
+def _counts(numbers: Mapping[str, int]) -> PartitionCounts:
+    return PartitionCounts(
+        numbers.get("", 0),
+        numbers.get("written", 0),
+        {code: numbers[code] for code in DeadCode if code in numbers},
+        {reason: numbers[reason] for reason in FilterReason if reason in numbers},
+    )
+
+
+DEAD_SCHEMA: Final = pa.schema(
+    [
+        pa.field("code", pa.string(), nullable=False),
+        pa.field("stage", pa.string(), nullable=False),
+        pa.field("message", pa.string(), nullable=False),
+        pa.field("path", pa.string()),
+        *(KAFKA_SCHEMA.field(name) for name in ("key", "value", "headers", "topic", "partition", "offset")),
+        KAFKA_SCHEMA.field("timestamp"),
+        pa.field("destination", pa.string()),
+    ]
+)
+"""One row per dead letter: the reason, the record as it came, bytes untouched, and the table that it does not fit; null for a
+record as a whole. The writer adds the batch number."""
+
+
+def dead_letters(records: pa.RecordBatch, reasons: list[Reason], tables: list[str | None]) -> pa.RecordBatch:
+    """Return rows of `DEAD_SCHEMA` for `records` (of `KAFKA_SCHEMA`), their reasons and tables."""
+    reason_columns = {
+        "destination": tables,
+        "code": [reason.code.value for reason in reasons],
+        "stage": [reason.code.stage.value for reason in reasons],
+        "message": [_storable(f"{r.path}: {r.message}" if r.path else r.message) for r in reasons],
+        "path": [_storable(reason.path) or None for reason in reasons],
+    }
+    columns = [
+        pa.array(reason_columns[field.name], field.type) if field.name in reason_columns else records.column(field.name)
+        for field in DEAD_SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=DEAD_SCHEMA)
+
+
+def _storable(text: str) -> str:
+    # A found text may hold half a surrogate pair; a message about it must still be UTF-8.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -15,9 +15,8 @@ from frazil.batch.changes import OP
 from frazil.error_codes import FIELDS_UNFIT
 from frazil.records.model.changes import OP_FIELD, MergeSpec
 from frazil.records.model.column import WHOLE_VALUE, ColumnSpec, Reading, TimeUnit
-from frazil.records.model.format import JSON, FormatSpec
-from frazil.records.model.frame import Transform
-from frazil.records.model.kafka_schema import TIMESTAMP
+from frazil.records.model.format import JSON, FormatSpec, Transform
+from frazil.records.model.rows import TIMESTAMP
 
 Level = Literal["add", "widen", "full"]
 OnIncompatible = Literal["rescue", "dead_letter", "variant_column", "fail"]

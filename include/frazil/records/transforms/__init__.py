@@ -1,4 +1,4 @@
-"""Kinds of transforms: `Frame` in, `Frame` out. See `frazil.records.model.frame.Transform`.
+"""Kinds of transforms: `Frame` in, `Frame` out. See `frazil.records.model.format.Transform`.
 
 ::
 

@@ -1,7 +1,7 @@
 """Transforms and predicates by the names that users write. Own transforms join by the entry-point group `frazil.transforms`.
 
 An entry point is named as the transform is in the pipeline file and leads to a class: called with the options as keyword
-arguments it gives a `frazil.records.model.frame.Transform`. ::
+arguments it gives a `frazil.records.model.format.Transform`. ::
 
     [project.entry-points."frazil.transforms"]
     "acme.Anonymise" = "acme.frazil:Anonymise"
@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 from frazil.error_codes import BAD_TRANSFORM
 from frazil.errors import Terminal
-from frazil.records.model.frame import Transform
+from frazil.records.model.format import Transform
 from frazil.records.transforms import kinds
 from frazil.records.transforms.definition import Definition, Predicate, TransformDefinition
 from frazil.records.transforms.kinds.conditions import When

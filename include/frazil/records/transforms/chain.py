@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from frazil.errors import Terminal
 from frazil.records import pa, pc
 from frazil.records.model.dead_letter import DeadCode, Reason
-from frazil.records.model.frame import Frame, Transform, Transformed
+from frazil.records.model.format import Frame, Transform, Transformed
 
 
 def chain(transforms: Sequence[Transform], frame: Frame, *, is_inferred: bool = False) -> Transformed:

@@ -15,7 +15,7 @@ from frazil.records import option, options_of
 
 if TYPE_CHECKING:
     from frazil.records import pa
-    from frazil.records.model.frame import Frame, MissingField, Transformed
+    from frazil.records.model.format import Frame, MissingField, Transformed
 
 __all__ = ["option", "options_of"]
 
@@ -96,7 +96,7 @@ class Definition:
 
 
 class TransformDefinition(Definition):
-    """A transform; `frazil.records.model.frame` specifies `apply` and `lacks`."""
+    """A transform; `frazil.records.model.format` specifies `apply` and `lacks`."""
 
     __slots__ = ()
 

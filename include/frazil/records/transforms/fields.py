@@ -12,7 +12,7 @@ from frazil.error_codes import BAD_TRANSFORM, FIELDS_UNFIT
 from frazil.records import pa, pc
 from frazil.records.model.column import type_name
 from frazil.records.model.dead_letter import DeadCode, Reason
-from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
+from frazil.records.model.format import BARE, Frame, MissingField, Transformed
 from frazil.records.model.json_number import SHOWN_CHARACTERS
 
 Target = Literal["value", "key"]

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.json.exact import utf8_texts
-from frazil.records.model.frame import values_by_row
-from frazil.records.model.kafka_schema import HEADERS, header_entries, last_header
+from frazil.records.model.format import values_by_row
+from frazil.records.model.rows import HEADERS, header_entries, last_header
 
 
 def has_header(headers: pa.ListArray, name: str) -> pa.BooleanArray:

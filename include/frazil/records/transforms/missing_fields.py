@@ -9,12 +9,12 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.errors import Terminal
-from frazil.records.model.frame import Checked, Frame, MissingField, Transform
-from frazil.records.model.kafka_schema import KAFKA_SCHEMA
+from frazil.records.model.format import Checked, Frame, MissingField, Transform
+from frazil.records.model.rows import KAFKA_SCHEMA
 from frazil.records.transforms.definition import TransformDefinition
 from frazil.records.transforms.fields import batch_of
 from frazil.records.transforms.kinds.conditions import Filter, When, WithKey
-from frazil.records.transforms.kinds.json_text_fields import JsonToMap
+from frazil.records.transforms.kinds.nested import JsonToMap
 
 
 def _sample_frame(shape: pa.Schema, key_shape: pa.Schema | None) -> Frame:

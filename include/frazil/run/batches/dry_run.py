@@ -21,9 +21,8 @@ from frazil.batch.facts import (
     UnknownFields,
 )
 from frazil.batch.plan import PlannedTopic, RunPlan, cut, skipped, start_position
-from frazil.batch.position import Position
+from frazil.batch.position import LATEST, Position, RunRequest
 from frazil.batch.schema_change import Demands, SchemaChange
-from frazil.batch.target import LATEST, RunRequest
 from frazil.error_codes import BAD_HANDOVER
 from frazil.iceberg.catalog.table import PARTITIONED_LAYOUT
 from frazil.iceberg.files.partition_limit import PartitionLayout, PartitionLimit, folder_bytes, layout_of
@@ -42,13 +41,22 @@ from frazil.records.evolution.schema_requests import merge_changes
 from frazil.records.model.spec import RecordSpec
 from frazil.run.batches.plan import planned_topics
 from frazil.run.commit.audit import hard_delete_tables, stage_order
-from frazil.run.staging.auto_create import Refusals, creatable_tables, table_budget
-from frazil.run.staging.stage import Stage
-from frazil.run.state.context import Clock, Report, RunContext, no_report, utc_now
+from frazil.run.staging.stage import Refusals, Stage, creatable_tables, table_budget
+from frazil.run.state.context import (
+    Clock,
+    Report,
+    RunContext,
+    no_report,
+    observe_source,
+    offsets_of,
+    refuse_no_key,
+    refuse_other_key,
+    start_target,
+    tolerance_of,
+    utc_now,
+)
 from frazil.run.state.evolution import ROUNDS, columns_after, has_late_column
-from frazil.run.state.merge_key import refuse_no_key, refuse_other_key
 from frazil.run.state.pipeline_state import PipelineState, batch_offsets, pipeline_state
-from frazil.run.state.source import observe_source, offsets_of, start_target, tolerance_of
 from frazil.run.state.tables import find_tables
 
 

@@ -24,8 +24,7 @@ from frazil.batch.plan import (
     skipped,
     start_position,
 )
-from frazil.batch.position import Position
-from frazil.batch.target import LATEST, RunRequest
+from frazil.batch.position import LATEST, Position, RunRequest
 from frazil.error_codes import BAD_ARGUMENT, RUN_OVERTAKEN
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.commit.commit import Refused
@@ -36,17 +35,21 @@ from frazil.project import Project
 from frazil.run.commit.commit_batch import decide, recover, roll_forward
 from frazil.run.commit.manifests import Batch, write_manifest
 from frazil.run.repair.replay import refuse_forgotten_deletes, refuse_without_coordinates
-from frazil.run.state.context import Clock, Report, RunContext, no_report, utc_now
-from frazil.run.state.pipeline_state import pipeline_state
-from frazil.run.state.source import (
+from frazil.run.state.context import (
+    Clock,
+    Report,
+    RunContext,
+    no_report,
     observe_hidden_topics,
     observe_source,
     offsets_of,
     refuse_compacted,
     start_target,
     tolerance_of,
+    utc_now,
     vanished_topics,
 )
+from frazil.run.state.pipeline_state import pipeline_state
 from frazil.run.state.tables import open_tables
 
 

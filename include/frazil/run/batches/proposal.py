@@ -33,11 +33,10 @@ from frazil.records.formats.catalogue import FORMATS
 from frazil.records.formats.framing import HEADERS
 from frazil.records.formats.guess import REGISTERED, Guess, guess, likeliest, schema_id
 from frazil.records.json.exact import parse_object
-from frazil.records.model.kafka_schema import last_header
+from frazil.records.model.rows import last_header
 from frazil.records.model.spec import RecordSpec
 from frazil.run.commit.audit import stage_order
-from frazil.run.staging.auto_create import Refusals
-from frazil.run.staging.stage import stage_records
+from frazil.run.staging.stage import Refusals, stage_records
 from frazil.run.state.context import RunContext
 from frazil.run.state.evolution import columns_for
 

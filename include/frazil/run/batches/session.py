@@ -17,10 +17,8 @@ from pathlib import Path
 from frazil import shutdown
 from frazil.batch.audit import BATCHES_REFUSED
 from frazil.batch.facts import Range
-from frazil.batch.plan import RunPlan, advance, cut, remaining, skipped
-from frazil.batch.position import Position
-from frazil.batch.session import SessionEnd, next_tick
-from frazil.batch.target import RunRequest
+from frazil.batch.plan import RunPlan, SessionEnd, advance, cut, next_tick, remaining, skipped
+from frazil.batch.position import Position, RunRequest
 from frazil.error_codes import BAD_ARGUMENT, BAD_HANDOVER, FILES_OUTDATED, RUN_OVERTAKEN
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
 from frazil.iceberg.commit.commit import Refused
@@ -35,10 +33,17 @@ from frazil.run.commit.commit_batch import recover
 from frazil.run.commit.manifests import Batch
 from frazil.run.repair.replay import replay
 from frazil.run.staging.stage import Stage, stage_inline
-from frazil.run.state.context import Apply, Clock, Report, RunContext, utc_now
-from frazil.run.state.engine import chosen_engine, keeps_engine
+from frazil.run.state.context import (
+    Apply,
+    Clock,
+    Report,
+    RunContext,
+    chosen_engine,
+    keeps_engine,
+    mirror_to_consumer_group,
+    utc_now,
+)
 from frazil.run.state.pipeline_state import PipelineState, batch_offsets
-from frazil.run.state.source import mirror_to_consumer_group
 from frazil.run.state.tables import Tables
 from frazil.runtime.drivers import registered
 

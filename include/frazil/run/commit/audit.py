@@ -27,10 +27,9 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.commit.commit_batch import decide, roll_forward
 from frazil.run.commit.commit_followers import claim_topics, ready_letter_topic
 from frazil.run.commit.manifests import Batch, write_manifest
-from frazil.run.staging.auto_create import Refusals, create_tables, initial_refusals, table_budget
 from frazil.run.staging.record_spec import record_specs, route_of, without_new_columns
-from frazil.run.staging.stage import Stage, StageOrder
-from frazil.run.state.context import RunContext
+from frazil.run.staging.stage import Refusals, Stage, StageOrder, create_tables, initial_refusals, table_budget
+from frazil.run.state.context import RunContext, observe_source, read_limits, tolerance_of
 from frazil.run.state.evolution import (
     ROUNDS,
     columns_of,
@@ -41,7 +40,6 @@ from frazil.run.state.evolution import (
     merge_demands,
 )
 from frazil.run.state.pipeline_state import PipelineState
-from frazil.run.state.source import observe_source, read_limits, tolerance_of
 from frazil.run.state.tables import Tables, in_parallel
 
 

@@ -35,7 +35,7 @@ from frazil.iceberg.commit.summary_state import (
 )
 from frazil.iceberg.files.data_files import write_rows
 from frazil.iceberg.ledger.ledger import ledger_rows
-from frazil.iceberg.patches.clocks import refuse_skew
+from frazil.iceberg.patches.metadata import refuse_skew
 from frazil.iceberg.schema.comparison import check_destination
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.commit.commit_followers import (
@@ -45,11 +45,9 @@ from frazil.run.commit.commit_followers import (
     send_letters,
     snapshot_summary,
 )
-from frazil.run.commit.ledger_entry import entry_rows, marks_after, marks_json
-from frazil.run.commit.manifests import refuse_foreign_parts
-from frazil.run.state.context import EngineNeeded, RunContext
+from frazil.run.commit.manifests import entry_rows, marks_after, marks_json, refuse_foreign_parts
+from frazil.run.state.context import EngineNeeded, RunContext, mirror_to_consumer_group, refuse_no_key, refuse_other_key
 from frazil.run.state.evolution import make_changes, with_declared_changes
-from frazil.run.state.merge_key import refuse_no_key, refuse_other_key
 from frazil.run.state.pipeline_state import (
     STATE_READS,
     PipelineState,
@@ -58,7 +56,6 @@ from frazil.run.state.pipeline_state import (
     recovered_manifests,
     state_kept_moving,
 )
-from frazil.run.state.source import mirror_to_consumer_group
 from frazil.run.state.tables import Tables, last_manifest, open_tables, refuse_same_topics, refuse_shared
 
 ORPHAN_WINDOW: Final = timedelta(days=3)

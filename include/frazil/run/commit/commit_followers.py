@@ -15,10 +15,9 @@ from frazil.error_codes import RECORD_TOO_LARGE, RUN_OVERTAKEN, TABLE_LOST, TABL
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table import TableMetadata
+from frazil.iceberg.catalog.table import TableMetadata, branch_name
 from frazil.iceberg.commit.commit import Change, Refused, commit
 from frazil.iceberg.commit.pipeline_catalog import branch_note
-from frazil.iceberg.commit.refs import branch_name
 from frazil.iceberg.commit.summary_state import (
     BATCH_KEY,
     DONE_KEY,
@@ -32,16 +31,14 @@ from frazil.iceberg.commit.summary_state import (
     summary_value_or_refuse,
 )
 from frazil.iceberg.ledger.dead_letters import staged_letters
-from frazil.iceberg.patches.variant import FORMAT_VERSION
+from frazil.iceberg.patches.metadata import FORMAT_VERSION
 from frazil.kafka.admin.topics import ready_topic, record_limit
 from frazil.kafka.client.cluster import OutgoingRecord
 from frazil.kafka.client.errors import RecordTooLarge
 from frazil.kafka.write.produce import OMITTED_HEADER, letter_records, origin, produce, without_record
 from frazil.pipeline.models.pipeline_file import DeadLetterTopic
-from frazil.run.commit.ledger_entry import ranges_json
-from frazil.run.commit.manifests import Batch
-from frazil.run.state.context import Apply, EngineNeeded, RunContext
-from frazil.run.state.merge_key import identifier_property
+from frazil.run.commit.manifests import Batch, ranges_json
+from frazil.run.state.context import Apply, EngineNeeded, RunContext, identifier_property
 from frazil.run.state.pipeline_state import BYTES_KEY, READ_KEY, REPAIRS_KEY, repair_command
 from frazil.run.state.tables import in_parallel, landed_by_another, topics_landed
 

@@ -14,8 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.changes import RemovedRange, moved_back
-from frazil.batch.dead_letters import LetterChoice, OpenLetter, Place, undone
+from frazil.batch.changes import LetterChoice, OpenLetter, Place, RemovedRange, moved_back, undone
 from frazil.batch.facts import Counts, Staged, TopicPartition, UnknownFields
 from frazil.batch.position import Position
 from frazil.iceberg.catalog.table import Table
@@ -26,8 +25,7 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.redaction import Payload, has_record, redacted
 from frazil.records.model.dead_letter import DeadCode
-from frazil.records.model.kafka_schema import KAFKA_SCHEMA
-from frazil.records.model.outcome import FilterReason, Outcomes
+from frazil.records.model.rows import KAFKA_SCHEMA, FilterReason, Outcomes
 from frazil.run.commit.manifests import coordinate_columns
 from frazil.run.state.context import RunContext
 from frazil.run.state.tables import Tables

@@ -16,12 +16,10 @@ from functools import partial
 import pyarrow as pa
 
 from frazil import shutdown
-from frazil.batch.changes import Removal
-from frazil.batch.dead_letters import LetterChoice, OpenLetter, Place, first_letters, ranges_of, spans
+from frazil.batch.changes import LetterChoice, OpenLetter, Place, Removal, first_letters, ranges_of, spans
 from frazil.batch.facts import Counts, Range, Staged
-from frazil.batch.position import Position
+from frazil.batch.position import Position, RunRequest
 from frazil.batch.schema_change import Demands
-from frazil.batch.target import RunRequest
 from frazil.error_codes import AUDIT_FAILED, NEVER_RAN, RUN_OVERTAKEN
 from frazil.errors import FrazilError
 from frazil.failpoints import Failpoint, hit
@@ -38,8 +36,8 @@ from frazil.run.commit.commit_batch import recover
 from frazil.run.commit.manifests import LETTER_COLUMNS, Batch
 from frazil.run.repair.dead_letter_decode import LetterOutcomes, decode_letters, find_letter_demands, find_open_letters
 from frazil.run.repair.replay import refuse_forgotten_deletes, refuse_without_coordinates
-from frazil.run.staging.auto_create import Refusals, creatable_tables, create_tables, initial_refusals, table_budget
 from frazil.run.staging.record_spec import NO_TABLES_CREATED, record_specs, route_of, without_fail
+from frazil.run.staging.stage import Refusals, creatable_tables, create_tables, initial_refusals, table_budget
 from frazil.run.state.context import RunContext
 from frazil.run.state.evolution import DemandFinder, columns_for, columns_of, evolve_for_records
 from frazil.run.state.pipeline_state import PipelineState

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from frazil.batch.changes import RemovedRange, at_or_beyond
 from frazil.batch.facts import Range
 from frazil.batch.manifest import Manifest
-from frazil.batch.position import BatchMark, Position
+from frazil.batch.position import BatchMark, Position, RunRequest, Target
 from frazil.batch.reset import Row, lost_ranges, lost_removals, readable, unfilled, union
-from frazil.batch.target import RunRequest, Target
 from frazil.error_codes import NAME_UNKNOWN, NEVER_RAN, POSITION_LOST, RUN_OVERTAKEN
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import read_text
@@ -35,15 +34,15 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.commit.audit import publish
 from frazil.run.commit.commit_batch import lake_of_batch, roll_forward
 from frazil.run.commit.commit_followers import send_letters
-from frazil.run.commit.ledger_entry import entry_rows, marks_after
 from frazil.run.commit.manifests import (
     Batch,
     coordinate_columns,
+    entry_rows,
+    marks_after,
     refuse_foreign_parts,
 )
 from frazil.run.repair.replay import refuse_replay
-from frazil.run.state.context import EngineNeeded, RunContext
-from frazil.run.state.merge_key import lacks_key, missing_key_error
+from frazil.run.state.context import EngineNeeded, RunContext, lacks_key, missing_key_error
 from frazil.run.state.pipeline_state import (
     STATE_READS,
     PipelineState,

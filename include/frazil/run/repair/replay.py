@@ -25,10 +25,9 @@ from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.run.commit.audit import Ingestion, StagedBatch, discard, planned_position, publish, stage_batch
 from frazil.run.commit.commit_batch import recover
 from frazil.run.commit.manifests import LETTER_COLUMNS, Batch, coordinate_columns, row_removal
-from frazil.run.state.context import RunContext
+from frazil.run.state.context import RunContext, refuse_compacted
 from frazil.run.state.evolution import is_stale, merge_demands
 from frazil.run.state.pipeline_state import PipelineState, batch_offsets
-from frazil.run.state.source import refuse_compacted
 from frazil.run.state.tables import Tables, open_tables
 
 ATTEMPTS = 3

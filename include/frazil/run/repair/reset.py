@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping
 from frazil.batch.changes import RemovedRange, at_or_beyond, moved_back
 from frazil.batch.facts import ClusterFacts, TopicPartition
 from frazil.batch.manifest import Manifest
-from frazil.batch.position import Position
+from frazil.batch.position import Position, RunRequest, Target
 from frazil.batch.reset import reset_position
-from frazil.batch.target import RunRequest, Target
 from frazil.error_codes import NAME_UNKNOWN, NEVER_RAN, POSITION_LOST, RUN_OVERTAKEN
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import read_text
@@ -35,9 +34,15 @@ from frazil.run.repair.reset_batch import (
     lost_follower,
 )
 from frazil.run.repair.rewind import plan_rewind, preview_rewind
-from frazil.run.state.context import RunContext
+from frazil.run.state.context import (
+    RunContext,
+    lost_ends,
+    mirror_to_consumer_group,
+    observe_source,
+    offsets_of,
+    refuse_compacted,
+)
 from frazil.run.state.pipeline_state import PipelineState
-from frazil.run.state.source import lost_ends, mirror_to_consumer_group, observe_source, offsets_of, refuse_compacted
 from frazil.run.state.tables import Tables
 
 

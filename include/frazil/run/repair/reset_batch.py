@@ -8,9 +8,8 @@ from typing import Literal
 
 from frazil.batch.changes import Removal, RemovedRange
 from frazil.batch.facts import Range, TopicPartition
-from frazil.batch.position import Position
+from frazil.batch.position import Position, RunRequest, Target
 from frazil.batch.reset import Move, moves
-from frazil.batch.target import RunRequest, Target
 from frazil.error_codes import RUN_OVERTAKEN, TABLE_ROLLED_BACK
 from frazil.iceberg.catalog.table import absent_table
 from frazil.iceberg.commit.removal import count_rows
@@ -19,8 +18,7 @@ from frazil.iceberg.schema.comparison import check_destination
 from frazil.iceberg.schema.schema import check_layout
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.commit.manifests import LETTER_COLUMNS, Batch, removed_on_return, row_removal
-from frazil.run.state.context import RunContext
-from frazil.run.state.merge_key import lacks_key, missing_key_error
+from frazil.run.state.context import RunContext, lacks_key, missing_key_error
 from frazil.run.state.pipeline_state import PipelineState, read_state
 from frazil.run.state.tables import Tables, find_tables, load_tables, tables_of
 

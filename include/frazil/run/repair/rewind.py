@@ -37,9 +37,8 @@ from frazil.kafka.admin.topics import compacted
 from frazil.run.commit.commit_batch import recover
 from frazil.run.commit.manifests import coordinate_columns
 from frazil.run.repair.reset_batch import PlannedReset, ResetOrder, read_tables
-from frazil.run.state.context import RunContext
+from frazil.run.state.context import RunContext, lost_ends, observe_source
 from frazil.run.state.pipeline_state import PipelineState
-from frazil.run.state.source import lost_ends, observe_source
 from frazil.run.state.tables import Tables, open_tables, to_table_command, with_current_columns
 
 

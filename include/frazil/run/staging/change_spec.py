@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
 from frazil.error_codes import BAD_SCHEMA
-from frazil.pipeline.models.changes import Changes, Words
+from frazil.pipeline.models.layout import Changes, Words
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.models.route import Route
 from frazil.records.cdc.change_formats import Canal, Dms, Envelope, Maxwell, OpColumn

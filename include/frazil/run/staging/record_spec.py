@@ -11,15 +11,14 @@ import pyarrow as pa
 from frazil.batch.changes import OP, PLACE
 from frazil.error_codes import BAD_SCHEMA
 from frazil.iceberg.schema.schema import IDENTIFIES, arrow_type, declared_columns, partition_names
-from frazil.pipeline.models.changes import DELETED, ENGINE_COLUMNS
+from frazil.pipeline.models.layout import DELETED, ENGINE_COLUMNS
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.models.value import Decoding
 from frazil.pipeline.syntax.types import parse_type
 from frazil.pipeline.transforms import Step
 from frazil.records.decoder.route import FieldRoute, NewTables, Route, RoutePart, StaticRoute, TopicRoute
 from frazil.records.model.column import type_name
-from frazil.records.model.format import JSON, FormatSpec, SchemaSource, decoded_type
-from frazil.records.model.frame import Transform
+from frazil.records.model.format import JSON, FormatSpec, SchemaSource, Transform, decoded_type
 from frazil.records.model.spec import Evolution, KafkaColumns, RecordSpec
 from frazil.records.transforms.catalogue import predicate, transform
 from frazil.records.transforms.definition import options_of

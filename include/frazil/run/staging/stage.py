@@ -1,12 +1,14 @@
-"""The interface of staging engines, the work that every engine does on the records it reads, and the engine `inline`,
-which reads in this process.
+"""Staging: the interface of engines, the work that every engine does on the records it reads, the engine `inline`, and
+the tables that records name and that are created meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from typing import Protocol
 
 import pyarrow as pa
@@ -15,19 +17,34 @@ import pyarrow.compute as pc
 from frazil import shutdown
 from frazil.batch.audit import Tolerance
 from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, NamedLetter, Range, Staged, StagedFile
+from frazil.batch.schema_change import NAMES_TOLD
+from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.failpoints import Failpoint, hit
 from frazil.gc_tuning import collecting_rarely
+from frazil.iceberg.catalog.table import Table
+from frazil.iceberg.commit.summary_state import (
+    BATCH_KEY,
+    BEGUN_KEY,
+    LETTERS_KEY,
+    MADE_BY_KEY,
+    begun_tables,
+    read_summary,
+)
 from frazil.iceberg.files.data_files import StagingTable, TableWriters
 from frazil.iceberg.files.partition_limit import PartitionLimit
+from frazil.iceberg.patches.metadata import FORMAT_VERSION, refuse_skew
+from frazil.iceberg.schema.comparison import check_destination
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.read.read import ReadLimits, read_ranges
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.redaction import Payload, redacted
 from frazil.records.decoder.route import Route
 from frazil.records.model.cells import in_steps
-from frazil.records.model.outcome import Outcomes
-from frazil.records.model.rows import record_ages
+from frazil.records.model.rows import Outcomes, record_ages
 from frazil.records.model.spec import RecordSpec
+from frazil.run.state.context import RunContext
+from frazil.run.state.tables import Tables, in_parallel, make_destination, refuse_same_topics, topics_landed
 
 DEAD_LETTER_BATCH_COLUMN = "_frazil_batch"
 
@@ -196,3 +213,243 @@ def _staged_counts(order: StageOrder, outcomes: Outcomes) -> Staged:
 def stage_inline(order: StageOrder) -> Staged:
     """Stage one batch in this process. A `frazil.run.staging.stage.Stage`."""
     return stage_records(order, read_ranges(order.cluster, order.ranges, limits=order.limits))
+
+
+# The ledger has the names before their tables are created; they count towards `max_tables` from then on.
+# A created table carries the UUID of that ledger as a property. So the next run finds the tables of a run that was killed before
+# its decision, and never takes another writer's table for one of them. With `route.create.existing_tables: write` records may be
+# written to another writer's table as well, as if the pipeline file listed it.
+
+FOREIGN = "a table of that name is there, and this pipeline did not make it"
+
+LETTERS = "a table of that name is there, for dead letters"
+
+WRITTEN = "a table of that name is there, with rows of batches that the ledger does not tell of"
+
+
+@dataclass(frozen=True)
+class Refusals:
+    """Why tables that records name are not created.
+
+    Attributes:
+        names: Name -> why.
+        rest: Why no other is made either; None: others may still be asked for.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    rest: str | None = None
+
+    def merged_with(self, later: Refusals) -> Refusals:
+        """The refusals of two attempts; of a name the earlier one. Records choose the names, so their number is bounded."""
+        names = {**later.names, **self.names}
+        return Refusals(dict(islice(names.items(), NAMES_TOLD)), later.rest)
+
+
+@dataclass(frozen=True)
+class TableCreation:
+    """The result of creating tables: the pipeline and all its tables, the new ones, and why others were not created."""
+
+    context: RunContext
+    tables: Tables
+    refusals: Refusals
+
+
+@dataclass(frozen=True)
+class CreatableTables:
+    """Which of the tables that records name can be created.
+
+    Those in excess are left out because the budget is used up; those begun were created by earlier runs, and the ledger
+    does not list them yet.
+    """
+
+    names: tuple[str, ...]
+    refusals: Refusals
+    excess: int
+    begun: frozenset[str]
+
+
+def table_budget(context: RunContext, before: Sequence[str]) -> int:
+    """How many tables a run may still create: bounded per run and over all runs.
+
+    Tables of `before` were created before this run began.
+    """
+    create, created = context.pipeline.create, {*context.pipeline.auto_created}
+    if create is None:
+        return 0
+    return max(0, min(create.max_new_tables - len(created - {*before}), create.max_tables - len(created)))
+
+
+def initial_refusals(context: RunContext, budget: int, refused_before: Mapping[str, str] | None = None) -> Refusals:
+    """The refusals before anything is read: names that earlier batches of the run were refused, and an empty budget."""
+    names = {name: why for name, why in (refused_before or {}).items() if name not in context.pipeline.tables}
+    return Refusals(names, None if budget else _limit_reason(context, budget))
+
+
+def create_tables(context: RunContext, tables: Tables, names: Sequence[str], budget: int, n: int) -> TableCreation:
+    """Create the tables that records of batch `n` name, the first of them up to the budget."""
+    candidate_context, owner = (
+        context.with_created_tables((*context.pipeline.auto_created, *names)),
+        _owner_property(context, tables),
+    )
+    creatable = creatable_tables(context, tables, names, budget)
+    if not creatable.begun.issuperset(creatable.names):
+        _record_begun(context, creatable.begun.union(creatable.names))
+    hit(Failpoint.CREATING)
+    outcomes = in_parallel(lambda name: _create_or_refuse(candidate_context, name, owner), creatable.names)
+    hit(Failpoint.CREATED)
+    distinct = _distinct_tables(tables, dict(zip(creatable.names, outcomes, strict=True)))
+    created = {name: outcome for name, outcome in distinct.items() if not isinstance(outcome, str)}
+    failed = {name: outcome for name, outcome in distinct.items() if isinstance(outcome, str)}
+    if not creatable.begun.issuperset(failed):  # there is no table of such a name to be counted
+        _record_begun(context, _begun(context) - (failed.keys() - creatable.begun))
+    refused = {**creatable.refusals.names, **failed}
+    for name, table in created.items():
+        is_own = owner.items() <= table.properties.items()
+        context.report(f"batch {n}: table {name} {'is made' if is_own else 'existed and fits'}, records name it")
+    for name, why in sorted(refused.items()):
+        context.report(f"batch {n}: table {name} is not made: {why}")
+    if creatable.excess:
+        context.report(f"batch {n}: {creatable.excess} further tables are not made: {creatable.refusals.rest}")
+    extended = context.with_created_tables((*context.pipeline.auto_created, *created))
+    destinations = {**tables.destinations, **created}
+    after = replace(
+        tables, destinations={name: destinations[name] for name in extended.pipeline.tables if name in destinations}
+    )
+    return TableCreation(extended, after, replace(creatable.refusals, names=refused))
+
+
+def creatable_tables(context: RunContext, tables: Tables | None, names: Sequence[str], budget: int) -> CreatableTables:
+    """Which of the tables that records name can be created. Creates none."""
+    candidate_context, owner = (
+        context.with_created_tables((*context.pipeline.auto_created, *names)),
+        _owner_property(context, tables),
+    )
+
+    def refusal_of(name: str) -> str | None:
+        try:
+            table = candidate_context.lake.catalog_of(name).find_table(name)
+            return None if table is None else _foreign_reason(candidate_context, table, name, owner)
+        except Terminal as refusal:
+            return _catalog_refusal(refusal)
+
+    refusals = dict(zip(names, in_parallel(refusal_of, names), strict=True))
+    refused = {name: why for name, why in refusals.items() if why is not None}
+    free = [name for name in names if name not in refused]
+    begun = _begun(context)
+    chosen = _within_budget(context, free, budget, begun)
+    too_many_names = f"the batch names more than {NAMES_TOLD:,} tables that are not there"
+    beyond = len(free) - len(chosen)
+    # Fewer than the run has room for: those that were begun before leave none in the total.
+    counted = len(begun) if len(chosen) < budget else 0
+    rest = _limit_reason(context, budget, counted) if beyond or not budget else too_many_names
+    return CreatableTables(chosen, Refusals(refused, rest), beyond, begun)
+
+
+def _begun(context: RunContext) -> frozenset[str]:
+    """Tables that runs began to create and that no decided batch lists yet, by the ledger as it is now."""
+    name = context.pipeline.ledger_table
+    ledger = context.lake.find_table(name)
+    return frozenset() if ledger is None else begun_tables(ledger.metadata, context.pipeline.name, name)
+
+
+def _record_begun(context: RunContext, names: Collection[str]) -> None:
+    key = BEGUN_KEY.format(context.pipeline.name)
+    context.lake.set_property(context.pipeline.ledger_table, key, json.dumps(sorted(names)))
+
+
+def _within_budget(context: RunContext, names: Sequence[str], budget: int, begun: Collection[str]) -> tuple[str, ...]:
+    """The first names, up to the budget. Tables that were begun are counted in the pipeline's total already."""
+    most = 0 if context.pipeline.create is None else context.pipeline.create.max_tables
+    total = most - len({*context.pipeline.auto_created, *begun})
+    new = {*[name for name in names if name not in begun][: max(0, total)]}
+    return tuple([name for name in names if name in begun or name in new][:budget])
+
+
+def _owner_property(context: RunContext, tables: Tables | None) -> dict[str, str]:
+    """The property of tables that a pipeline created: the UUID of its ledger."""
+    ledger = "" if tables is None else str(tables.ledger.metadata.table_uuid)
+    return {MADE_BY_KEY.format(context.pipeline.name): ledger}
+
+
+def _foreign_reason(context: RunContext, table: Table, name: str, owner: Mapping[str, str]) -> str | None:
+    """Why records can't be written to an existing table; None if they can.
+
+    They can if an earlier attempt of this pipeline created it, and it is unused; or if the file allows others' tables, and a
+    listed destination might be this one.
+    """
+    pipeline = context.pipeline
+    is_own = owner.items() <= table.properties.items()
+    if not is_own and (pipeline.create is None or pipeline.create.existing_tables == "refuse"):
+        return FOREIGN
+    if LETTERS_KEY in table.properties or name == pipeline.dead_letters_table:
+        return LETTERS
+    if read_summary(table.metadata, BATCH_KEY.format(pipeline.name), name) is not None:
+        return WRITTEN
+    return _unfit_reason(pipeline, table, name, is_own=is_own)
+
+
+def _unfit_reason(pipeline: Pipeline, table: Table, name: str, *, is_own: bool) -> str | None:
+    """Why an existing table can't be a destination; None if it can."""
+    is_unused = is_own
+    try:
+        landed = topics_landed(table.metadata, name)
+        is_unused = is_own and not landed
+        if not is_own:
+            # Its maker may have decided a batch for it, and claims no topic before the rows: see `claim_topics`.
+            if (maker := min(_makers(table) - landed.keys(), default=None)) is not None:
+                return f"a table of that name is there: pipeline {maker} made it, and has landed nothing in it yet"
+            if table.metadata.format_version >= FORMAT_VERSION:
+                return "a table of that name is there, of format version 3, in which no topic can be claimed: list it under destinations"
+            refuse_skew(table)  # the next plan would, and hold up all other tables
+        refuse_same_topics(pipeline, name, table.metadata)
+        check_destination(table, pipeline.destination(name), pipeline.name, fold=pipeline.value.folds_names)
+    except (Terminal, Retryable) as refusal:
+        if not is_unused:
+            return f"a table of that name is there: {_one_line(refusal)}"
+        # Never dropped here: another run with the old pipeline file may be about to decide a batch for it.
+        return f"an attempt that ended early made it to another template, no batch landed in it: drop it: {_one_line(refusal)}"
+    return None
+
+
+def _makers(table: Table) -> frozenset[str]:
+    """The pipelines that made a table because records name it."""
+    prefix = MADE_BY_KEY.format("")
+    return frozenset(key.removeprefix(prefix) for key in table.properties if key.startswith(prefix))
+
+
+def _catalog_refusal(refusal: Terminal) -> str:
+    return f"the catalog refuses it: {_one_line(refusal)}"
+
+
+def _one_line(refusal: FrazilError) -> str:
+    return " ".join(refusal.message.split())
+
+
+def _distinct_tables(tables: Tables, outcomes: Mapping[str, Table | str]) -> dict[str, Table | str]:
+    """New tables, one name per UUID. A catalog may open one table by names that differ in case, and a batch has one part of it."""
+    names_by_uuid = {table.metadata.table_uuid: name for name, table in tables.destinations.items()}
+    distinct: dict[str, Table | str] = {}
+    for name, outcome in outcomes.items():
+        first_name = name if isinstance(outcome, str) else names_by_uuid.setdefault(outcome.metadata.table_uuid, name)
+        distinct[name] = outcome if first_name == name else f"the catalog takes it for table {first_name}"
+    return distinct
+
+
+def _limit_reason(context: RunContext, budget: int, begun: int = 0) -> str:
+    """Which of the two limits leaves no budget, that of the pipeline or that of a run."""
+    create, created = context.pipeline.create, len(context.pipeline.auto_created) + begun
+    if create is not None and created + budget >= create.max_tables:
+        return f"the pipeline makes {create.max_tables} tables at most, in all its runs (route.create.max_tables)"
+    most = 0 if create is None else create.max_new_tables
+    return f"a run makes {most} tables at most (route.create.max_new_tables)"
+
+
+def _create_or_refuse(context: RunContext, name: str, owner: Mapping[str, str]) -> Table | str:
+    """The created table, or why it can't be created. A refusal is no error: one bad name must not stop other records."""
+    try:
+        table = make_destination(context.lake, context.pipeline.destination(name), owner)
+        # Somebody else may have made it, or written to it, at this very moment.
+        why = _foreign_reason(context, table, name, owner)
+    except Terminal as refusal:
+        return _catalog_refusal(refusal)
+    return table if why is None else why

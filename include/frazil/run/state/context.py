@@ -1,29 +1,212 @@
-"""The context that every step of a run needs, and the apply interface, by which an engine writes what PyIceberg can't."""
+"""What every step of a run works with: its context, its engine, the interface by which an engine writes what PyIceberg
+can't, the broker's facts about its topics, and the key that rows of a table are merged by.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
-from frazil.batch.manifest import Operation
-from frazil.error_codes import SPARK_UNAVAILABLE
-from frazil.errors import Retryable
+from frazil.batch.audit import Tolerance, beyond_logs, changed_leaders
+from frazil.batch.facts import ClusterFacts, TopicPartition
+from frazil.batch.manifest import Operation, TablePart
+from frazil.batch.plan import RunPlan
+from frazil.batch.position import EARLIEST, LATEST, Position, Target, resolve
+from frazil.error_codes import FILE_CONTRADICTS, REPLAY_REFUSED, ROW_KEY_UNKNOWN, SPARK_UNAVAILABLE
+from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.extras import require
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table import Table
+from frazil.iceberg.catalog.table import Table, TableMetadata
 from frazil.iceberg.commit.commit import Change
 from frazil.iceberg.commit.expiry import Retention
 from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog
-from frazil.iceberg.commit.summary_state import made_tables
+from frazil.iceberg.commit.summary_state import IDENTIFIER_KEY, made_tables
+from frazil.iceberg.schema.schema import identifier_columns
+from frazil.kafka.admin.consumer_group import mirror_offsets
+from frazil.kafka.admin.observe import matching_topics, observe, offsets_at, truncations
+from frazil.kafka.admin.topics import compacted
 from frazil.kafka.client.cluster import Cluster
-from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.kafka.read.read import ReadLimits
+from frazil.pipeline.models.layout import merge_problems
+from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, INLINE_ENGINE, AutoEngine, Destination, Pipeline
+from frazil.pipeline.models.route import StartAt
 from frazil.project import Project
-from frazil.run.state.merge_key import with_merge_keys
 
 if TYPE_CHECKING:
     from frazil.registry.client import RegistrySchemas
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenEngine:
+    """The engine of a run.
+
+    It is `inline`, or one of the settings. The reason is for the log; it is empty if there was nothing to choose.
+    """
+
+    name: str
+    reason: str = ""
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the process that runs the plan does the work."""
+        return self.name == INLINE_ENGINE
+
+    @property
+    def description(self) -> str:
+        """Name and reason."""
+        return f"{self.name} ({self.reason})" if self.reason else self.name
+
+
+def needs_writer(pipeline: Pipeline, plan: RunPlan) -> bool:
+    """Whether Spark writes tables in a run: those of the pipeline file, or of a decided batch that waits for it."""
+    return plan.waits or _has_engine_tables(pipeline)
+
+
+def keeps_engine(pipeline: Pipeline) -> bool:
+    """Whether a session keeps its engine. An engine chosen by `auto` may change at every tick."""
+    return pipeline.engine != AUTO_ENGINE or _has_engine_tables(pipeline)
+
+
+def chosen_engine(pipeline: Pipeline, auto: AutoEngine, plan: RunPlan) -> ChosenEngine:
+    """Choose the engine of a run."""
+    if pipeline.engine != AUTO_ENGINE:
+        return ChosenEngine(pipeline.engine)
+    if needs_writer(pipeline, plan):
+        return ChosenEngine(auto.engine, "auto: Spark writes its tables")
+    few = plan.records < auto.inline_below
+    reason = f"auto: {plan.records:,} offsets, {'fewer than' if few else 'not fewer than'} {auto.inline_below:,}"
+    return ChosenEngine(INLINE_ENGINE if few else auto.engine, reason)
+
+
+def _has_engine_tables(pipeline: Pipeline) -> bool:
+    return any(template.by_engine for template in pipeline.declared.values())
+
+
+def with_merge_keys(lake: PipelineCatalog, pipeline: Pipeline) -> Pipeline:
+    """The pipeline, with the merge keys that its file does not name: the table's identifier fields, or else the last used key.
+
+    A key that is found nowhere stays empty, so that a decided batch can still be finished: see `refuse_no_key`.
+    """
+    if not any(map(lacks_key, pipeline.destinations)):
+        return pipeline
+    destinations = [
+        _with_key(lake, pipeline, destination) if lacks_key(destination) else destination
+        for destination in pipeline.destinations
+    ]
+    return pipeline.model_copy(update={"destinations": tuple(destinations)})
+
+
+def lacks_key(destination: Destination) -> bool:
+    """Whether rows are merged and the key is not known."""
+    return destination.is_merged and not destination.identifier
+
+
+def key_of(destination: Destination) -> tuple[str, ...]:
+    """The key of a merged destination's rows.
+
+    Raises:
+        Terminal: It is not known.
+    """
+    if lacks_key(destination):
+        raise missing_key_error(destination, is_there=True)
+    return destination.identifier
+
+
+def _with_key(lake: PipelineCatalog, pipeline: Pipeline, destination: Destination) -> Destination:
+    candidates = (destination.keyed(key) for key in _possible_keys(lake, pipeline, destination.table) if key)
+    return next((candidate for candidate in candidates if not any(merge_problems(candidate))), destination)
+
+
+def _possible_keys(lake: PipelineCatalog, pipeline: Pipeline, name: str) -> Iterator[tuple[str, ...]]:
+    """Possible keys, the likeliest first. The branch does not matter: a table has one key for all of them."""
+    table = lake.catalog_of(name).find_table(name)
+    if table is not None:
+        yield identifier_columns(table)
+        yield tuple(json.loads(table.metadata.properties.get(IDENTIFIER_KEY.format(pipeline.name), "[]")))
+
+
+def refuse_no_key(pipeline: Pipeline, name: str, table: Table | None) -> None:
+    """Refuse a destination whose merge key is neither in the pipeline file nor in the table.
+
+    Raises:
+        Terminal: There is no such table, it has no identifier fields, or they can't be the key of a merge.
+        Retryable: They are others than a moment ago.
+    """
+    destination = pipeline.destination(name)
+    if not destination.is_merged or (destination.identifier and "identifier" in destination.model_fields_set):
+        return
+    key_columns = () if table is None else identifier_columns(table)
+    if not key_columns:
+        raise missing_key_error(destination, is_there=table is not None)
+    keyed = destination.keyed(key_columns)
+    for problem in merge_problems(keyed):
+        raise ROW_KEY_UNKNOWN.terminal(
+            f"table {name}: its identifier fields are {', '.join(key_columns)}, and the pipeline file does not go with them: {problem}",
+            next_step="change the pipeline file, or the identifier fields of the table",
+        )
+    if sorted(key_columns) != sorted(destination.identifier):
+        raise ROW_KEY_UNKNOWN.retryable(
+            f"table {name}: its identifier fields became {', '.join(key_columns)} at this moment"
+        )
+
+
+def missing_key_error(destination: Destination, *, is_there: bool) -> Terminal:
+    """Why rows can't be merged into a table, there or not."""
+    name = destination.table
+    return ROW_KEY_UNKNOWN.terminal(
+        f"table {name}: write: {destination.write} needs the key of its rows. The pipeline file names no identifier, and"
+        + (" the table has no identifier fields" if is_there else " there is no such table yet"),
+        next_step=f"name the columns under identifier, or: ALTER TABLE {name} SET IDENTIFIER FIELDS …",
+    )
+
+
+def identifier_property(pipeline: str, part: TablePart) -> dict[str, str]:
+    """The table property with the key by which a pipeline merges rows; it is set with each commit to a destination."""
+    if part.role != "destination":
+        return {}
+    merge = None if part.operation is None else part.operation.merge
+    return {IDENTIFIER_KEY.format(pipeline): json.dumps([] if merge is None else merge.keys)}
+
+
+def refuse_other_key(pipeline: Pipeline, table: str, metadata: TableMetadata) -> None:
+    """Refuse a table whose rows this pipeline landed by another merge key, or by none: a key may have several rows.
+
+    Raises:
+        Terminal: It has such rows.
+    """
+    property_ = IDENTIFIER_KEY.format(pipeline.name)
+    recorded_key, declared_key = metadata.properties.get(property_), pipeline.destination(table).identifier
+    if recorded_key is None or not _has_rows(metadata):
+        return
+    past_key, current_key = json.loads(recorded_key), declared_key if pipeline.destination(table).is_merged else ()
+    if sorted(past_key) == sorted(current_key):
+        return
+    past_write, declared_write = _write_description(past_key), _write_description(current_key)
+    new_table_step = "give the rows a table of their own: another name under destinations"
+    if not current_key:
+        raise FILE_CONTRADICTS.terminal(
+            f"pipeline {pipeline.name} {past_write} in table {table}, the pipeline file now says that it {declared_write}: what is one row"
+            " per key would be so no more",
+            next_step=f"declare write and identifier as they were, or {new_table_step}",
+        )
+    raise FILE_CONTRADICTS.terminal(
+        f"pipeline {pipeline.name} {past_write} in table {table}, the pipeline file now says that it {declared_write}: of a key there may"
+        " be several rows, and none of them would go",
+        next_step=f"{new_table_step}; or, if no key has two rows (GROUP BY {', '.join(current_key)} HAVING count(*) > 1), say so: ALTER TABLE"
+        f" {table} SET TBLPROPERTIES ('{property_}' = '{json.dumps(list(current_key))}')",
+    )
+
+
+def _write_description(key: list[str] | tuple[str, ...]) -> str:
+    return f"merges rows by {', '.join(key)}" if key else "adds rows"
+
+
+def _has_rows(metadata: TableMetadata) -> bool:
+    head = metadata.current_snapshot()
+    return head is not None and (head.summary is None or head.summary.additional_properties.get("total-records") != "0")
 
 
 class Apply(Protocol):
@@ -138,3 +321,122 @@ class RunContext:
     def stamp(self) -> str:
         """The time as manifests and plans write it."""
         return self.clock().isoformat(timespec="milliseconds")
+
+
+def observe_source(context: RunContext) -> ClusterFacts:
+    """Facts of the topics that the pipeline reads now. With a pattern, topics may come and go.
+
+    Raises:
+        Terminal: A topic named in the file is missing, or access is refused.
+    """
+    source = context.pipeline.source
+    if source.topics_pattern is None:
+        return observe(context.cluster, source.topics)
+    return observe(context.cluster, matching_topics(context.cluster, source.topics_pattern), absent_ok=True)
+
+
+def vanished_topics(pipeline: Pipeline, position: Position, facts: ClusterFacts) -> tuple[str, ...]:
+    """Topics that the pipeline has read and still names, but that the broker no longer has."""
+    return tuple(name for name in sorted(position.topics) if name not in facts.topics and pipeline.source.reads(name))
+
+
+def observe_hidden_topics(context: RunContext, position: Position, facts: ClusterFacts) -> ClusterFacts:
+    """The facts, with unread topics that the broker's topic list leaves out although they exist.
+
+    The list shows only topics that the client may describe. Asked by name, the broker tells a deleted topic from a hidden one.
+
+    Raises:
+        Terminal: Access to one of them is refused.
+    """
+    missing = [name for name in vanished_topics(context.pipeline, position, facts) if position.topics[name].unread]
+    if not missing:
+        return facts
+    observed = observe(context.cluster, missing, absent_ok=True)
+    return replace(facts, topics={**facts.topics, **observed.topics})
+
+
+def lost_ends(context: RunContext, position: Position, facts: ClusterFacts) -> dict[TopicPartition, int | None]:
+    """Partitions whose logs lost records at the end that were read already -> where the log was cut; None if not known.
+
+    Raises:
+        Terminal: Access is refused.
+    """
+    truncated_ends = truncations(context.cluster, changed_leaders(position, facts, with_idle=True))
+    return dict.fromkeys(beyond_logs(position, facts)) | truncated_ends
+
+
+def offsets_of(context: RunContext, target: Target, facts: ClusterFacts) -> dict[TopicPartition, int]:
+    """The offsets that a target means in the topics of `facts`.
+
+    Raises:
+        Terminal: A file of offsets does not fit the topics.
+    """
+    at_ms = target.at_ms
+    offsets_by_time = {} if at_ms is None else offsets_at(context.cluster, list(_partitions(facts)), at_ms)
+    return resolve(target, facts, offsets_by_time)
+
+
+def _partitions(facts: ClusterFacts) -> Iterator[TopicPartition]:
+    for name, topic in facts.topics.items():
+        for number in range(len(topic.partitions)):
+            yield name, number
+
+
+def refuse_compacted(context: RunContext, topics: Collection[str], way_on: str = "") -> None:
+    """Refuse to remove rows whose records compaction may have deleted: they could not be read again.
+
+    `way_on` is what the reader can do instead; it goes before what always works.
+
+    Raises:
+        Terminal: One of the topics is compacted, or its configuration must not be seen.
+    """
+    compacted_topics = sorted(compacted(context.cluster, topics))
+    if compacted_topics:
+        subject = (
+            f"topic {compacted_topics[0]} is"
+            if len(compacted_topics) == 1
+            else f"topics {', '.join(compacted_topics)} are"
+        )
+        raise REPLAY_REFUSED.terminal(
+            f"pipeline {context.pipeline.name}: {subject} compacted: rows of records that compaction removed would go and could"
+            " not come again; nothing was changed",
+            next_step=f"{way_on}to read what Kafka still has again, land it into a new table with a pipeline of its own",
+        )
+
+
+def read_limits(pipeline: Pipeline) -> ReadLimits:
+    """How large a record may be, and what readers do with unreadable ones."""
+    return ReadLimits(record_bytes=pipeline.limits.max_record_bytes, unreadable=pipeline.source.on_unreadable)
+
+
+def tolerance_of(pipeline: Pipeline) -> Tolerance:
+    """How many dead letters a batch may have, and whether one with more is refused."""
+    limits, on_exceed = pipeline.dead_letters.limits, pipeline.dead_letters.on_exceed
+    return Tolerance(limits.max_rate, limits.min_records, limits.max_count, fails=on_exceed == "fail")
+
+
+def start_target(pipeline: Pipeline) -> Target:
+    """The start of a pipeline's very first run."""
+    start = pipeline.start
+    if not isinstance(start, StartAt):
+        return EARLIEST if start == "earliest" else LATEST
+    if start.offsets is not None:
+        return Target("offsets", offsets=start.offsets)
+    return Target("timestamp", instant=start.timestamp)
+
+
+def mirror_to_consumer_group(context: RunContext, position: Position | None) -> None:
+    """Write the position into the pipeline's consumer group. It is never read back.
+
+    Best effort: the batches have landed, so a group with active consumers or without write permission must not fail the run.
+    It is only reported.
+    """
+    group = context.pipeline.consumer_group
+    if group is None:
+        return
+    try:
+        topics = position.topics if position is not None else {}
+        offsets = {(name, number): offset for name, topic in topics.items() for number, offset in enumerate(topic.next)}
+        mirror_offsets(context.cluster, group, offsets)
+    except FrazilError as error:
+        context.report(f"consumer group {group} could not be moved to the position: {error.message}")

@@ -18,12 +18,12 @@ from frazil.iceberg.catalog.table import (
     LEDGER_PROPERTIES,
     PARTITIONED_LAYOUT,
     TABLE_PROPERTIES,
+    BranchTable,
     Table,
     TableMetadata,
     missing_files,
     read_text,
 )
-from frazil.iceberg.commit.refs import BranchTable
 from frazil.iceberg.commit.summary_state import (
     BATCH_KEY,
     CLOSING_KEY,
@@ -43,7 +43,7 @@ from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA, UNPA
 from frazil.iceberg.schema.schema import declared_order, declared_schema, declared_spec
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.settings.catalogs import refused_properties
-from frazil.run.state.merge_key import lacks_key, missing_key_error
+from frazil.run.state.context import lacks_key, missing_key_error
 
 
 def closing_table(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None]) -> str:

@@ -31,7 +31,7 @@ from frazil.project import Project
 from frazil.spark.errors import SPARK_FAILED, fetch_rows
 from frazil.spark.jobs.driver import carry_out, say, session
 from frazil.spark.jobs.stage import cancel_of
-from frazil.spark.writes.quoting import quote_name
+from frazil.spark.writes.rows import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -21,7 +21,7 @@ from frazil.spark.jobs.start import started_session
 from frazil.spark.submit.configuration import ENGINE_VARIABLE, LOCAL_VARIABLE, SUBMITTER_VARIABLE
 from frazil.spark.submit.handover import Handover, Outcome
 from frazil.spark.submit.job_process import REPORT_PREFIX
-from frazil.spark.writes.quoting import configure_quoting
+from frazil.spark.writes.rows import configure_quoting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +66,7 @@ def session(project: Project, *, writes: bool = False) -> Iterator[SparkSession]
             configure_quoting(spark)
             yield spark
         return
-    from frazil.spark.connect.session import connected_session
+    from frazil.spark.connect import connected_session
 
     with connected_session(project, engine, writes=writes) as spark:
         configure_quoting(spark)

@@ -34,7 +34,7 @@ def facts(work: str, clusters: Iterable[tuple[str, Any, Any]], storages: Iterabl
         "problems": [],
     }
     if report["lacks"] is None:
-        report["sources"] = import_module("frazil.spark.submit.shipped").digest()
+        report["sources"] = import_module("frazil.spark.submit.configuration").digest()
         report["problems"] = [*_problems(CLUSTER, _reach, clusters), *_problems(STORAGE, _write, storages)]
     return json.dumps(report)
 

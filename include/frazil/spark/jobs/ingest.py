@@ -10,7 +10,7 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.run.batches.dry_run import dry_run
 from frazil.run.batches.session import Session, ingest, run_session
-from frazil.run.state.engine import needs_writer
+from frazil.run.state.context import needs_writer
 from frazil.spark.jobs.driver import carry_out, say, session
 from frazil.spark.jobs.stage import SparkStage, tasks_of
 from frazil.spark.jobs.start import wake_workers

@@ -17,7 +17,7 @@ from frazil.run.state.context import RunContext
 from frazil.spark.errors import SPARK_FAILED, error_text
 from frazil.spark.jobs.driver import carry_out, say, session
 from frazil.spark.submit.configuration import open_catalog
-from frazil.spark.writes.quoting import literal, prepare_writer, quote_name, quote_text
+from frazil.spark.writes.rows import literal, prepare_writer, quote_name, quote_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,8 +17,15 @@ from frazil.runtime.jars import fetch, jar_paths
 from frazil.runtime.java import ensure_java
 from frazil.runtime.spark_server import Server
 from frazil.spark.submit.class_archive import archive_options
-from frazil.spark.submit.configuration import conf_arguments, jar_sets, properties_text, ui_settings, with_extensions
-from frazil.spark.submit.shipped import WORKERS, digest
+from frazil.spark.submit.configuration import (
+    WORKERS,
+    conf_arguments,
+    digest,
+    jar_sets,
+    properties_text,
+    ui_settings,
+    with_extensions,
+)
 
 TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
 """Spark's own name of it, on both sides: a token is in no argument and in no address."""
@@ -37,7 +44,7 @@ _CLIENT_GONE: Final = {
     "spark.connect.execute.reattachable.senderMaxStreamDuration": "10s",
     "spark.connect.execute.manager.detachedTimeout": "15s",
     "spark.connect.execute.manager.maintenanceInterval": "5s",
-    # Sessions are kept for the next job, see `frazil.spark.connect.session`: a daily run finds its Python workers' daemon again.
+    # Sessions are kept for the next job, see `frazil.spark.connect`: a daily run finds its Python workers' daemon again.
     "spark.connect.session.manager.defaultSessionTimeout": "25h",
 }
 

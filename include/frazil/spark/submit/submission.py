@@ -21,7 +21,7 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import JdbcCapture
 from frazil.pipeline.settings.settings import EngineSettings
 from frazil.project import Project
-from frazil.run.state.engine import needs_writer
+from frazil.run.state.context import needs_writer
 from frazil.runtime.drivers import drivers, registered
 from frazil.runtime.home import LOOPBACK, Home, interpreter_bin, private_folder
 from frazil.runtime.jars import fetch, jar_paths
@@ -32,16 +32,18 @@ from frazil.spark.submit.configuration import (
     LOCAL_VARIABLE,
     SUBMITTER_VARIABLE,
     conf_arguments,
+    driver_place,
+    executor_python,
     is_local,
     jar_sets,
     job_conf,
+    job_file,
     ui_settings,
     with_extensions,
 )
 from frazil.spark.submit.handover import Handover, local_storage, storage_of
 from frazil.spark.submit.job_process import private_properties, watch_job
 from frazil.spark.submit.server import JVM_OPTIONS, client_environment, run_on_engine
-from frazil.spark.submit.shipped import driver_place, executor_python, job_file
 from frazil.spark.submit.yarn import driver_configuration, end_queued_application, place_of_log, sent_to_yarn
 
 KEPT_LOGS = 50

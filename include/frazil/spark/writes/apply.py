@@ -22,16 +22,7 @@ from frazil.batch.manifest import Operation
 from frazil.error_codes import AUDIT_FAILED, RUN_FAILED, RUN_OVERTAKEN
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.table import TableMetadata
-from frazil.iceberg.commit.branch import (
-    PreparedBranch,
-    RowsAddedTwice,
-    carries_change,
-    publish_branch,
-    retry_branch_name,
-    superfluous_branches,
-    verify_tip,
-)
+from frazil.iceberg.catalog.table import BranchName, TableMetadata, head_of
 from frazil.iceberg.commit.commit import (
     ATTEMPTS,
     Change,
@@ -41,16 +32,22 @@ from frazil.iceberg.commit.commit import (
     reload_table,
     validate,
 )
-from frazil.iceberg.commit.refs import BranchName, head_of
+from frazil.iceberg.commit.pipeline_catalog import (
+    PreparedBranch,
+    RowsAddedTwice,
+    carries_change,
+    publish_branch,
+    retry_branch_name,
+    superfluous_branches,
+    verify_tip,
+)
 from frazil.iceberg.commit.summary_state import ancestry, summary_of
-from frazil.iceberg.files.files import may_hold
-from frazil.iceberg.patches.variant import FORMAT_VERSION
+from frazil.iceberg.ledger.inspection import may_hold
+from frazil.iceberg.patches.metadata import FORMAT_VERSION
 from frazil.iceberg.schema.schema import identity_columns
 from frazil.spark.errors import SPARK_FAILED, error_text
-from frazil.spark.writes.change_order import Target
 from frazil.spark.writes.merge import merge_rows
-from frazil.spark.writes.quoting import prepare_writer, quote_name, quote_text
-from frazil.spark.writes.staged_rows import staged_rows
+from frazil.spark.writes.rows import Target, prepare_writer, quote_name, quote_text, staged_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,7 +99,7 @@ class MergeSession:
 @contextmanager
 def _cloned(spark: SparkSession) -> Iterator[SparkSession]:
     """A separate session on the server, closed at the end of the block."""
-    from frazil.spark.connect.session import limit_waiting  # which only jobs beside a server need
+    from frazil.spark.connect import limit_waiting  # which only jobs beside a server need
 
     clone: Any = spark.cloneSession()  # type: ignore[attr-defined]  # of spark connect
     limit_waiting(clone)

@@ -16,10 +16,10 @@ from pyspark.sql.types import DateType, DecimalType, IntegerType, LongType, Stri
 
 from frazil.batch.changes import DELETE, OP, PLACE, TRUNCATE, UPSERT, Merge
 from frazil.error_codes import INTERNAL
-from frazil.iceberg.files.files import Ranges
-from frazil.pipeline.models.changes import DELETED
+from frazil.iceberg.ledger.inspection import Ranges
+from frazil.pipeline.models.layout import DELETED
 from frazil.spark.errors import fetch_rows
-from frazil.spark.writes.change_order import (
+from frazil.spark.writes.rows import (
     Target,
     facts_of,
     is_of_earlier_topic,
@@ -28,10 +28,10 @@ from frazil.spark.writes.change_order import (
     order_between,
     order_within,
     place_of,
+    quote_name,
     row_column,
     tuple_of,
 )
-from frazil.spark.writes.quoting import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

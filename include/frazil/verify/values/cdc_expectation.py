@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
-from frazil.pipeline.models.changes import FACTS, Changes
+from frazil.pipeline.models.layout import FACTS, Changes
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline, Value
 from frazil.pipeline.models.value import Column
 from frazil.pipeline.syntax.types import ColumnType, Primitive
 from frazil.verify.values.canonical import null_empty_values
-from frazil.verify.values.column_readers import Bad, ColumnReaders
-from frazil.verify.values.evolved_schema import has_undeclared_columns
+from frazil.verify.values.column_readers import Bad, ColumnReaders, has_undeclared_columns
 from frazil.verify.values.json_document import EPOCH, NumberText, Unfit, decoder_of, object_of
 from frazil.verify.values.readers import NUMBER
 

@@ -15,13 +15,18 @@ from frazil.error_codes import BAD_SETTING, BAD_TRANSFORM, INTERNAL
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.models.value import Column, Decoding
 from frazil.verify.values.cdc_expectation import ChangeReader, RowChange
-from frazil.verify.values.column_readers import Bad, ColumnReaders, Document, column_default, options_of
-from frazil.verify.values.evolved_schema import has_undeclared_columns
+from frazil.verify.values.column_readers import (
+    Bad,
+    ColumnReaders,
+    Document,
+    column_default,
+    has_undeclared_columns,
+    options_of,
+)
 from frazil.verify.values.formats import READ, Decode, TombstoneError, format_decoder
-from frazil.verify.values.header_cells import HeaderCells, headers_of
 from frazil.verify.values.json_document import Unfit, decoder_of, object_of
 from frazil.verify.values.native import UNKNOWN, Fields, SchemaReader, UnjudgedError, native_reader
-from frazil.verify.values.transforms import Record, transform, unread_steps
+from frazil.verify.values.transforms import HeaderCells, Record, headers_of, transform, unread_steps
 
 LEFT_OUT: Final = Bad("a transform leaves it out")
 """Result for a record that a transform filters."""

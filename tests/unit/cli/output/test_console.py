@@ -19,8 +19,7 @@ from frazil.cli.output.console import Progress
 from frazil.cli.reports.history import print_batches
 from frazil.cli.reports.sql import show_result
 from frazil.iceberg.schema.evolution import change_lines
-from frazil.maintain.result import Figures, StepOutcome, TableOutcome
-from frazil.maintain.run import Maintained
+from frazil.maintain.run import Figures, Maintained, StepOutcome, TableOutcome
 from frazil.report.history import BatchHistory
 
 ESCAPE = "\x1b"

@@ -15,7 +15,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.batch.dead_letters import Place
+from frazil.batch.changes import Place
 from frazil.cli.output import console
 from frazil.cli.reports.dead_letter_views import (
     as_json,

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 
 from frazil.iceberg.catalog import sql
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.patches.history_cache import HistoryCache, with_shared_history
+from frazil.iceberg.patches.metadata import HistoryCache, with_shared_history
 from tests.unit.iceberg.orders import TABLE, commit_batches, foreign_append
 
 

@@ -20,7 +20,7 @@ from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.rest import BoundedRestCatalog
 from frazil.iceberg.catalog.table import metadata_path, read_text, staging_table, write_text
 from frazil.iceberg.files.data_files import DataFileWriter
-from frazil.iceberg.patches.storage import StorageFileIO
+from frazil.iceberg.patches.files import StorageFileIO
 from frazil.iceberg.schema.schema import declared_schema
 from frazil.pipeline.files.folder import is_rules_file, rules_file
 from frazil.pipeline.models.pipeline_file import Pipeline

@@ -19,7 +19,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, DecimalType, IcebergType, IntegerType, LongType, NestedField, StringType
 
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.files.files import may_hold
+from frazil.iceberg.ledger.inspection import may_hold
 
 NAME = "shop.orders"
 

@@ -25,10 +25,10 @@ from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import TABLE_PROPERTIES, Table
+from frazil.iceberg.schema.column_changes import alter_statements
 from frazil.iceberg.schema.comparison import Comparison, check_destination, compare
 from frazil.iceberg.schema.evolution import TableChanges, evolve
 from frazil.iceberg.schema.schema import identifier_columns
-from frazil.iceberg.schema.statements import alter_statements
 from frazil.pipeline.models.pipeline_file import Destination
 
 TABLE = "shop.events"

@@ -13,7 +13,7 @@ from confluent_kafka import (
 )
 
 from frazil.kafka.client.messages import to_batch
-from frazil.records.model.kafka_schema import KAFKA_SCHEMA, UNREAD_BYTES
+from frazil.records.model.rows import KAFKA_SCHEMA, UNREAD_BYTES
 
 
 def rows(*messages: dict[str, Any]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from frazil.batch.position import BatchMark
 from frazil.kafka.client.cluster import OutgoingRecord
 from frazil.kafka.write.produce import STAGES, letter_records
 from frazil.records.model.dead_letter import Stage
-from frazil.records.model.outcome import DEAD_SCHEMA
+from frazil.records.model.rows import DEAD_SCHEMA
 
 LETTER: dict[str, Any] = {
     "code": "WRONG_TYPE",

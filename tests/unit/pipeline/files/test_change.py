@@ -15,8 +15,8 @@ import pytest
 
 from frazil.pipeline.files import change
 from frazil.pipeline.files.change import ChangeRefused, Commit, change_file, checked_pipeline, read_content
+from frazil.pipeline.files.files import References
 from frazil.pipeline.files.folder import file_of
-from frazil.pipeline.files.references import References
 
 
 def test_of_many_changes_of_one_file_exactly_one_lands(tmp_path: Path):

@@ -8,9 +8,9 @@ import pytest
 
 from frazil.errors import Terminal
 from frazil.pipeline.files import folder
+from frazil.pipeline.files.files import References
 from frazil.pipeline.files.folder import Pipelines, load_pipelines
 from frazil.pipeline.files.load import load_pipeline
-from frazil.pipeline.files.references import References
 from frazil.pipeline.models.pipeline_file import Pipeline
 
 NONE = References({}, {}).allowing(["env:NOBODY"])

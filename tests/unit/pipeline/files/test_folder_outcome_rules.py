@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from frazil.pipeline.files.files import References
 from frazil.pipeline.files.folder import UnfitRulesError, is_rules_file, pipeline_of, rules_file, rules_text
 from frazil.pipeline.files.load import load_pipeline
-from frazil.pipeline.files.references import References
 from frazil.pipeline.models.pipeline_file import Pipeline
 
 NAMES = ("TOKEN", "QUOTED", "DOLLAR")

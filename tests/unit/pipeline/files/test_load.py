@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Terminal
+from frazil.pipeline.files.files import References
 from frazil.pipeline.files.folder import load_pipelines
 from frazil.pipeline.files.load import ConfigError, load_pipeline
-from frazil.pipeline.files.references import References
 from frazil.pipeline.models.pipeline_file import Pipeline
 
 REFERENCES = References(

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from frazil.cli.files.verdict import judge
-from frazil.pipeline.files.files import parse_yaml, stated_owner
+from frazil.pipeline.files.files import References, parse_yaml, stated_owner
 from frazil.pipeline.files.folder import load_pipelines
 from frazil.pipeline.files.load import MAX_IMPORTS, ConfigError, load_pipeline
-from frazil.pipeline.files.references import References
 
 NONE = References({}, {})
 

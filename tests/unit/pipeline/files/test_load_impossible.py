@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from frazil.pipeline.files.files import References
 from frazil.pipeline.files.load import ConfigError, load_pipeline
-from frazil.pipeline.files.references import References
 from frazil.records.formats.catalogue import FORMATS
 from frazil.run.staging.record_problems import record_problems
 from tests.unit.pipeline.files.impossible import (

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from frazil.pipeline.files.files import References
 from frazil.pipeline.files.folder import key_changes
 from frazil.pipeline.files.load import ConfigError, load_settings
-from frazil.pipeline.files.references import References
 from frazil.pipeline.models.alerts import Alerts, AlertSettings, channels_for, unknown_channels
 
 CHANNELS = {

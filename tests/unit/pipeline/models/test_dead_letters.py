@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from frazil.pipeline.files.files import References
 from frazil.pipeline.files.load import ConfigError, load_pipeline
-from frazil.pipeline.files.references import References
 from frazil.pipeline.models.pipeline_file import DeadLetters, DeadLetterTopic, Tolerance
 
 GOOD = """

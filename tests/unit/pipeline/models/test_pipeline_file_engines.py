@@ -12,7 +12,7 @@ from frazil.batch.plan import PlannedTopic, RunPlan
 from frazil.pipeline.models.pipeline_file import AutoEngine, Pipeline
 from frazil.pipeline.settings.settings import Settings, unknown_names
 from frazil.pipeline.syntax.interval import Interval
-from frazil.run.state.engine import chosen_engine, keeps_engine
+from frazil.run.state.context import chosen_engine, keeps_engine
 
 FILE: dict[str, Any] = {
     "name": "orders",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from frazil.pipeline.files.files import References
 from frazil.pipeline.files.load import ConfigError, load_pipeline
-from frazil.pipeline.files.references import References
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.settings import Settings, unknown_names
 from frazil.run.staging.record_problems import record_problems

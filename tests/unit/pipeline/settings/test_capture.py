@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from frazil.pipeline.files.files import References
 from frazil.pipeline.files.folder import load_capture, load_captures
 from frazil.pipeline.files.load import ConfigError
-from frazil.pipeline.files.references import References
 from frazil.pipeline.settings.capture import FileCapture, JdbcCapture, unknown_in_capture
 from frazil.pipeline.settings.settings import Settings
 

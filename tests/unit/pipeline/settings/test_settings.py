@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from frazil.pipeline.files.files import References
 from frazil.pipeline.files.load import ConfigError, load_settings
-from frazil.pipeline.files.references import References
 from frazil.pipeline.settings.settings import Settings
 
 SETTINGS = """\

@@ -12,7 +12,7 @@ from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.records.decoder.decode import Decoder
 from frazil.records.evolution.schema_requests import apply_changes, merge_changes
-from frazil.records.model.outcome import Outcomes
+from frazil.records.model.rows import Outcomes
 from frazil.run.staging.record_problems import record_problems
 from frazil.run.staging.record_spec import record_specs, route_of
 from tests.unit.records.cdc.landing import batch_of

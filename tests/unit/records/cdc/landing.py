@@ -11,8 +11,7 @@ import pyarrow as pa
 from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.records.decoder.decode import Decoder
-from frazil.records.model.kafka_schema import KAFKA_SCHEMA
-from frazil.records.model.outcome import Outcomes
+from frazil.records.model.rows import KAFKA_SCHEMA, Outcomes
 from frazil.run.staging.record_problems import record_problems
 from frazil.run.staging.record_spec import record_specs, route_of
 from tests.unit.records.kafka_batches import kafka_batch

@@ -20,7 +20,7 @@ from frazil.run.staging.record_spec import route_of
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.cdc_expectation import ChangeReader
 from frazil.verify.values.column_readers import Bad
-from frazil.verify.values.header_cells import route_to_table
+from frazil.verify.values.transforms import route_to_table
 from tests.unit.records.cdc.landing import COLUMNS, TABLE, landed, pipeline
 from tests.unit.records.cdc.test_debezium import DEBEZIUM, ann, event
 from tests.unit.verify.values.test_cdc_expectation import COLUMNS as WITH_FACTS

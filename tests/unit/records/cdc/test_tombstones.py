@@ -12,8 +12,7 @@ from frazil.batch.changes import OP
 from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.records.decoder.decode import Decoder
-from frazil.records.model.kafka_schema import UNREAD_BYTES
-from frazil.records.model.outcome import Outcomes
+from frazil.records.model.rows import UNREAD_BYTES, Outcomes
 from frazil.run.staging.record_spec import record_specs, route_of
 from tests.unit.records.cdc.landing import TABLE, batch_of, filtered, landed, told
 

@@ -20,8 +20,7 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.redaction import redacted
 from frazil.records.model.cells import in_steps
-from frazil.records.model.kafka_schema import KAFKA_SCHEMA
-from frazil.records.model.outcome import Outcomes
+from frazil.records.model.rows import KAFKA_SCHEMA, Outcomes
 from frazil.run.staging.record_spec import record_specs, route_of
 
 Headers = Sequence[tuple[str, bytes | None]]

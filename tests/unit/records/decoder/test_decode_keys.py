@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.format import FormatSpec, WriterSchema
-from frazil.records.model.kafka_schema import KAFKA_SCHEMA
-from frazil.records.model.outcome import FilterReason, TopicPartition
+from frazil.records.model.rows import KAFKA_SCHEMA, FilterReason, TopicPartition
 from frazil.records.model.spec import Evolution, RecordSpec
 from frazil.records.transforms.kinds.conditions import WithKey
 from frazil.records.transforms.kinds.field_sets import ExtractField, ValueToKey

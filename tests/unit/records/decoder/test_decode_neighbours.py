@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.records.decoder.route import Route, StaticRoute
-from frazil.records.model.frame import Frame, Transform, Transformed
+from frazil.records.model.format import Frame, Transform, Transformed
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.kinds.change_events import DebeziumTransform
 from frazil.records.transforms.kinds.conditions import Filter, HasHeaderKey, TopicNameMatches, When, WithKey

@@ -13,15 +13,17 @@ from frazil.errors import Terminal
 from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.redaction import Payload, has_record, redacted
 from frazil.records.model.dead_letter import DeadCode, Stage
-from frazil.records.model.kafka_schema import (
+from frazil.records.model.rows import (
     BAD_HEADERS,
+    DEAD_SCHEMA,
     KAFKA_SCHEMA,
     NOT_UNPACKED,
     UNREAD_BYTES,
+    FilterReason,
+    PartitionCounts,
     unread_headers,
     with_python_times,
 )
-from frazil.records.model.outcome import DEAD_SCHEMA, FilterReason, PartitionCounts
 from frazil.records.model.spec import KafkaColumns, RecordSpec
 from tests.unit.records.kafka_batches import BATCH_NUMBER, OneTable, decode_both, kafka_batch
 

@@ -17,7 +17,7 @@ from frazil.batch.facts import UnknownFields
 from frazil.errors import Terminal
 from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.route import FieldRoute, Otherwise, Route, StaticRoute, TopicRoute
-from frazil.records.model.outcome import Outcomes, TopicPartition
+from frazil.records.model.rows import Outcomes, TopicPartition
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.catalogue import transform
 from tests.format_specs import format_spec

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from frazil.records.decoder.redaction import DeclaredNames, Payload, has_record, redacted
 from frazil.records.model.dead_letter import DeadCode
-from frazil.records.model.outcome import DEAD_SCHEMA
+from frazil.records.model.rows import DEAD_SCHEMA
 from frazil.records.model.spec import RecordSpec
 from frazil.verify.outcomes import header_pairs, payload_of, stored_record
 

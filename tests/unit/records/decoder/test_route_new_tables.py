@@ -19,9 +19,9 @@ from frazil.errors import Terminal
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.route import FieldRoute, NewTables, Route, Router, TopicRoute
-from frazil.records.model.outcome import Outcomes, TopicPartition
+from frazil.records.model.rows import Outcomes, TopicPartition
 from frazil.records.model.spec import RecordSpec
-from frazil.verify.values.header_cells import tables_of
+from frazil.verify.values.transforms import tables_of
 from tests.format_specs import format_spec
 from tests.unit.records.kafka_batches import kafka_batch
 

@@ -16,7 +16,7 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.capture.lines import LONGEST_LINE, batches
+from frazil.capture.contents import LONGEST_LINE, batches
 from frazil.cli.files.verdict import judge
 from frazil.connect.tables import UnusablePattern, python_regex
 from frazil.errors import Terminal
@@ -27,7 +27,7 @@ from frazil.pipeline.syntax.patterns import matches, taken_up
 from frazil.records.decoder.route import FieldRoute, Route, Router, StaticRoute, TopicRoute
 from frazil.records.transforms.fields import WholeMatch
 from frazil.run.staging.record_problems import record_problems
-from frazil.verify.values.header_cells import route_to_table
+from frazil.verify.values.transforms import route_to_table
 from tests.unit.capture.captured import Captured, capture_of
 
 HOSTILE = r"(\w+\s?)+;|(a+)+"

@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.records.model.kafka_schema import KAFKA_SCHEMA
-from frazil.records.model.outcome import FilterReason, TopicPartition
+from frazil.records.model.rows import KAFKA_SCHEMA, FilterReason, TopicPartition
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.kinds.conditions import Filter, TopicNameMatches, When
 from frazil.records.transforms.kinds.nested import Explode

@@ -12,8 +12,8 @@ import pyarrow as pa
 from frazil.batch.schema_change import SchemaChange
 from frazil.records.decoder.decode import Decoder
 from frazil.records.evolution.schema_requests import apply_changes, merge_changes
-from frazil.records.model.frame import Frame, Transformed
-from frazil.records.model.outcome import Outcomes
+from frazil.records.model.format import Frame, Transformed
+from frazil.records.model.rows import Outcomes
 from frazil.records.model.spec import Evolution, KafkaColumns, RecordSpec
 from tests.unit.records.kafka_batches import kafka_batch
 

@@ -16,8 +16,8 @@ from frazil.records.decoder.value_decoder import value_agreement
 from frazil.records.evolution.inferred import InferredJson
 from frazil.records.evolution.types import leaf_paths
 from frazil.records.model.dead_letter import DeadCode
-from frazil.records.model.frame import Transform
-from frazil.records.model.outcome import Outcomes
+from frazil.records.model.format import Transform
+from frazil.records.model.rows import Outcomes
 from frazil.records.model.spec import Evolution, RecordSpec
 from frazil.records.transforms.catalogue import TRANSFORMS, transform
 from frazil.records.transforms.definition import TransformDefinition

@@ -17,8 +17,7 @@ from frazil.pipeline.models.pipeline_file import Destination, Value
 from frazil.records.model.column import type_name
 from frazil.records.model.spec import Evolution
 from frazil.verify.values.canonical import column_values, null_empty_values
-from frazil.verify.values.column_readers import Bad, Expectation, RescuedColumn
-from frazil.verify.values.evolved_schema import compared_columns
+from frazil.verify.values.column_readers import Bad, Expectation, RescuedColumn, compared_columns
 from tests.format_specs import format_spec
 from tests.unit.records.cdc.growing import grown
 from tests.unit.records.cdc.landing import TABLE, pipeline

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.records.model.frame import Transform
+from frazil.records.model.format import Transform
 from frazil.records.model.spec import Evolution, RecordSpec
 from frazil.records.transforms.catalogue import transform
 from tests.unit.records.evolution.evolving import land, land_still, spec, transformed

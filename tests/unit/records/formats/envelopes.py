@@ -8,8 +8,7 @@ import json
 import pyarrow as pa
 
 from frazil.records.formats.connect_json.envelope import EnvelopeFormat
-from frazil.records.model.format import Decoded
-from frazil.records.model.frame import BARE
+from frazil.records.model.format import BARE, Decoded
 
 Schema = dict[str, object]
 DATA = "org.apache.kafka.connect.data."

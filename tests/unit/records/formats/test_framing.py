@@ -16,7 +16,7 @@ from frazil.records.formats.framing import MAX_UNPACKED, unframe
 from frazil.records.formats.registered import split_by_schema
 from frazil.records.model.cells import STEP_BYTES, in_steps
 from frazil.records.model.format import Framing
-from frazil.records.model.kafka_schema import KAFKA_SCHEMA
+from frazil.records.model.rows import KAFKA_SCHEMA
 from frazil.verify.values.formats import _FRAMES
 from frazil.verify.values.json_document import Unfit
 from frazil.verify.values.native import UnjudgedError

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from frazil.records.formats.scalar.scalar import ScalarFormat
 from frazil.records.model.dead_letter import DeadCode
-from frazil.records.model.format import Decoded
-from frazil.records.model.frame import BARE
+from frazil.records.model.format import BARE, Decoded
 
 PACK = {"short": ">h", "int": ">i", "long": ">q", "float": ">f", "double": ">d"}
 TYPES = {

@@ -12,7 +12,7 @@ import pytest
 
 from frazil.records.formats.avro.avro import AvroFormat
 from frazil.records.formats.connect_json.envelope import EnvelopeFormat
-from frazil.records.formats.json_schema.json_schema import JsonSchemaFormat
+from frazil.records.formats.json_schema.types import JsonSchemaFormat
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.format import Format, NamedSchema, SchemaKind
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import Terminal
-from frazil.records.model.outcome import FilterReason, PartitionCounts
+from frazil.records.model.rows import FilterReason, PartitionCounts
 from frazil.records.model.spec import RecordSpec
 from tests.unit.records.kafka_batches import OneTable, decode_both, kafka_batch
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frazil.records.json.typed import typed_decoder
-from frazil.records.json.values import FoldedDecoder
+from frazil.records.json.typed import FoldedDecoder, typed_decoder
 from frazil.records.model.spec import RecordSpec
 from tests.unit.records.kafka_batches import decode_both, kafka_batch
 

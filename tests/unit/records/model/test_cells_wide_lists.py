@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.records.formats.avro import cursors as avro_cursors
+from frazil.records.formats.avro import columns as avro_cursors
 from frazil.records.formats.protobuf import protobuf as protobuf_format
 from frazil.records.json import typed
 from frazil.records.model import cells

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.batch.facts import FLOOR_SECONDS, LAST, Staged, add_ages, age_seconds, ages_from, ages_json
-from frazil.records.model.kafka_schema import TIMESTAMP
-from frazil.records.model.rows import record_ages
+from frazil.records.model.rows import TIMESTAMP, record_ages
 
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

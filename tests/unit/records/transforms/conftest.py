@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 import pytest
 
-from frazil.records.model.frame import Frame
-from frazil.records.model.kafka_schema import KAFKA_SCHEMA
+from frazil.records.model.format import Frame
+from frazil.records.model.rows import KAFKA_SCHEMA
 from frazil.records.transforms.fields import batch_of
 
 Columns = Mapping[str, pa.Array | Sequence[object]]

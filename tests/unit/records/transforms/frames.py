@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.model.frame import Frame, Transform, Transformed
+from frazil.records.model.format import Frame, Transform, Transformed
 from frazil.records.transforms.fields import batch_of
 from tests.unit.records.kafka_batches import kafka_batch
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.records.model.frame import Frame
+from frazil.records.model.format import Frame
 from frazil.records.transforms.fields import split_path
 from frazil.records.transforms.kinds.field_sets import (
     ExtractField,

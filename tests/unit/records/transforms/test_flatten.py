@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import Terminal
+from frazil.records.transforms.java_casts import json_texts
 from frazil.records.transforms.kinds.nested import Flatten
-from frazil.records.transforms.values.texts import json_texts
 from tests.unit.records.transforms.frames import frame_of, frame_of_array, run, sliced
 
 INNER = pa.struct([pa.field("c", pa.int64(), nullable=False), pa.field("l", pa.list_(pa.struct([("x", pa.int64())])))])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from frazil.records.model.kafka_schema import HEADERS
+from frazil.records.model.rows import HEADERS
 from frazil.records.transforms.header_lists import append_header, drop_headers, has_header
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from frazil.errors import Terminal
 from frazil.records.model.dead_letter import DeadCode
-from frazil.records.transforms.kinds.json_text_fields import JsonToMap
+from frazil.records.transforms.kinds.nested import JsonToMap
 from tests.unit.records.transforms.frames import dead_messages, frame_of, frame_of_array, run
 
 TYPES = pa.struct([pa.field("a", pa.decimal128(20, 2)), pa.field("t", pa.string(), nullable=False)])

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import Terminal
-from frazil.records.model.frame import Frame, Transformed
+from frazil.records.model.format import Frame, Transformed
 from frazil.records.transforms import catalogue
 from frazil.records.transforms.catalogue import predicate, transform
 from frazil.records.transforms.chain import chain

@@ -8,7 +8,7 @@ from frazil.batch.audit import Tolerance
 from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, NamedLetter, Staged, TableCounts
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.commit.audit import named_letters
-from frazil.run.state.source import tolerance_of
+from frazil.run.state.context import tolerance_of
 
 ORDERS = {
     "name": "orders",

@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 import pytest
 
 from frazil.pipeline import transforms
-from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.model.format import Frame, MissingField, Transformed
 from frazil.records.transforms import catalogue
 from frazil.records.transforms.fields import lacking
 from tests.unit.run.staging.transform_problems import NEAR, problems

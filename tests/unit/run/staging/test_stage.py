@@ -21,7 +21,7 @@ from frazil.iceberg.catalog.table import TABLE_PROPERTIES, staging_table
 from frazil.iceberg.files.data_files import TableWriters
 from frazil.iceberg.ledger.ledger import UNPARTITIONED
 from frazil.kafka.client.cluster import Cluster
-from frazil.records.model.kafka_schema import KAFKA_SCHEMA
+from frazil.records.model.rows import KAFKA_SCHEMA
 from frazil.records.model.spec import Evolution, RecordSpec
 from frazil.run.staging import stage
 from frazil.run.staging.stage import StageOrder, stage_records

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import frazil
-from frazil.spark.submit.shipped import digest
+from frazil.spark.submit.configuration import digest
 
 
 def test_upgraded_code_is_noticed_by_a_waiting_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

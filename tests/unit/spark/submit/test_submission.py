@@ -9,7 +9,7 @@ import pytest
 
 from frazil.batch.plan import RunPlan
 from frazil.errors import Terminal
-from frazil.pipeline.syntax import java_properties
+from frazil.pipeline.files import files
 from frazil.project import Project
 from frazil.runtime.home import Home
 from frazil.spark.submit import submission as submissions
@@ -82,7 +82,7 @@ def test_conf_of_the_engine_is_in_a_private_file(tmp_path: Path) -> None:
         command = job.command([], file)
         assert "hunter2" not in " ".join(command)
         assert command[command.index("--properties-file") + 1] == str(file)
-        assert java_properties.read(file.read_text()) == job.private
+        assert files.read(file.read_text()) == job.private
         assert file.stat().st_mode & 0o777 == 0o600
     assert not file.exists()
 
@@ -92,7 +92,7 @@ def test_conf_of_the_engine_comes_after_spark_defaults(tmp_path: Path, monkeypat
     (tmp_path / "spark-defaults.conf").write_text("spark.a   1\nspark.b   2")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
 
-    assert java_properties.read(properties_text({"spark.b": "3"})) == {"spark.a": "1", "spark.b": "3"}
+    assert files.read(properties_text({"spark.b": "3"})) == {"spark.a": "1", "spark.b": "3"}
 
 
 def test_order_of_a_dry_run_stays_on_this_machine(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

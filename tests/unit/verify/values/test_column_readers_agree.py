@@ -13,7 +13,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from frazil.iceberg.schema.schema import declared_schema
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
-from frazil.records.model.kafka_schema import KAFKA_SCHEMA
+from frazil.records.model.rows import KAFKA_SCHEMA
 from frazil.run.staging.record_spec import record_spec
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.column_readers import Bad, Expectation

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from frazil.error_codes import BAD_SCHEMA
-from frazil.records.formats.avro.columns import MIN_BLOCK_VALUES, ColumnReader, record
-from frazil.records.formats.avro.cursors import Cursors, Longs
+from frazil.records.formats.avro.columns import MIN_BLOCK_VALUES, ColumnReader, Cursors, Longs, record
 from frazil.records.formats.avro.read import RowReader, read_whole
 from frazil.records.formats.avro.types import Compiler, is_record, parse_schema
 from frazil.records.formats.registered import (
@@ -29,8 +28,7 @@ from frazil.records.formats.registered import (
 )
 from frazil.records.model.cells import CellCount
 from frazil.records.model.dead_letter import MAX_CELLS, DeadCode, Rejection
-from frazil.records.model.format import Decoded, Format, NamedSchema, SchemaSource, Shaped, WriterSchema
-from frazil.records.model.frame import BARE
+from frazil.records.model.format import BARE, Decoded, Format, NamedSchema, SchemaSource, Shaped, WriterSchema
 
 
 @dataclass(frozen=True, slots=True)

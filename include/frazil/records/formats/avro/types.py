@@ -37,11 +37,18 @@ from frazil.records.casting.renames import with_former
 from frazil.records.casting.source import with_doc
 from frazil.records.formats import logical
 from frazil.records.formats.avro import columns, read
-from frazil.records.formats.avro.columns import PRIMITIVES, ColumnReader, read_fixed
-from frazil.records.formats.avro.cursors import Cursors, Longs, read_spans, read_varints
+from frazil.records.formats.avro.columns import (
+    PRIMITIVES,
+    ColumnReader,
+    Cursors,
+    Longs,
+    read_fixed,
+    read_spans,
+    read_varints,
+)
 from frazil.records.formats.logical import Convert, meaning, truncating
 from frazil.records.formats.registered import MAX_COLUMNS, reading_schema, unusable_schema
-from frazil.records.json.convert_nested import storage_type
+from frazil.records.json.convert import storage_type
 from frazil.records.json.times import DAY
 from frazil.records.model.cells import CellCount, cells_per_value
 from frazil.records.model.format import WriterSchema

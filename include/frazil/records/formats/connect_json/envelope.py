@@ -37,8 +37,7 @@ from frazil.records.json.convert import to_bool, to_float64, to_int
 from frazil.records.json.exact import parse_object
 from frazil.records.model.cells import CellCount, CountCells, StepSize, json_cell_counter
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
-from frazil.records.model.format import Decoded, Shaped
-from frazil.records.model.frame import BARE
+from frazil.records.model.format import BARE, Decoded, Shaped
 from frazil.records.model.json_number import JsonValue, Number, compact, describe, exact_value
 from frazil.records.model.rows import Block, UnknownFieldPairs, complement, take_distinct
 

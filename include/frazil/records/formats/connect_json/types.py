@@ -37,16 +37,19 @@ from frazil.records.json.convert import (
     Converter,
     check_characters,
     from_text,
+    missing_value,
     to_bool,
     to_bytes,
     to_decimal,
     to_float32,
     to_float64,
     to_int,
+    to_list,
+    to_map,
+    to_struct,
     to_uuid,
     wrong_type,
 )
-from frazil.records.json.convert_nested import missing_value, to_list, to_map, to_struct
 from frazil.records.json.intermediate_types import (
     Carrier,
     carrier,

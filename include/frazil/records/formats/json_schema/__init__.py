@@ -19,6 +19,6 @@ class JsonSchemaSpec(SchemaFormatSpec):
     converters = ("io.confluent.connect.json.JsonSchemaConverter",)
 
     def _of_registry(self, source: SchemaSource, *, blocks: bool) -> Format:
-        from frazil.records.formats.json_schema.json_schema import JsonSchemaFormat
+        from frazil.records.formats.json_schema.types import JsonSchemaFormat
 
         return JsonSchemaFormat(source, validate=self.validate_schema, blocks=blocks)

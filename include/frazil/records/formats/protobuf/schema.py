@@ -22,7 +22,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, EncodeError
 
 from frazil.error_codes import BAD_SCHEMA
-from frazil.records.formats.protobuf.well_known import KNOWN_FIELDS
+from frazil.records.formats.protobuf.columns import KNOWN_FIELDS
 from frazil.records.formats.registered import reading_schema, unusable_schema
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.format import WriterSchema

@@ -30,18 +30,18 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from frazil.records.casting.renames import with_former
 from frazil.records.casting.source import STANDS_IN, with_doc
 from frazil.records.formats.protobuf import columns
-from frazil.records.formats.protobuf.columns import ReadColumn
-from frazil.records.formats.protobuf.schema import Schema
-from frazil.records.formats.protobuf.well_known import (
+from frazil.records.formats.protobuf.columns import (
     CONFLUENT_DECIMAL,
     JSON_TYPES,
     KNOWN,
     TRUNCATING,
     WRAPPERS,
     Convert,
+    ReadColumn,
     decimal_of,
     json_text,
 )
+from frazil.records.formats.protobuf.schema import Schema
 from frazil.records.formats.registered import MAX_COLUMNS, Fields, unusable_schema
 from frazil.records.model.cells import CellCount, cells_per_value
 from frazil.records.model.dead_letter import DeadCode, Rejection

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from frazil.records import pa
-from frazil.records.model.format import Format, FormatSpec
-from frazil.records.model.frame import BARE
+from frazil.records.model.format import BARE, Format, FormatSpec
 
 _KAFKA: Final = "org.apache.kafka.connect."
 

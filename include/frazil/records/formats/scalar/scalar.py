@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.model.dead_letter import DeadCode, Reason
-from frazil.records.model.format import Decoded, Shaped
-from frazil.records.model.frame import BARE
+from frazil.records.model.format import BARE, Decoded, Shaped
 from frazil.records.model.rows import mask_without
 
 _RUN: Final = 256

@@ -13,7 +13,7 @@ from frazil.error_codes import FIELDS_UNFIT
 from frazil.records import pa, pc
 from frazil.records.model.column import type_name
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.frame import BARE, Column, Columns, Frame, MissingField, Transformed
+from frazil.records.model.format import BARE, Column, Columns, Frame, MissingField, Transformed
 from frazil.records.transforms.definition import SINK, ConnectClass, TransformDefinition, option
 from frazil.records.transforms.fields import (
     batch_of,
@@ -361,7 +361,7 @@ class ExtractNewRecordState(TransformDefinition):
     def apply(self, frame: Frame) -> Transformed:
         """Unwrap the envelopes."""
         from frazil.records.transforms.header_lists import append_header
-        from frazil.records.transforms.values.texts import header_bytes
+        from frazil.records.transforms.java_casts import header_bytes
 
         fields = frame.value
         names = fields.schema.names

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from frazil.records import pa, pc
-from frazil.records.model.frame import Frame, Transform, Transformed
+from frazil.records.model.format import Frame, Transform, Transformed
 from frazil.records.transforms.chain import combine_outcomes
 from frazil.records.transforms.definition import KAFKA, ConnectClass, Names, Predicate, TransformDefinition, option
 from frazil.records.transforms.fields import WholeMatch, tombstones

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from frazil.records import pa, pc
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
+from frazil.records.model.format import BARE, Frame, MissingField, Transformed
 from frazil.records.transforms.definition import (
     KAFKA,
     SINK,

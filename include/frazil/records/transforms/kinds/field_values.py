@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from frazil.records import pa, pc
 from frazil.records.model.column import type_name
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
+from frazil.records.model.format import BARE, Frame, MissingField, Transformed
 from frazil.records.transforms.definition import (
     KAFKA,
     ConnectClass,
@@ -36,10 +36,10 @@ from frazil.records.transforms.fields import (
     select,
     with_fields,
 )
-from frazil.records.transforms.values.java_dates import DAY, FIRST, LAST, SECOND, DatePattern, in_range
+from frazil.records.transforms.java_dates import DAY, FIRST, LAST, SECOND, DatePattern, in_range
 
 if TYPE_CHECKING:
-    from frazil.records.transforms.values import numbers
+    from frazil.records.transforms import java_casts
 
 
 CAST_TYPES: Final = ("int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string")
@@ -112,22 +112,22 @@ class Cast(TransformDefinition):
         return None if isinstance(self.spec, str) else self.spec
 
 
-def _cast(values: pa.Array, cast_type: str) -> numbers.Cast:
+def _cast(values: pa.Array, cast_type: str) -> java_casts.Cast:
     """Return values in another type; where it takes none of theirs, every row that has a value fails."""
-    from frazil.records.transforms.values import numbers
-    from frazil.records.transforms.values.texts import texts_of
+    from frazil.records.transforms import java_casts
+    from frazil.records.transforms.java_casts import texts_of
 
-    cast: numbers.Cast | None
+    cast: java_casts.Cast | None
     if cast_type == "string":
         texts = texts_of(values)
-        cast = None if texts is None else numbers.Cast(texts)
+        cast = None if texts is None else java_casts.Cast(texts)
     elif cast_type == "boolean":
-        cast = numbers.to_booleans(values)
+        cast = java_casts.to_booleans(values)
     elif cast_type.startswith("float"):
-        cast = numbers.to_floats(values, float_type=pa.float32() if cast_type == "float32" else pa.float64())
+        cast = java_casts.to_floats(values, float_type=pa.float32() if cast_type == "float32" else pa.float64())
     else:
-        cast = numbers.to_integers(values, bits=int(cast_type.removeprefix("int")))
-    return cast or numbers.Cast(values, pc.indices_nonzero(values.is_valid()).to_pylist())
+        cast = java_casts.to_integers(values, bits=int(cast_type.removeprefix("int")))
+    return cast or java_casts.Cast(values, pc.indices_nonzero(values.is_valid()).to_pylist())
 
 
 TimeForm = Literal["string", "unix", "Date", "Time", "Timestamp"]
@@ -310,13 +310,13 @@ class MaskField(TransformDefinition):
 
 def _number(text: str, data_type: pa.DataType) -> pa.Scalar | None:
     """Return a number of the type, exactly as it is written; None if the type is none or can't hold it."""
-    from frazil.records.transforms.values import numbers
+    from frazil.records.transforms import java_casts
 
     text_array = pa.array([text])
     if pa.types.is_integer(data_type):
-        cast = numbers.to_integers(text_array, data_type.bit_width)
+        cast = java_casts.to_integers(text_array, data_type.bit_width)
     elif pa.types.is_floating(data_type):
-        cast = numbers.to_floats(text_array, data_type)
+        cast = java_casts.to_floats(text_array, data_type)
     elif pa.types.is_decimal(data_type):
         return _decimal(text, data_type)
     else:

@@ -14,12 +14,12 @@ from uuid import UUID
 
 from frazil.records import pa
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
-from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.model.format import Frame, MissingField, Transformed
 from frazil.records.model.json_number import EXPONENT_LIMIT, JsonValue, Number, compact, describe, exact_value
 from frazil.records.transforms.definition import SINK, ConnectClass, TransformDefinition, option
 from frazil.records.transforms.fields import failure, find, lacking, put_column, select
 from frazil.records.transforms.kinds.change_events import text_field
-from frazil.records.transforms.kinds.json_text_fields import read_structs, struct_decoder
+from frazil.records.transforms.kinds.nested import read_structs, struct_decoder
 
 # ObjectIds, symbols, code and uuids become text, Decimal128 too (or numbers), integers and doubles numbers with every digit, dates and
 # timestamps ISO 8601 texts in UTC, binary base64 text, regular expressions `{"regex", "options"}`, undefined null, the smallest

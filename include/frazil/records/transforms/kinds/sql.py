@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from frazil.errors import Terminal
 from frazil.records import pa
-from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.model.format import Frame, MissingField, Transformed
 from frazil.records.transforms.definition import TransformDefinition, option
 from frazil.records.transforms.sql.engine import MEMORY_BYTES
 

@@ -10,7 +10,7 @@ from frazil.error_codes import BAD_TRANSFORM
 from frazil.errors import Terminal
 from frazil.records import pa, pc
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.frame import Frame, Transformed
+from frazil.records.model.format import Frame, Transformed
 from frazil.records.transforms.definition import KAFKA, ConnectClass, TransformDefinition, option, target_option
 from frazil.records.transforms.fields import (
     Target,
@@ -25,7 +25,7 @@ from frazil.records.transforms.fields import (
     select,
     with_fields,
 )
-from frazil.records.transforms.values.java_dates import DatePattern
+from frazil.records.transforms.java_dates import DatePattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class HeaderFrom(TransformDefinition):
     def apply(self, frame: Frame) -> Transformed:
         """Add the headers."""
         from frazil.records.transforms.header_lists import append_header
-        from frazil.records.transforms.values.texts import header_bytes
+        from frazil.records.transforms.java_casts import header_bytes
 
         fields = fields_of(frame, self.target)
         names = fields.schema.names

@@ -14,7 +14,7 @@ import pyarrow as pa
 from frazil.error_codes import BAD_TRANSFORM, FIELDS_UNFIT
 from frazil.errors import Terminal
 from frazil.records.casting.source import Kind, kind_of
-from frazil.records.model.kafka_schema import TIMESTAMP
+from frazil.records.model.rows import TIMESTAMP
 from frazil.records.transforms.fields import first_duplicate
 from frazil.records.transforms.sql.bounds import refuse_growth
 from frazil.records.transforms.sql.engine import (

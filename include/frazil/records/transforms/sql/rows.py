@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from frazil.error_codes import BAD_TRANSFORM
 from frazil.records.json.exact import utf8_texts
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.frame import Frame, Transformed, take_repeated
+from frazil.records.model.format import Frame, Transformed, take_repeated
 from frazil.records.transforms.fields import batch_of, columns_of, failure, first_duplicate, reject_all, select
 from frazil.records.transforms.header_lists import text_maps
 from frazil.records.transforms.sql.engine import forget_connection, row_message, run

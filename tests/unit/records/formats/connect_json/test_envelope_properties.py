@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.records.model.dead_letter import DeadCode
-from frazil.records.model.frame import BARE
+from frazil.records.model.format import BARE
 from tests.unit.records.formats.envelopes import (
     DATA,
     DEBEZIUM,

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import Terminal
-from frazil.records.model.frame import Frame
+from frazil.records.model.format import Frame
 from frazil.records.transforms.kinds.nested import Explode
 from frazil.records.transforms.kinds.sql import Sql
 from frazil.records.transforms.sql.engine import connection

@@ -1,1 +1,0 @@
-"""Transforms of values, and how numbers, dates and texts are written."""

@@ -1,1 +1,0 @@
-"""Spark Connect: the server that Frazil runs, and sessions on any such server."""

@@ -1,0 +1,432 @@
+"""DAGs of dead letters: each replay DAG lands those that now decode, when a person triggers it with its form; each
+report DAG stores a report on new ones, and sends it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.python import PythonOperator
+from airflow.sdk import DAG, BaseOperator, Context, Param
+
+from frazil import shutdown
+from frazil.batch.position import RunRequest
+from frazil.error_codes import BAD_ARGUMENT, NAME_UNKNOWN, NOTICE_UNDELIVERED
+from frazil.errors import Terminal
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.syntax.interval import parse_interval
+from frazil.project import Project
+from frazil.records.model.dead_letter import DeadCode
+from frazil_airflow.compat import AirflowSkipException, conf
+from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
+from frazil_airflow.outputs.assets import landings_alias
+from frazil_airflow.outputs.links import ReportLink, report_address
+from frazil_airflow.project.pipelines import REPLAY, REPORT
+from frazil_airflow.project.run_request import AirflowRun, started_by
+from frazil_airflow.project.secrets import load_project, terminal_is_final
+
+if TYPE_CHECKING:
+    from airflow.sdk.execution_time.context import OutletEventAccessors
+
+    from frazil.batch.changes import LetterChoice
+    from frazil.report.letter_reports import KeptReport
+    from frazil.run.batches.plan import RunResult
+    from frazil.run.repair.dead_letter_replay import ReplayResult
+
+
+CODES, TOPICS, SINCE, UNTIL = "codes", "topics", "since", "until"
+REASON, DRY_RUN = "reason", "dry_run"
+
+_INSTANT = r"^(\s*|\s*\d{1,6}[smhd]\s*|\s*\d{4}-\d{2}-\d{2}([T ]\S+)?\s*)$"
+"""An instant, or how long ago, as far as a pattern can tell: the rest is checked before anything is done."""
+
+_INSTANTS = (
+    "an instant such as 2026-05-01T10:00:00+00:00 (UTC if it names no offset), or how long ago it was: 90m, 24h, 7d"
+)
+
+
+def params(pipeline: Pipeline) -> dict[str, Param]:
+    """Return the fields of the form."""
+    codes = [code.value for code in DeadCode]
+    return {
+        CODES: Param(
+            [],
+            type="array",
+            items={"type": "string", "enum": codes},
+            examples=codes,
+            title="Codes",
+            description="Only letters of these reason codes. Empty: of all.",
+        ),
+        TOPICS: Param(
+            [],
+            type="array",
+            items={"type": "string"},
+            title="Topics",
+            description="Only letters of these topics. Empty: of all.",
+            **_known_topics(pipeline),
+        ),
+        SINCE: _instant("Since", f"Only records of this Kafka timestamp or later: {_INSTANTS}. Empty: of any time."),
+        UNTIL: _instant("Until", "Only records of before this Kafka timestamp, written alike."),
+        REASON: Param(
+            type="string",
+            minLength=1,
+            maxLength=500,
+            pattern=r"\S",
+            title="Reason",
+            description="What was mended, for whoever reads the ledger later: frazil history shows it.",
+        ),
+        DRY_RUN: Param(
+            default=False,
+            type="boolean",
+            title="Dry run",
+            description="Only look what would become of them; nothing is landed.",
+        ),
+    }
+
+
+def choice_of(filled_in: Mapping[str, Any], pipeline: Pipeline, topics: Sequence[str], now: datetime) -> LetterChoice:
+    """Return the letters that are chosen. `topics` are those that the pipeline has read, though its file no longer names them.
+
+    Raises:
+        Terminal: A value can't be what was meant.
+    """
+    from frazil.batch.changes import LetterChoice
+
+    since, until = (_read(filled_in[field], field, now) for field in (SINCE, UNTIL))
+    if since is not None and until is not None and since >= until:
+        raise BAD_ARGUMENT.terminal(
+            f"field {SINCE!r} is not before field {UNTIL!r}: {since.isoformat()} to {until.isoformat()}",
+            next_step=f"fill in a {SINCE!r} that is before {UNTIL!r}",
+        )
+    for topic in filled_in[TOPICS]:
+        if not pipeline.source.reads(topic) and topic not in topics:
+            topic_names = sorted({*pipeline.source.topics, *topics})
+            raise NAME_UNKNOWN.terminal(
+                f"the field {TOPICS!r}: pipeline {pipeline.name} never read topic {topic!r}",
+                next_step=f"its topics: {', '.join(topic_names) or 'none yet'}",
+            )
+    return LetterChoice(frozenset(filled_in[CODES]), frozenset(filled_in[TOPICS]), since, until=until)
+
+
+def _known_topics(pipeline: Pipeline) -> dict[str, Any]:
+    """Topics to choose from; nothing, so that any can be written, where a pattern chooses what is read."""
+    return {} if pipeline.source.topics_pattern is not None else {"examples": sorted(pipeline.source.topics)}
+
+
+def _instant(title: str, description: str) -> Param:
+    return Param(None, type=["null", "string"], pattern=_INSTANT, title=title, description=description)
+
+
+def _read(text: str | None, field: str, now: datetime) -> datetime | None:
+    from frazil.batch.position import parse_instant
+
+    if not text or not text.strip():
+        return None
+    try:
+        return parse_instant(text, now.astimezone(UTC))
+    except (ValueError, Terminal) as error:
+        raise BAD_ARGUMENT.terminal(f"the field {field!r}: {error}", next_step=f"expected {_INSTANTS}") from error
+
+
+REPLAY_TIMEOUT = timedelta(hours=2)
+"""Bounds a replay that hangs. What landed stays, the next one goes on with what is open."""
+
+_log = logging.getLogger(__name__)
+
+
+def replay_dag(project: Project, pipeline: Pipeline) -> DAG:
+    """Make the replay DAG of a pipeline. Its task knows the pipeline from here, so that no form names another one."""
+    with DAG(
+        f"{REPLAY}{pipeline.name}",
+        description=f"Lands dead letters of {pipeline.name} that are good under its present file",
+        doc_md=_doc(pipeline.name),
+        schedule=None,
+        params=params(pipeline),
+        **dag_arguments("dead_letters", pipeline, project=project, forgets=True),
+    ) as dag:
+        PythonOperator(
+            task_id="replay",
+            doc_md="Decodes open letters again, from what the table keeps of them, and lands what is good now, once.",
+            python_callable=replay,
+            op_args=[pipeline.name],
+            outlets=[landings_alias(pipeline.name)],
+            # Replays of one pipeline would only refuse each other. Ingestion needs no such bound: whichever of both is
+            # decided second is refused, and staged again.
+            max_active_tis_per_dag=1,
+            execution_timeout=REPLAY_TIMEOUT,
+        )
+    return dag
+
+
+def replay(name: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any) -> dict[str, Any]:
+    """Land the letters that now decode, and emit events of the tables that got rows; or only preview.
+
+    Returns:
+        What became of the letters.
+
+    Raises:
+        AirflowSkipException: There is no open letter among the chosen ones.
+        AirflowFailException: A value of the form can't be what was meant, or a person must act; the message says what to do.
+        Retryable, OutcomeUnknown, Stopped: Another try reads the tables and carries on.
+    """
+    from dataclasses import asdict
+
+    from frazil.run.batches.plan import run_result
+    from frazil.run.repair.dead_letter_replay import replay_dead_letters
+    from frazil.run.state.context import RunContext
+    from frazil_airflow.outputs.run_summary import write_note
+
+    shutdown.end_with_parent()  # without its worker Airflow starts another try, beside this one
+    with terminal_is_final():
+        project = load_project()
+        pipeline = project.pipeline(name)
+        choice, request = _chosen(project, pipeline, params), _request(name, dag_run, params)
+        scope = RunContext.open(project, pipeline, _log.info)
+        replayed_letters = replay_dead_letters(scope, choice, request, dry_run=params[DRY_RUN])
+        summary = _sentence(
+            pipeline.name, replayed_letters, _landed_before(project, pipeline, request.run, replayed_letters), params
+        )
+        result = run_result(
+            project, pipeline, request.run
+        )  # with what an earlier try landed: events come of successes only
+    _log.info("%s", summary)
+    write_note(dag_run, summary)
+    if not replayed_letters.tried and not result.batches:
+        raise AirflowSkipException(summary)
+    _emit_table_events(outlet_events, pipeline, result, request.reason)
+    return {"pipeline": pipeline.name, "done": not params[DRY_RUN]} | asdict(replayed_letters)
+
+
+def _emit_table_events(events: OutletEventAccessors, pipeline: Pipeline, result: RunResult, reason: str | None) -> None:
+    """Emit an event of each table that got rows: table events mean new data."""
+    from frazil_airflow.outputs.run_summary import event_extras, event_facts
+
+    facts = event_facts(result, "dead_letters", reason)
+    for asset, extra in event_extras(pipeline, result, facts):
+        if extra["table_rows"]:
+            events[landings_alias(pipeline.name)].add(asset, extra=extra)
+
+
+def _chosen(project: Project, pipeline: Pipeline, params: Mapping[str, Any]) -> LetterChoice:
+    from frazil.report.history import history
+
+    topics = sorted({topic for batch in history(project, pipeline) for topic in batch.position})
+    return choice_of(params, pipeline, topics, datetime.now(UTC))
+
+
+def _request(name: str, dag_run: AirflowRun, params: Mapping[str, Any]) -> RunRequest:
+    """The request of a replay, with a run id that no ingest run has: Airflow's ids are unique only within a DAG."""
+    return RunRequest(f"{REPLAY}{name}:{dag_run.run_id}", started_by(dag_run), reason=params[REASON])
+
+
+def _landed_before(
+    project: Project, pipeline: Pipeline, run: str, replayed_letters: ReplayResult
+) -> list[tuple[int, int]]:
+    """Number and rows of batches that an earlier attempt of this run landed."""
+    from frazil.report.history import history
+
+    batches = (batch for batch in history(project, pipeline) if batch.run == run)
+    return [(batch.n, batch.written) for batch in batches if batch.n not in replayed_letters.batches]
+
+
+def _sentence(
+    name: str, replayed_letters: ReplayResult, before: list[tuple[int, int]], params: Mapping[str, Any]
+) -> str:
+    parts = [_outcome(name, replayed_letters, dry_run=params[DRY_RUN])]
+    parts += [f"an earlier try landed {rows:,} in batch {n}" for n, rows in before]
+    if replayed_letters.bare:
+        parts.append(
+            f"{replayed_letters.bare:,} keep nothing of their record: frazil replay {name} reads it from Kafka"
+        )
+    return "; ".join([*parts, f"reason: {params[REASON]}"])
+
+
+def _outcome(name: str, replayed_letters: ReplayResult, *, dry_run: bool) -> str:
+    if not replayed_letters.tried:
+        return f"{name}: no open dead letter among the chosen ones"
+    dead = replayed_letters.dead_codes or {}
+    codes = ", ".join(f"{code} {count:,}" for code, count in sorted(dead.items()))
+    landed = "would become rows" if dry_run else "are rows now"
+    parts = [
+        f"{name}: of {replayed_letters.tried:,} dead letters {replayed_letters.landed:,} {landed}",
+        *([f"{replayed_letters.filtered:,} are left out on purpose"] if replayed_letters.filtered else []),
+        *([f"{sum(dead.values()):,} stay dead ({codes})"] if dead else []),
+    ]
+    batches = f", batch {', '.join(map(str, replayed_letters.batches))}" if replayed_letters.batches else ""
+    return f"{'dry run, nothing was landed; ' if dry_run else ''}{', '.join(parts)}{batches}"
+
+
+def _doc(name: str) -> str:
+    return f"""### Dead letters of {name} come home
+
+Decodes open dead letters again with the present pipeline file, from what the table keeps of them: Kafka is not asked. What is
+good now lands as rows, exactly once, in a batch of its own; the position stays. What is still bad stays dead, with its new
+reason. It is the same as
+
+```
+frazil dead-letters replay {name} --code CODE --since 24h --reason "…"
+```
+
+It may run beside ingestion: whichever is decided second reads the tables again and does its part on top.
+"""
+
+
+class LetterReportOperator(BaseOperator):
+    """Sum up the dead letters since the last report, store the report, and send it if it is due.
+
+    A report that was stored but not sent, because a run ended in between, is sent by the next attempt or run.
+    """
+
+    operator_extra_links = (ReportLink(),)
+
+    def __init__(self, *, pipeline: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.report_name: str | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Report.
+
+        Returns:
+            What the report says, without samples.
+
+        Raises:
+            AirflowSkipException: Nothing is new.
+            AirflowFailException: A person must act; the message says what to do.
+            Retryable: The catalog or the storage is not available now, or a channel took no message.
+        """
+        from frazil.report.letter_reports import list_reports, report_new_letters
+
+        run = context["dag_run"]
+        with terminal_is_final():
+            project = load_project()
+            pipeline = project.pipeline(self.pipeline)
+            new_report = report_new_letters(project, pipeline, run.run_id, datetime.now(UTC))
+            reports = list_reports(project, pipeline)
+            unsent = [report for report in reversed(reports) if report.is_unsent]
+            if new_report is None and not unsent:
+                _say(run, _nothing_new(reports))
+                raise AirflowSkipException(_nothing_new(reports))
+            shown = new_report or unsent[-1]
+            self.report_name, summary = shown.name, _dead_letter_reports_sentence(shown)
+            _say(run, summary)
+            answers = [
+                _send_report(project, pipeline, report) for report in unsent
+            ]  # all: one channel that is away keeps back none
+        if failed := [why for _, whys in answers for why in whys]:
+            raise NOTICE_UNDELIVERED.retryable(
+                f"pipeline {self.pipeline}: what is new is kept, and not all channels were notified of it: "
+                + "; ".join(failed)
+            )
+        return _facts(next((report for report, _ in answers if report.name == shown.name), shown))
+
+
+def _say(run: Any, summary: str) -> None:
+    """Write a line to the log and the run's note, since Airflow does not show why a task was skipped."""
+    from frazil_airflow.outputs.run_summary import write_note
+
+    _log.info("%s", summary)
+    write_note(run, summary)
+
+
+def _send_report(project: Project, pipeline: Pipeline, report: KeptReport) -> tuple[KeptReport, list[str]]:
+    """Send the report to channels that have not received it. Returns the report with the channels noted, and a line per
+    failed channel.
+    """
+    from frazil.alerts.notice import letters_notice
+    from frazil.report.letter_reports import note_told, open_report
+    from frazil_airflow.alerts.channels import send, told_channels
+
+    link = f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{report_address(pipeline.name, report.name)}"
+    notice = letters_notice(pipeline, report, open_report(project, pipeline, report.name), link)
+    answers = send(
+        project, notice, [channel for channel in told_channels(project, notice) if channel not in report.told_channels]
+    )
+    failed = {channel: why for channel, why in answers.items() if why is not None}
+    done = [channel for channel in answers if channel not in failed]
+    updated_report = note_told(project, pipeline, report, done, None if failed else datetime.now(UTC))
+    if not failed:
+        _log.info(
+            "report %s: notified %s",
+            report.name,
+            ", ".join(updated_report.told_channels) or "nobody, no channel is to be",
+        )
+    return updated_report, [f"report {report.name}, {channel}: {why}" for channel, why in sorted(failed.items())]
+
+
+def _dead_letter_reports_sentence(report: KeptReport) -> str:
+    from frazil.report.dead_letters_summary import counted
+
+    codes: dict[str, int] = {}
+    for group in report.groups:
+        codes[group.code] = codes.get(group.code, 0) + group.count
+    by_code = ", ".join(f"{code} {count:,}" for code, count in codes.items())
+    home = f", {report.came_home:,} came home meanwhile" if report.came_home else ""
+    due = "" if report.is_due else "; below the threshold, nobody is told"
+    return (
+        f"{counted(report.count)} new ({by_code or 'none'}), {report.open:,} open, {report.before:,} in the period before{home};"
+        f" batches {report.after + 1} to {report.through}, report {report.name}{due}"
+    )
+
+
+def _nothing_new(reports: list[KeptReport]) -> str:
+    last = (
+        f"the last report, {reports[0].name}, told those up to batch {reports[0].through}"
+        if reports
+        else "there never were any"
+    )
+    return f"no new dead letters: {last}"
+
+
+def _facts(report: KeptReport) -> dict[str, Any]:
+    body = report.to_body()
+    return {name: field.isoformat() if isinstance(field, datetime) else field for name, field in body.items()}
+
+
+REPORT_TIMEOUT = timedelta(minutes=30)
+"""Bounds reading codes and places of the new letters and of those before: a second or two, of millions a minute."""
+
+RUN_TIMEOUT = timedelta(hours=2)
+"""Bounds a whole run with all tries."""
+
+
+def letter_dag(project: Project, pipeline: Pipeline) -> DAG | None:
+    """Make the report DAG of a pipeline, if its file wants one."""
+    reporting = pipeline.dead_letters.report
+    if reporting is False:
+        return None
+    schedule = reporting.schedule
+    with DAG(
+        f"{REPORT}{pipeline.name}",
+        description=f"Reports new dead letters of {pipeline.name}",
+        doc_md=_dead_letter_reports_doc(pipeline, schedule),
+        schedule=timetable(parse_interval(schedule)),
+        dagrun_timeout=RUN_TIMEOUT,
+        **dag_arguments("dead_letters", pipeline, project=project, forgets=True),
+    ) as dag:
+        LetterReportOperator(
+            task_id="report",
+            pipeline=pipeline.name,
+            doc_md="Sums up what is new since the last report, keeps it, tells people. Nothing new: it is skipped.",
+            max_active_tis_per_dag=1,
+            execution_timeout=REPORT_TIMEOUT,
+        )
+    return dag
+
+
+def _dead_letter_reports_doc(pipeline: Pipeline, schedule: str) -> str:
+    return f"""### Dead letters of {pipeline.name}
+
+Looks every `{schedule}` (UTC) for dead letters of batches that finished since the last report: how many by code and topic,
+against the period before, with samples. Nothing new: no report. Cleared, or started twice, it tells no letter again.
+
+```
+frazil dead-letters list {pipeline.name}
+frazil dead-letters report {pipeline.name} --since 7d
+```
+
+`{pipeline.dead_letters_table}` holds the letters; DAG `{REPLAY}{pipeline.name}` lands those that are good now.
+"""
