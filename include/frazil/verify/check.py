@@ -123,7 +123,7 @@ def _unjudged_cells(check: _Check) -> dict[str, tuple[int, str]]:
     per_column: dict[str, tuple[int, str]] = {}
     for rules in () if check.rules is None else check.rules.per_file:
         typed = rules.expectation.unjudged if isinstance(rules.expectation, TypedExpectation | TypedChanges) else {}
-        cells = typed if rules.headers is None else {**typed, **rules.headers.unjudged}
+        cells = {**typed, **rules.unjudged, **({} if rules.headers is None else rules.headers.unjudged)}
         for name, (more, why) in cells.items():
             count, first = per_column.get(name, (0, why))
             per_column[name] = count + more, first
