@@ -155,6 +155,10 @@ class Rules:
         """Numbers of batches under an unknown pipeline file or other columns: their rows are compared leniently."""
         return self.unknown_file_batches | self.earlier.keys()
 
+    def is_lenient(self, n: int | None) -> bool:
+        """Whether rows of a batch are compared leniently: typed ones are by their present file, unless columns changed."""
+        return n in self.earlier or not self.reading.is_by_cell
+
     @cached_property
     def reading(self) -> RowReading:
         """How rows of its batches are read."""

@@ -15,12 +15,20 @@ from frazil.error_codes import BAD_SETTING, BAD_TRANSFORM, INTERNAL
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.models.value import Column, Decoding
 from frazil.verify.values.cdc_expectation import ChangeReader, RowChange
-from frazil.verify.values.column_readers import Bad, ColumnReaders, Document, column_default, options_of
+from frazil.verify.values.column_readers import (
+    Bad,
+    ColumnReaders,
+    Document,
+    InferredColumn,
+    column_default,
+    options_of,
+)
 from frazil.verify.values.evolved_schema import has_undeclared_columns
 from frazil.verify.values.formats import READ, Decode, TombstoneError, format_decoder
 from frazil.verify.values.header_cells import HeaderCells, headers_of
 from frazil.verify.values.json_document import Unfit, decoder_of, object_of
 from frazil.verify.values.native import UNKNOWN, Fields, SchemaReader, UnjudgedError, native_reader
+from frazil.verify.values.readers import Read
 from frazil.verify.values.transforms import Record, transform, unread_steps
 
 LEFT_OUT: Final = Bad("a transform leaves it out")
@@ -58,7 +66,7 @@ def untyped_because(pipeline: Pipeline) -> Iterator[str]:
         if destination.is_merged or destination.is_history:
             if not reads_changes(pipeline, destination):
                 yield f"{destination.table}: changes of records that are {how}"
-        elif has_undeclared_columns(destination):
+        elif has_undeclared_columns(destination) and (value.format != "avro" or pipeline.transforms):
             yield f"{destination.table}: columns that records bring, of records that are {how}"
     is_changed = value.format != "json" or bool(pipeline.transforms)
     route = pipeline.route
@@ -104,7 +112,11 @@ class TypedExpectation:
         self.unjudged = self._headers.unjudged
         self._json_decoder = decoder_of(once=value.duplicate_keys == "dead_letter", any_case=False)
         options = {name: options_of(column, value, in_orc=self.in_orc) for name, column in self.columns.items()}
-        self._reads = {name: native_reader(column.parsed, options[name]) for name, column in self.columns.items()}
+        self._reads = {
+            name: _lenient(read) if isinstance(column, InferredColumn) else read
+            for name, column in self.columns.items()
+            for read in [native_reader(column.parsed, options[name])]
+        }
         self._defaults = {
             name: column_default(name, column, value, in_orc=self.in_orc) for name, column in self.columns.items()
         }
@@ -240,6 +252,18 @@ class TypedExpectation:
         count, first = self.unjudged.get(name, (0, why))
         self.unjudged[name] = count + 1, first
         return _UNJUDGED
+
+
+def _lenient(read: Read) -> Read:
+    """The reader of a column that records brought: what does not fit it may be rescued, or have fitted it once."""
+
+    def read_fitting(value: Any) -> Any:
+        try:
+            return read(value)
+        except Unfit as unfit:
+            raise UnjudgedError("it does not fit the column that records brought") from unfit
+
+    return read_fitting
 
 
 _SURE_KEYS: Final = ("int", "long", "string", "boolean")
