@@ -17,6 +17,7 @@ from frazil.project import Project
 from frazil.runtime.process import until
 from frazil.spark.submit import handover as handovers
 from frazil.spark.submit.handover import Handover, Outcome
+from frazil.spark.submit.job_process import STOP_SECONDS
 
 LOST = RUN_FAILED.retryable("the job left no outcome")
 
@@ -168,14 +169,38 @@ def test_driver_without_beats_is_lost(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_driver_whose_order_is_withdrawn_stops_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody can send a signal to another machine: the driver looks, and asks itself."""
-    monkeypatch.setattr(handovers, "BEAT_SECONDS", 0.05)
+    """Nobody can send a signal to another machine: the driver looks, and asks itself, long before its next beat."""
+    monkeypatch.setattr(handovers, "_LOOK_SECONDS", 0.05)
     asked = begin(tmp_path)
     asked.hand_over('{"plan": 1}', outlives=True)
 
     with shutdown.handled(lambda _: None), of_driver(asked).beating():
         asked.withdraw()
         assert until(lambda: shutdown.requester() is not None, 10.0)
+
+
+def test_driver_ends_before_who_stops_it_gives_up() -> None:
+    """Else `frazil stop` would report an end while the driver is at work."""
+    assert handovers._LOOK_SECONDS + shutdown.GRACE_SECONDS <= STOP_SECONDS
+
+
+def test_order_is_withdrawn_where_the_store_forbids_deletes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is overwritten by one of nobody: no driver does it, and the next try does its own."""
+    asked = begin(tmp_path)
+    asked.hand_over('{"plan": 1}', outlives=True)
+
+    def forbidden(folder: Folder, name: str) -> None:
+        raise INTERNAL.terminal(f"deleting {folder.location}/{name}: permission denied")
+
+    monkeypatch.setattr(Folder, "delete", forbidden)
+    asked.withdraw()
+
+    with pytest.raises(Retryable, match="withdrawn"):
+        of_driver(asked).read_order()
+    newer = begin(tmp_path)
+    assert newer.collect('{"plan": 1}') is None
+    newer.hand_over('{"plan": 1}', outlives=True)
+    assert of_driver(newer).read_order() == ('{"plan": 1}', True)
 
 
 def test_address_of_something_else_is_no_order(attempt: Handover) -> None:
