@@ -81,7 +81,7 @@ def test_missing_outcome_means_unknown(attempt: Handover) -> None:
         '{"v": 1, "attempt": "ATTEMPT", "error": {"exit_code": 78, "message": "", "code": 204, "next_step": 5}, "result": null}',
         "[" * 200_000,
         '{"v": 1, "attempt": "ATTEMPT", "error": {"exit_code": 3}, "result": null}',
-        '{"v": 1, "attempt": "ATTEMPT", "error": {"exit_code": 75, "message": "", "code": 1, "next_step": ""}, "result": ""}',
+        '{"v": 1, "attempt": "ATTEMPT", "error": {"exit_code": 75, "message": "", "code": [1], "next_step": ""}, "result": ""}',
     ],
 )
 def test_object_that_is_no_outcome_of_the_attempt_is_not_believed(attempt: Handover, tmp_path: Path, text: str) -> None:
@@ -93,6 +93,24 @@ def test_object_that_is_no_outcome_of_the_attempt_is_not_believed(attempt: Hando
 
     with pytest.raises(Retryable, match="left no outcome"):
         attempt.take(LOST)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "code", "shown"), [(1, 504, "FRZ-504"), (75, 999, "FRZ-999"), (3, 999, "FRZ-999")]
+)
+def test_error_of_a_job_of_another_version_keeps_message_code_and_next_step(
+    attempt: Handover, tmp_path: Path, exit_code: int, code: int, shown: str
+) -> None:
+    """A class or a code that nobody knows here is no reason to say that the job left nothing."""
+    driver = of_driver(attempt)
+    driver.leave(Outcome(error=RUN_FAILED.retryable("no room", next_step="make room")))
+    (file,) = (file for file in tmp_path.iterdir() if attempt.attempt in file.name)
+    body = json.loads(file.read_text())
+    file.write_text(json.dumps(body | {"error": body["error"] | {"exit_code": exit_code, "code": code}}))
+
+    with pytest.raises(Retryable, match=rf"no room.*\[{shown}\](.|\n)*next: make room") as met:
+        attempt.take(LOST)
+    assert met.value.code is RUN_FAILED
 
 
 def test_next_try_takes_the_result_that_a_lost_task_left(attempt: Handover, tmp_path: Path) -> None:
