@@ -162,7 +162,7 @@ class Rules:
     @cached_property
     def reading(self) -> RowReading:
         """How rows of its batches are read."""
-        is_grown = isinstance(self.expectation, Expectation) and self.expectation.is_grown
+        is_grown = isinstance(self.expectation, Expectation | TypedExpectation) and self.expectation.is_grown
         return RowReading(self.types, self.lenient, is_grown, isinstance(self.expectation, TypedExpectation))
 
     @property
@@ -321,7 +321,7 @@ def _expectation(
     if is_typed(pipeline) and reads_changes(pipeline, destination):
         return TypedChanges(pipeline, destination, columns, schemas)
     if is_typed(pipeline):
-        return TypedExpectation(pipeline, columns, schemas, in_orc=in_orc)
+        return TypedExpectation(pipeline, columns, schemas, in_orc=in_orc, is_grown=has_undeclared_columns(destination))
     if destination.is_merged or destination.is_history:
         return ChangeReader(destination, columns, pipeline.value)
     return Expectation(columns, pipeline.value, in_orc=in_orc, is_grown=has_undeclared_columns(destination))
