@@ -193,8 +193,8 @@ class TypedExpectation:
             key = None if raw_key is None or self._key is None else self._key(bytes(raw_key), by_name)
             if self._json is not None:
                 document = self._json.document(self._own(object_of(raw, self._json_decoder)))
-                cells = self._cells({}, key, document)
-                return self._headers.join(tuple(map(null_empty_values, cells)) if self.is_grown else cells, headers)
+                row = self._cells({}, key, document)
+                return self._headers.join(tuple(map(null_empty_values, row)) if self.is_grown else row, headers)
             if self._value is None:
                 return LEFT_OUT
             fields = self._value(raw, by_name)
