@@ -127,6 +127,9 @@ def marked(message: str, code: ErrorCode) -> str:
     return message if f"[{code}]" in first else f"{first} [{code}]{newline}{rest}"
 
 
+_RUN_FAILED: Final = 504
+"""Number of the code that an error of an unknown one has."""
+
 _KINDS: Final = {kind.exit_code: kind for kind in (Retryable, Unavailable, Terminal, OutcomeUnknown, Stopped)}
 
 
@@ -142,9 +145,12 @@ def error_to_json(error: FrazilError) -> str:
 
 
 def error_from_json(text: str) -> FrazilError:
-    """The error that a task or a job reported."""
+    """The error that a task or a job reported. A job of another version may name a code or a class that is not known here."""
     body = json.loads(text)
-    return _KINDS[body["exit_code"]](body["message"], code=_CODES[body["code"]], next_step=body["next_step"])
+    message, number = body["message"], body["code"]
+    if number not in _CODES:
+        message, number = f"{message} [FRZ-{number}]", _RUN_FAILED
+    return kind_of(body["exit_code"])(message, code=_CODES[number], next_step=body["next_step"])
 
 
 _PARTITION_FOLDER: Final = re.compile(

@@ -21,7 +21,7 @@ from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.project import Project
 from frazil.verify.compare import ComparedPartition, Comparison
 from frazil.verify.facts.coverage import Key, Segments, clip, coverage, given_up_offsets, unread_spans
-from frazil.verify.facts.ledger import READ_KINDS, Position, unrecorded_batches
+from frazil.verify.facts.ledger import READ_KINDS, Batch, Position, unrecorded_batches
 from frazil.verify.facts.result import Difference, Findings, PartitionResult, Verification
 from frazil.verify.facts.snapshot_facts import code_differences
 from frazil.verify.kafka import PartitionReader, Registries, Source, TopicState
@@ -123,7 +123,7 @@ def _unjudged_cells(check: _Check) -> dict[str, tuple[int, str]]:
     per_column: dict[str, tuple[int, str]] = {}
     for rules in () if check.rules is None else check.rules.per_file:
         typed = rules.expectation.unjudged if isinstance(rules.expectation, TypedExpectation | TypedChanges) else {}
-        cells = typed if rules.headers is None else {**typed, **rules.headers.unjudged}
+        cells = {**typed, **rules.unjudged, **({} if rules.headers is None else rules.headers.unjudged)}
         for name, (more, why) in cells.items():
             count, first = per_column.get(name, (0, why))
             per_column[name] = count + more, first
@@ -135,7 +135,7 @@ def _batches_not_judged(checks: Sequence[_Check]) -> dict[str, tuple[int, ...]]:
     numbers_by_reason: dict[str, set[int]] = {}
     for check in checks:
         for batch in check.tables.batches:
-            if batch.kind not in READ_KINDS or check.rules is None:
+            if batch.kind not in READ_KINDS or check.rules is None or _is_replaced(check, batch):
                 continue
             file = f"pipeline file {batch.config}"
             if batch.n in check.rules.unknown_file_batches:
@@ -147,6 +147,13 @@ def _batches_not_judged(checks: Sequence[_Check]) -> dict[str, tuple[int, ...]]:
             elif (unread := check.rules.for_batch(batch.n).unread) is not None and batch.n in check.rules.former:
                 numbers_by_reason.setdefault(f"{file}: {unread}", set()).add(batch.n)
     return {why: tuple(sorted(numbers)) for why, numbers in sorted(numbers_by_reason.items())}
+
+
+def _is_replaced(check: _Check, batch: Batch) -> bool:
+    """Whether a batch had outcomes and none is left, so that there is nothing of it to judge: a replay replaced them."""
+    tables = (check.name, check.tables.letters.name)
+    is_left = any(check.row_counts.by_batch[table, batch.n] for table in tables)
+    return not is_left and batch.written + batch.dead > 0 and not check.destination.is_merged
 
 
 def _open_destination(

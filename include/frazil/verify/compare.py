@@ -333,7 +333,7 @@ class Comparison:
             self._judge_letter(message, offset, outcome)
         elif (value := message.value()) is None:
             self._judge_tombstone(message, offset, outcome)
-        elif isinstance(outcome.digest, tuple) and not self.rules.for_batch(outcome.batch).reading.is_by_cell:
+        elif isinstance(outcome.digest, tuple) and self.rules.for_batch(outcome.batch).is_lenient(outcome.batch):
             self._judge_cells(message, value, offset, outcome, outcome.digest)
         else:
             row, stamp = self.rules.for_batch(outcome.batch).row(value, self.subject.topic, message), micros(message)

@@ -116,6 +116,7 @@ class Rules:
         in_orc: Whether the table has ORC files, which don't keep every timestamp of Kafka either.
         former: Number of a batch that ran under another pipeline file -> the rules of that file.
         types: Types of the columns that are compared.
+        unjudged: Column -> cells that were not compared because the column had another name, and this reason.
     """
 
     expectation: Expectation | ChangeReader | TypedExpectation | NoExpectation
@@ -137,6 +138,7 @@ class Rules:
     former: Mapping[int, Rules] = field(default_factory=dict)
     types: Mapping[str, ColumnType] = field(default_factory=dict)
     headers: HeaderCells | None = None
+    unjudged: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def for_batch(self, n: int | None) -> Rules:
         """The rules that batch `n` ran under."""
@@ -152,10 +154,14 @@ class Rules:
         """Numbers of batches under an unknown pipeline file or other columns: their rows are compared leniently."""
         return self.unknown_file_batches | self.earlier.keys()
 
+    def is_lenient(self, n: int | None) -> bool:
+        """Whether rows of a batch are compared leniently: typed ones are by their present file, unless columns changed."""
+        return n in self.earlier or not self.reading.is_by_cell
+
     @cached_property
     def reading(self) -> RowReading:
         """How rows of its batches are read."""
-        is_grown = isinstance(self.expectation, Expectation) and self.expectation.is_grown
+        is_grown = isinstance(self.expectation, Expectation | TypedExpectation) and self.expectation.is_grown
         return RowReading(self.types, self.lenient, is_grown, isinstance(self.expectation, TypedExpectation))
 
     @property
@@ -206,12 +212,20 @@ class Rules:
     ) -> tuple[tuple[Any, ...] | Bad, tuple[bool, ...]]:
         """The values of a record for a batch under another file or other columns, and which of them may be null."""
         if n is not None and n in self.earlier and n not in self.unknown_file_batches:
-            row, added = self.row(value, topic, message), self.earlier[n].added
+            row, changes = self.row(value, topic, message), self.earlier[n]
             if not isinstance(row, Bad):
-                return row, tuple(name in added for name in self.columns)
+                cells = zip(self.columns, row, strict=True)
+                row = tuple(self._renamed_cell(name) if name in changes.renamed else cell for name, cell in cells)
+                return row, tuple(name in changes.added for name in self.columns)
         row = self.expectation.cells(value)
         row = row if self.headers is None else self.headers.join_known(row, headers_of(message))
         return row, (True,) * len(self.columns)
+
+    def _renamed_cell(self, name: str) -> Bad:
+        """The cell of a column that had another name: which field it was taken from is not known for sure."""
+        count, why = self.unjudged.get(name, (0, "the column, or a field of it, had another name"))
+        self.unjudged[name] = count + 1, why
+        return Bad(why)
 
     def is_counted(self, n: int) -> bool:
         """Whether only the ledger knows how many records a batch filtered."""
@@ -306,7 +320,7 @@ def _expectation(
     if is_typed(pipeline) and reads_changes(pipeline, destination):
         return TypedChanges(pipeline, destination, columns, schemas)
     if is_typed(pipeline):
-        return TypedExpectation(pipeline, columns, schemas, in_orc=in_orc)
+        return TypedExpectation(pipeline, columns, schemas, in_orc=in_orc, is_grown=has_undeclared_columns(destination))
     if destination.is_merged or destination.is_history:
         return ChangeReader(destination, columns, pipeline.value)
     return Expectation(columns, pipeline.value, in_orc=in_orc, is_grown=has_undeclared_columns(destination))

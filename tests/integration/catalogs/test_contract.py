@@ -312,6 +312,21 @@ def test_lock_of_a_killed_run_is_taken_away(store: Store, monkeypatch: pytest.Mo
     assert lake.load_table("shop.orders").properties["of"] == "next"
 
 
+@pytest.mark.parametrize("store", ["hive"], indirect=True)
+def test_letters_that_a_metastore_may_lack_stop_no_commit(store: Store) -> None:
+    """In columns and properties that it refuses: they are in the table all the same, only Hive's copy is without them."""
+    lake = own_lake(store)
+    table = lake.create_table("shop.orders", IDS, UNPARTITIONED_PARTITION_SPEC, {"of": "nobody", "comment": "注文"})
+    with table.update_schema() as change:
+        change.add_column("x" * 800, LongType(), doc="注文")  # refused by its length: Derby takes all letters
+
+    loaded, catalog = lake.load_table("shop.orders"), lake._catalog
+    assert (loaded.properties["comment"], loaded.schema().fields[-1].doc) == ("注文", "注文")
+    with catalog._client as client:  # type: ignore[attr-defined]  # Hive's
+        copy = client.get_table("shop", "orders")
+    assert (copy.sd.cols, copy.parameters["of"], copy.parameters.get("comment")) == ([], "nobody", None)
+
+
 @pytest.mark.parametrize("name", ["x" * 800, "Id", "a b.c", "ü"])
 def test_odd_columns_stop_no_table(store: Store, name: str) -> None:
     """A record's field may have any name: what the catalog can't show of it is in the table all the same."""

@@ -16,8 +16,10 @@ from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from frazil.errors import Retryable
+from frazil.verify.check import verify
 from tests.operations import assert_clean, lake
 from tests.registry_server import RegistryServer
+from tests.tampering.pipelines import EditedTable
 
 MakeStore = Callable[..., Any]
 
@@ -128,3 +130,32 @@ def test_registry_that_is_down_makes_no_dead_letters(store: MakeStore, confluent
         shop.shop.run()
 
     assert shop.shop.rows() == []
+
+
+def test_values_of_columns_that_avro_records_brought_are_compared(
+    store: MakeStore, confluent: SchemaRegistryClient
+) -> None:
+    """Also where they got wider, grew inside or were renamed since: what is altered is found; unsure cells are named."""
+    made = store({"format": "avro", "registry": "main"}, {})
+    at = {"type": "record", "name": "At", "fields": [{"name": "x", "type": "int"}]}
+    more = {**at, "fields": [{"name": "x", "type": "long"}, {"name": "y", "type": "string"}]}
+    versions: list[tuple[dict[str, Any], ...]] = [
+        ({"name": "n", "type": "int"}, {"name": "f", "type": "float"}, {"name": "at", "type": at}),
+        ({"name": "n", "type": "long"}, {"name": "f", "type": "double"}, {"name": "at", "type": more}),
+        ({"name": "count", "type": "long", "aliases": ["n"]}, {"name": "at", "type": ["null", more]}),
+    ]
+    values = [{"n": 1, "f": 0.5, "at": {"x": 1}}, {"n": 2**40, "f": 0.1, "at": {"x": 2, "y": "b"}}]
+    for fields, value in zip(versions, [*values, {"count": 3, "at": None}], strict=True):
+        schema = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}, *fields]}
+        made.lands(avro(confluent, schema, {"id": 7, **value}))
+
+    found = verify(made.shop.project, made.shop.pipeline)
+    assert found.is_clean, list(map(str, found.differences))
+    assert found.values_compared
+    assert found.cells_not_compared == {"shop.orders": {"n": (1, "a part that is not read here")}}
+
+    changes: list[dict[str, Any]] = [{"n": 5}, {"at": {"x": 2, "y": "c"}}, {"id": 8}]
+    EditedTable(lambda: lake(made.shop).load_table("shop.orders")).overwrite(
+        lambda row: row | changes[row["_kafka_offset"]]
+    )
+    assert [of.offset for of in verify(made.shop.project, made.shop.pipeline).differences] == [0, 1, 2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Event, Thread, Timer
 from typing import NoReturn
 
 import pytest
@@ -15,6 +16,8 @@ from frazil.maintain.need import Order
 from frazil.maintain.run import maintain
 from frazil.report.sql import query
 from frazil.run.state.context import RunContext
+from frazil.spark.submit import handover as handovers
+from frazil.spark.submit.handover import Handover, Outcome, storage_of
 from tests.integration.rest.conftest import LEDGER, LETTERS, ORDERS, RestShop
 from tests.logs import hear
 
@@ -115,3 +118,35 @@ def test_sql_queries_work_on_rest_catalog(rest_shop: MakeShop) -> None:
     assert query(project, "select count(*) as n from shop.orders.snapshots").to_pylist() == [{"n": 2}]
     with pytest.raises(Terminal, match=r"no table shop\.order in catalog lake, did you mean shop\.orders\?"):
         query(project, "select 1 from shop.order")
+
+
+def test_driver_and_who_waits_for_it_load_the_ledger_once_each(
+    begun: RestShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often they look between two beats: a REST catalog says with a table how its storage is opened."""
+    monkeypatch.setattr(handovers, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(
+        handovers, "scheme_of", lambda _: "s3"
+    )  # the test's warehouse is a folder, which is just opened
+    project, pipeline = begun.shop.project, begun.shop.pipeline
+    order = Handover.begin(project, storage_of(project, pipeline), pipeline.name, "a run")
+    order.hand_over("{}", outlives=True)
+    at_work, ends = Event(), Event()
+
+    def work() -> None:
+        with order.beating():
+            at_work.set()
+            ends.wait(10.0)
+            order.leave(Outcome(result="9"))
+
+    driver = Thread(target=work)
+    driver.start()
+    assert at_work.wait(10.0)
+    begun.proxy.seen.clear()
+    Timer(1.0, ends.set).start()
+
+    assert order.await_outcome() == Outcome(result="9")
+    driver.join()
+    assert [path for _, path in begun.proxy.seen].count(
+        f"/v1/namespaces/shop/tables/{LEDGER[5:]}"
+    ) == 2  # one leaves it

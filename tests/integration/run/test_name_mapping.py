@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyiceberg.table import TableProperties
 
 from frazil.batch.position import EARLIEST
-from tests.evolving import evolving, put, types
+from tests.evolving import evolving, put, rewritten, types
 from tests.operations import assert_clean, lake, replay
 
 MakeShop = Callable[..., Any]
@@ -69,6 +69,23 @@ def test_name_in_mapping_stays_with_renamed_column(shop: MakeShop) -> None:
     orders.run()
 
     assert values(orders, "id", "price", "cost") == [(1, 0.5, None), (2, None, 1.5), (100, 7.5, None)]
+
+
+def test_records_of_the_old_name_go_to_a_renamed_column_that_is_declared_so(shop: MakeShop) -> None:
+    """What docs/column-names.md says to do after a rename: the mapping is for files, `from` for records."""
+    orders = evolving(shop)
+    put(orders, {"id": 1, "cost": 0.5})
+    orders.run()
+    with lake(orders).load_table("shop.orders").update_schema() as update:
+        update.rename_column("cost", "price")
+    orders = rewritten(orders, "{table: shop.orders, columns: {price: {type: double, from: cost}}, evolve: widen}")
+    put(orders, {"id": 2, "cost": 1.5, "note": "x"})
+
+    orders.run()
+
+    assert values(orders, "id", "price", "note") == [(1, 0.5, None), (2, 1.5, "x")]
+    assert types(orders) == {"id": "long", "price": "double", "note": "string"}
+    assert_clean(orders)
 
 
 def test_unreadable_mapping_stops_no_record(shop: MakeShop) -> None:

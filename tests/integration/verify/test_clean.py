@@ -14,6 +14,8 @@ from confluent_kafka.admin import AdminClient
 from frazil.errors import Terminal
 from frazil.kafka.admin.topics import create_topic
 from frazil.verify.check import verify
+from tests.evolving import evolving, put
+from tests.operations import lake
 from tests.raw_producer import send_with_header
 from tests.servers import delete_topic
 
@@ -254,3 +256,23 @@ def test_records_with_headers_that_cannot_be_read_are_dead_letters(shop: Make, c
     assert orders.ids() == [0, 2]
     assert found.is_clean, list(map(str, found.differences))
     assert totals(found, "records", "rows", "letters") == (3, 2, 1)
+
+
+def test_renamed_column_is_no_difference_and_its_values_are_named(shop: Make, check: Make, table: Make) -> None:
+    """Somebody renames columns, and later records bring the old names as new ones: all other values are still compared."""
+    orders = evolving(shop)
+    put(orders, {"id": 1, "price": 3, "at": {"x": 1}, "note": "a"})
+    orders.run()
+    with lake(orders).load_table("shop.orders").update_schema() as update:
+        update.rename_column("price", "cost")
+        update.rename_column("at.x", "y")
+    put(orders, {"id": 2, "price": 4, "at": {"x": 2}, "note": "b"}, {"id": 3, "cost": 5, "at": {"y": 6}})
+    orders.run()
+
+    found = check(orders)
+
+    assert found.is_clean, list(map(str, found.differences))
+    why = "the column, or a field of it, had another name"
+    assert found.cells_not_compared == {"shop.orders": {"cost": (1, why), "at": (1, why)}}
+    table(orders).overwrite(lambda row: row | ({"note": None} if row["id"] == 1 else {"cost": None}))
+    assert [difference.offset for difference in check(orders).differences] == [0, 2]

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from frazil.batch.position import EARLIEST
 from frazil.pipeline.files.folder import is_rules_file, rules_file
 from tests.logs import hear
+from tests.operations import replay
 
 Make = Callable[..., Any]
 
@@ -132,6 +134,19 @@ def test_batch_whose_file_is_not_known_is_named(landed: Any, check: Make, spoil:
     ((why, batches),) = found.batches_not_judged.items()
     assert (batches, "not kept" in why) == ((1,), spoil == "gone")
     assert sum(partition.lenient for partition in found.partitions) == 4
+
+
+def test_batch_of_unknown_file_is_not_named_once_it_was_replayed(landed: Any, check: Make) -> None:
+    """No row of it is left that could be judged: the replay's rows are, by the present file."""
+    present = landed.pipeline.outcome_fingerprint
+    (file,) = [path for path in kept_files(landed) if present not in path.name]
+    file.unlink()
+    replay(landed, EARLIEST)
+
+    found = check(landed)
+
+    assert found.is_clean, list(map(str, found.differences))
+    assert found.batches_not_judged == {}
 
 
 def test_batches_of_a_schema_file_are_judged_by_the_schema_of_then(shop: Make, check: Make, table: Make) -> None:

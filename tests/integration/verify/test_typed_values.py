@@ -172,3 +172,38 @@ def test_dead_letter_of_good_record_is_found(avro: Any, check: Make, table: Make
     table(avro).delete(id=3)
 
     assert ("changed", 3) in found_in(check, avro)
+
+
+KEYED = """
+    name: orders
+    source: {topics: [%s]}
+    engine: inline
+    dead_letters: {tolerance: all}
+    key: {format: string}
+    destinations:
+      - {table: shop.orders, evolve: widen, columns: {id: int, customer: {type: string, from: value, part: key}}}
+"""
+
+
+def test_values_of_columns_that_keyed_records_brought_are_compared(shop: Make, check: Make, table: Make) -> None:
+    """As `frazil new` writes a file of JSON values with other keys: also where columns came, got wider or don't fit."""
+    plain = shop(partitions=1)
+    orders = plain.with_pipeline(KEYED % plain.topic)
+    batches: list[list[dict[str, Any]]] = [
+        [{"id": 1, "tags": [], "at": {}, "size": 1}, {"id": 2, "at": {"x": 1, "more": []}, "customer": "of the value"}],
+        [{"id": 2**40, "tags": ["a"], "at": {"x": 1.5}, "size": "large"}, {"id": "no number"}, {"size": 7.5}],
+        [{"id": 6, "at": {"x": 2, "more": [{"y": True}]}, "tags": [], "note": None}],
+    ]
+    for values in batches:
+        produce(orders, [(f"c{at}".encode(), json.dumps(value).encode(), []) for at, value in enumerate(values)])
+        orders.run()
+
+    found = check(orders)
+    assert found.is_clean, list(map(str, found.differences))
+    assert (found.values_compared, found.cells_not_compared) == (True, {})
+    (of,) = found.partitions
+    assert (of.rows, of.letters) == (5, 1)
+
+    changes: dict[int, dict[str, Any]] = {0: {"customer": "c9"}, 1: {"id": None}, 2: {"tags": ["b"]}, 5: {"at": None}}
+    table(orders).overwrite(lambda row: row | changes.get(row["_kafka_offset"], {}))
+    assert found_in(check, orders) == [("changed", offset) for offset in changes]

@@ -5,8 +5,8 @@ version over those of others. So a commit also names the version that it replace
 has another (HIVE-26882: Hive 2.3.10, 4.0 and newer). A metastore that does not compare is refused.
 
 The columns in the metastore are a copy that Hive shows; a table's columns are in its metadata file. Where the metastore refuses
-them, because a name or a type is too long or a type changed, it gets none until the next commit. Rests on private names of
-PyIceberg 0.12.
+them, because a name or a type is too long, a type changed or its database lacks a letter of a doc, it gets none until the next
+commit. Rests on private names of PyIceberg 0.12.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class _Client(Client):  # type: ignore[misc]  # made by Thrift, without types
         try:
             super().create_table(tbl)
         except (InvalidObjectException, MetaException):
-            tbl.sd.cols = []
+            _strip(tbl)
             super().create_table(tbl)
 
     def alter_table_with_environment_context(
@@ -169,7 +169,7 @@ class _Client(Client):  # type: ignore[misc]  # made by Thrift, without types
         try:
             _compared(alter)
         except (InvalidOperationException, MetaException):
-            new_tbl.sd.cols = []
+            _strip(new_tbl)
             _compared(alter)
 
     def unlock(self, rqst: UnlockRequest) -> None:
@@ -185,6 +185,14 @@ def _compared(alter: Callable[[], None]) -> None:
         if _MODIFIED in str(error.message):
             raise CommitFailedException(f"{error.message}") from error
         raise
+
+
+def _strip(table: HiveTable) -> None:
+    """Leave out what the metastore may have refused: columns, and parameters with letters that its database may lack."""
+    table.sd.cols = []
+    table.parameters = {
+        name: text for name, text in table.parameters.items() if text.isascii() or name.endswith("metadata_location")
+    }
 
 
 def _shorten(table: HiveTable) -> None:

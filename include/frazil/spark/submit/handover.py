@@ -37,13 +37,15 @@ HANDOVER_VERSION: Final = 1
 """Version of order and outcome."""
 
 BEAT_SECONDS: Final = 15.0
-"""How often a driver that outlives its submitter says that it is at work, and looks whether its attempt still counts."""
+"""How often a driver that outlives its submitter says that it is at work. For so long a folder that was opened is used, too: a REST
+catalog is asked for a table to open it."""
 
 _LOST_SECONDS: Final = 3 * BEAT_SECONDS
 """Without a beat for so long a driver is taken for lost. One that only slept is a rival, which does no harm."""
 
 _LOOK_SECONDS: Final = 2.0
-"""Between two looks for the outcome of a driver that is at work."""
+"""Between two looks: for the outcome of a driver that is at work, and of that driver whether its attempt still counts. With the
+time that it has to end, it has ended before who asked it gives up."""
 
 _ATTEMPT: Final = re.compile(r"[0-9a-f]{32}")
 """How an attempt is drawn. It becomes part of a file's name, and strangers may write to the folder."""
@@ -168,7 +170,10 @@ class Handover:
         """
         folder = self._folder()
         if self._counts(_read(folder, self._order_file)):
-            _delete(folder, self._order_file)
+            try:
+                _delete(folder, self._order_file)
+            except Terminal:  # a store that forbids it takes an order of nobody in its place
+                _write(folder, self._order_file, json.dumps({"v": HANDOVER_VERSION, "attempt": secrets.token_hex(16)}))
 
     def read_order(self) -> tuple[str, bool]:
         """What the job is to do, and whether its driver outlives its submitter.
@@ -204,9 +209,10 @@ class Handover:
 
     def await_outcome(self) -> Outcome | None:
         """The outcome of this attempt, for which its driver is waited for; None if no driver is at work on it."""
-        beat, until = None, 0.0
+        beat, until, folder, due = None, 0.0, self._folder(), time.monotonic() + BEAT_SECONDS
         while True:
-            folder = self._folder()
+            if time.monotonic() >= due:
+                folder, due = self._folder(), time.monotonic() + BEAT_SECONDS
             outcome = self.find(folder)
             latest = folder.find(_named(folder, self._beat_file)) if outcome is None else None
             if outcome is not None or latest is None:
@@ -226,27 +232,26 @@ class Handover:
         """
         ended = threading.Event()
         self.read_order()  # no signal: the first process of a container would ignore it here
-        self._beat(0)
+        folder, due = self._folder(), time.monotonic() + BEAT_SECONDS
+        _write(folder, self._beat_file, str(due))
 
         def beat() -> None:
-            count = 0
-            while not ended.wait(BEAT_SECONDS):
-                count += 1
-                with suppress(Retryable, Terminal):  # storage that is away for a while: the next beat may get there
-                    self._beat(count)
+            nonlocal folder, due
+            while not ended.wait(min(_LOOK_SECONDS, BEAT_SECONDS)):
+                with suppress(Retryable, Terminal):  # storage that is away for a while: the next look may get there
+                    is_due = time.monotonic() >= due
+                    folder = self._folder() if is_due else folder
+                    if not self._counts(_read(folder, self._order_file)):
+                        os.kill(os.getpid(), signal.SIGTERM)
+                    elif is_due:
+                        due = time.monotonic() + BEAT_SECONDS
+                        _write(folder, self._beat_file, str(due))
 
         threading.Thread(target=beat, daemon=True, name="handover").start()
         try:
             yield
         finally:
             ended.set()
-
-    def _beat(self, count: int) -> None:
-        folder = self._folder()
-        if not self._counts(_read(folder, self._order_file)):
-            os.kill(os.getpid(), signal.SIGTERM)
-            return
-        _write(folder, self._beat_file, str(count))
 
     def _counts(self, order: Mapping[str, Any] | None) -> bool:
         """Whether an order is of this attempt."""

@@ -303,7 +303,9 @@ class _Fields:
             self._known[name] = _unknown  # a recursive field is unknown: Frazil stores it as JSON text
             if schema.get("type") == "record":
                 parts = {field["name"]: self.part(field["type"]) for field in schema["fields"]}
-                self._known[name] = lambda value: {field: part(value[field]) for field, part in parts.items()}
+                aliases = {alias for field in schema["fields"] for alias in field.get("aliases", ())} - parts.keys()
+                former = dict.fromkeys(aliases, UNKNOWN)  # a column of that name may have the field's values
+                self._known[name] = lambda value: former | {field: part(value[field]) for field, part in parts.items()}
             elif schema:
                 self._known[name] = self.part(schema)
         return self._known[name]

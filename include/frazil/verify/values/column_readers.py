@@ -377,17 +377,19 @@ class ColumnChanges:
         changed: Columns whose type, name or nullability changed: a record that fits now may have been a dead letter then.
         added: Of these the columns that were missing, or that lacked fields: their values may be null. So may those of columns
             that were widened from `float` to `double`, whose values have other digits.
+        renamed: Of these the columns that had another name, or a field of another name: their values are of that name.
     """
 
     changed: frozenset[str] = frozenset()
     added: frozenset[str] = frozenset()
+    renamed: frozenset[str] = frozenset()
 
     def __or__(self, changes: ColumnChanges) -> ColumnChanges:
-        return ColumnChanges(self.changed | changes.changed, self.added | changes.added)
+        return ColumnChanges(self.changed | changes.changed, self.added | changes.added, self.renamed | changes.renamed)
 
     def restricted_to(self, columns: Collection[str]) -> ColumnChanges:
         """The changes restricted to some columns."""
-        return ColumnChanges(self.changed.intersection(columns), self.added.intersection(columns))
+        return ColumnChanges(*(names.intersection(columns) for names in (self.changed, self.added, self.renamed)))
 
 
 def earlier_schemas(rows: Iterable[Row], table: str, metadata: TableMetadata) -> dict[int, ColumnChanges]:
@@ -411,12 +413,17 @@ def earlier_schemas(rows: Iterable[Row], table: str, metadata: TableMetadata) ->
 
 def _changes_between(former: Schema, present: Schema) -> ColumnChanges:
     before = {part for field in former.fields for part in _parts(field)}
-    places_before = {_part_identity(part) for part in before}
+    places_before, paths_before = {_part_identity(part) for part in before}, {part.number: part.path for part in before}
     after = {field.name: frozenset(_parts(field)) for field in present.fields}
     return ColumnChanges(
         frozenset(name for name, parts in after.items() if not parts <= before),
         frozenset(
             name for name, parts in after.items() if not {_part_identity(part) for part in parts} <= places_before
+        ),
+        frozenset(
+            name
+            for name, parts in after.items()
+            if any(paths_before.get(part.number, part.path) != part.path for part in parts)
         ),
     )
 

@@ -14,11 +14,13 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from frazil.error_codes import BAD_SETTING, BAD_TRANSFORM, INTERNAL
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.models.value import Column, Decoding
+from frazil.verify.values.canonical import null_empty_values
 from frazil.verify.values.cdc_expectation import ChangeReader, RowChange
 from frazil.verify.values.column_readers import (
     Bad,
     ColumnReaders,
     Document,
+    InferredColumn,
     column_default,
     has_undeclared_columns,
     options_of,
@@ -26,6 +28,7 @@ from frazil.verify.values.column_readers import (
 from frazil.verify.values.formats import READ, Decode, TombstoneError, format_decoder
 from frazil.verify.values.json_document import Unfit, decoder_of, object_of
 from frazil.verify.values.native import UNKNOWN, Fields, SchemaReader, UnjudgedError, native_reader
+from frazil.verify.values.readers import Read
 from frazil.verify.values.transforms import HeaderCells, Record, headers_of, transform, unread_steps
 
 LEFT_OUT: Final = Bad("a transform leaves it out")
@@ -63,7 +66,7 @@ def untyped_because(pipeline: Pipeline) -> Iterator[str]:
         if destination.is_merged or destination.is_history:
             if not reads_changes(pipeline, destination):
                 yield f"{destination.table}: changes of records that are {how}"
-        elif has_undeclared_columns(destination):
+        elif has_undeclared_columns(destination) and (value.format not in ("avro", "json") or pipeline.transforms):
             yield f"{destination.table}: columns that records bring, of records that are {how}"
     is_changed = value.format != "json" or bool(pipeline.transforms)
     route = pipeline.route
@@ -88,12 +91,15 @@ def _is_special(column: Column) -> bool:
 
 @dataclass
 class TypedExpectation:
-    """Reads records into columns."""
+    """Reads records into columns. Where records add columns (`is_grown`) a JSON value without type counts as null, as `Expectation`
+    says.
+    """
 
     pipeline: Pipeline
     columns: Mapping[str, Column]
     schemas: SchemasOf = no_registry
     in_orc: bool = False
+    is_grown: bool = False
     unjudged: dict[str, tuple[int, str]] = field(default_factory=dict, init=False)
     """Column -> cells that were not compared, and the first reason."""
 
@@ -101,6 +107,7 @@ class TypedExpectation:
         self._last: tuple[Message, tuple[Any, ...] | Bad] | None = None
         value, key = self.pipeline.value, self.pipeline.key
         self._is_json = value.format == "json" and not self.pipeline.transforms
+        self.is_grown = self.is_grown and self._is_json
         self._value = None if self._is_json else self._decoder(self._declared(value))
         self._key = None if key is None else self._decoder(key)
         of_value = {name: column for name, column in self.columns.items() if column.part == "value"}
@@ -109,7 +116,11 @@ class TypedExpectation:
         self.unjudged = self._headers.unjudged
         self._json_decoder = decoder_of(once=value.duplicate_keys == "dead_letter", any_case=False)
         options = {name: options_of(column, value, in_orc=self.in_orc) for name, column in self.columns.items()}
-        self._reads = {name: native_reader(column.parsed, options[name]) for name, column in self.columns.items()}
+        self._reads = {
+            name: _lenient(read) if isinstance(column, InferredColumn) else read
+            for name, column in self.columns.items()
+            for read in [native_reader(column.parsed, options[name])]
+        }
         self._defaults = {
             name: column_default(name, column, value, in_orc=self.in_orc) for name, column in self.columns.items()
         }
@@ -181,7 +192,8 @@ class TypedExpectation:
             key = None if raw_key is None or self._key is None else self._key(bytes(raw_key), by_name)
             if self._json is not None:
                 document = self._json.document(self._own(object_of(raw, self._json_decoder)))
-                return self._headers.join(self._cells({}, key, document), headers)
+                row = self._cells({}, key, document)
+                return self._headers.join(tuple(map(null_empty_values, row)) if self.is_grown else row, headers)
             if self._value is None:
                 return LEFT_OUT
             fields = self._value(raw, by_name)
@@ -245,6 +257,18 @@ class TypedExpectation:
         count, first = self.unjudged.get(name, (0, why))
         self.unjudged[name] = count + 1, first
         return _UNJUDGED
+
+
+def _lenient(read: Read) -> Read:
+    """The reader of a column that records brought: what does not fit it may be rescued, or have fitted it once."""
+
+    def read_fitting(value: Any) -> Any:
+        try:
+            return read(value)
+        except Unfit as unfit:
+            raise UnjudgedError("it does not fit the column that records brought") from unfit
+
+    return read_fitting
 
 
 _SURE_KEYS: Final = ("int", "long", "string", "boolean")

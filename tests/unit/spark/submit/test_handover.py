@@ -17,6 +17,7 @@ from frazil.project import Project
 from frazil.runtime.process import until
 from frazil.spark.submit import handover as handovers
 from frazil.spark.submit.handover import Handover, Outcome
+from frazil.spark.submit.job_process import STOP_SECONDS
 
 LOST = RUN_FAILED.retryable("the job left no outcome")
 
@@ -80,7 +81,7 @@ def test_missing_outcome_means_unknown(attempt: Handover) -> None:
         '{"v": 1, "attempt": "ATTEMPT", "error": {"exit_code": 78, "message": "", "code": 204, "next_step": 5}, "result": null}',
         "[" * 200_000,
         '{"v": 1, "attempt": "ATTEMPT", "error": {"exit_code": 3}, "result": null}',
-        '{"v": 1, "attempt": "ATTEMPT", "error": {"exit_code": 75, "message": "", "code": 1, "next_step": ""}, "result": ""}',
+        '{"v": 1, "attempt": "ATTEMPT", "error": {"exit_code": 75, "message": "", "code": [1], "next_step": ""}, "result": ""}',
     ],
 )
 def test_object_that_is_no_outcome_of_the_attempt_is_not_believed(attempt: Handover, tmp_path: Path, text: str) -> None:
@@ -92,6 +93,24 @@ def test_object_that_is_no_outcome_of_the_attempt_is_not_believed(attempt: Hando
 
     with pytest.raises(Retryable, match="left no outcome"):
         attempt.take(LOST)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "code", "shown"), [(1, 504, "FRZ-504"), (75, 999, "FRZ-999"), (3, 999, "FRZ-999")]
+)
+def test_error_of_a_job_of_another_version_keeps_message_code_and_next_step(
+    attempt: Handover, tmp_path: Path, exit_code: int, code: int, shown: str
+) -> None:
+    """A class or a code that nobody knows here is no reason to say that the job left nothing."""
+    driver = of_driver(attempt)
+    driver.leave(Outcome(error=RUN_FAILED.retryable("no room", next_step="make room")))
+    (file,) = (file for file in tmp_path.iterdir() if attempt.attempt in file.name)
+    body = json.loads(file.read_text())
+    file.write_text(json.dumps(body | {"error": body["error"] | {"exit_code": exit_code, "code": code}}))
+
+    with pytest.raises(Retryable, match=rf"no room.*\[{shown}\](.|\n)*next: make room") as met:
+        attempt.take(LOST)
+    assert met.value.code is RUN_FAILED
 
 
 def test_next_try_takes_the_result_that_a_lost_task_left(attempt: Handover, tmp_path: Path) -> None:
@@ -168,14 +187,38 @@ def test_driver_without_beats_is_lost(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_driver_whose_order_is_withdrawn_stops_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody can send a signal to another machine: the driver looks, and asks itself."""
-    monkeypatch.setattr(handovers, "BEAT_SECONDS", 0.05)
+    """Nobody can send a signal to another machine: the driver looks, and asks itself, long before its next beat."""
+    monkeypatch.setattr(handovers, "_LOOK_SECONDS", 0.05)
     asked = begin(tmp_path)
     asked.hand_over('{"plan": 1}', outlives=True)
 
     with shutdown.handled(lambda _: None), of_driver(asked).beating():
         asked.withdraw()
         assert until(lambda: shutdown.requester() is not None, 10.0)
+
+
+def test_driver_ends_before_who_stops_it_gives_up() -> None:
+    """Else `frazil stop` would report an end while the driver is at work."""
+    assert handovers._LOOK_SECONDS + shutdown.GRACE_SECONDS <= STOP_SECONDS
+
+
+def test_order_is_withdrawn_where_the_store_forbids_deletes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is overwritten by one of nobody: no driver does it, and the next try does its own."""
+    asked = begin(tmp_path)
+    asked.hand_over('{"plan": 1}', outlives=True)
+
+    def forbidden(folder: Folder, name: str) -> None:
+        raise INTERNAL.terminal(f"deleting {folder.location}/{name}: permission denied")
+
+    monkeypatch.setattr(Folder, "delete", forbidden)
+    asked.withdraw()
+
+    with pytest.raises(Retryable, match="withdrawn"):
+        of_driver(asked).read_order()
+    newer = begin(tmp_path)
+    assert newer.collect('{"plan": 1}') is None
+    newer.hand_over('{"plan": 1}', outlives=True)
+    assert of_driver(newer).read_order() == ('{"plan": 1}', True)
 
 
 def test_address_of_something_else_is_no_order(attempt: Handover) -> None:

@@ -167,6 +167,7 @@ def test_lost_value_in_an_old_column_is_noticed(then: Schema, now: Schema, chang
     found = earlier_schemas([{"n": 1, "table": "a.b", "snapshot_id": 7}], "a.b", metadata).get(1, ColumnChanges())
 
     assert (bool(found.changed), bool(found.added)) == (changed, added)
+    assert found.renamed == {"other"}.intersection(now.column_names)
 
 
 def test_lost_value_of_a_widened_column_is_noticed() -> None:
