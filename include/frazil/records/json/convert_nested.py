@@ -118,8 +118,6 @@ def _is_text(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
 
 
-__all__ = ["converter", "missing_value", "nullable_converter", "storage_type", "to_list", "to_map", "to_struct"]
-
 Fields = tuple[tuple[str, Converter], ...]
 
 
