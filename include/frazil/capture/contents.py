@@ -178,7 +178,7 @@ def is_captured(file: FoundFile, mark: FileMark) -> bool:
 
 
 class FileContents:
-    """Reads and caches file contents; implements `frazil.capture.files.Contents`.
+    """Reads and caches file contents.
 
     Args:
         most: Maximal bytes to decompress in order to check that compressed files are complete; later ones count as complete.

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib import metadata
 from platform import python_version
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from frazil.doctor.finding import TOLERATED, Check, Finding, clock_finding, erro
 from frazil.doctor.machine import machine_checks
 from frazil.doctor.services import cluster_check, pipeline_checks, service_checks
 from frazil.errors import FrazilError
+from frazil.extras import installed_version
 from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, INLINE_ENGINE, Pipeline
 from frazil.project import Project
 from frazil.spark.submit.shipped import digest
@@ -69,7 +69,7 @@ def executors(project: Project, engine: str, pipelines: list[str]) -> Iterator[F
         yield failure_finding(check, error)
         return
     if answer is not None:
-        driver = {name: _version(name) for name in ("pyspark", "pyarrow", "confluent-kafka", "pyiceberg")}
+        driver = {name: installed_version(name) for name in ("pyspark", "pyarrow", "confluent-kafka", "pyiceberg")}
         yield from executor_findings(check, json.loads(answer), driver, digest())
 
 
@@ -118,13 +118,6 @@ def _ahead(instant: float, answer: Mapping[str, Any]) -> float:
     """Least number of seconds that a clock is ahead of the driver's: the answer came between the job's start and end."""
     off = instant - answer["ended"] if instant > answer["ended"] else min(0.0, instant - answer["began"])
     return off if abs(off) > TOLERATED else 0.0
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 _AT_ONCE: Final = 8

@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from frazil.doctor.finding import Check, Finding
+from frazil.extras import installed_version
 from frazil.runtime.home import Home
 from frazil.runtime.jars import first_mismatch, read_lock
 from frazil.runtime.java import INSTALL_HINT, NEWEST, OLDEST, find_java
@@ -64,7 +65,7 @@ def python_and_packages() -> Iterator[Finding]:
         yield Finding("packages", "warning", "Frazil is on the path, and not installed", "its pins in metadata", step)
         return
     yield python_finding(platform.python_version(), distribution["Requires-Python"] or "")
-    yield packages_finding(requirements, _version_of)
+    yield packages_finding(requirements, installed_version)
 
 
 def python_finding(version: str, specifier: str) -> Finding:
@@ -109,13 +110,6 @@ def _mismatch(requirement: Requirement, version: str | None) -> str | None:
         if requirement.specifier.contains(version, prereleases=True)
         else f"{requirement.name} is {version}, not {requirement.specifier}"
     )
-
-
-def _version_of(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def java_finding(*, needed: bool) -> Finding:

@@ -169,16 +169,14 @@ class AirflowApi:
         *,
         run_id: str | None = None,
         conf: Mapping[str, Any] | None = None,
-        logical_date: datetime | None = None,
         note: str | None = None,
     ) -> DagRun:
         """Create a run.
 
         A paused DAG queues its run. Give the run a name to try again safely: a second one of the same name is refused.
-        `conf` is checked by the DAG; `logical_date` is the end of a data interval.
+        `conf` is checked by the DAG.
         """
-        date = logical_date.isoformat() if logical_date else None
-        body: dict[str, Any] = {"logical_date": date, "conf": dict(conf or {}), "note": note}
+        body: dict[str, Any] = {"logical_date": None, "conf": dict(conf or {}), "note": note}
         if run_id is not None:
             body["dag_run_id"] = run_id
         return dag_run(self._request("POST", f"/dags/{_part(dag_id)}/dagRuns", json=body))
@@ -228,10 +226,10 @@ class AirflowApi:
             task_instance(row) for row in self._pages(f"{_run_path(dag_id, run_id)}/taskInstances", "task_instances")
         ]
 
-    def log(self, dag_id: str, run_id: str, task_id: str, *, try_number: int = 1, map_index: int = -1) -> str:
+    def log(self, dag_id: str, run_id: str, task_id: str, *, try_number: int = 1) -> str:
         """Return a task's log as text, one event per line."""
         path = f"{_run_path(dag_id, run_id)}/taskInstances/{_part(task_id)}/logs/{try_number}"
-        answer = self._request("GET", path, params={"map_index": map_index, "full_content": True})
+        answer = self._request("GET", path, params={"map_index": -1, "full_content": True})
         return "\n".join(str(line.get("event", "")) for line in answer["content"])
 
     def page(self, path: str) -> str:
@@ -255,13 +253,13 @@ class AirflowApi:
         """Return the slots of every pool by its name."""
         return {row["name"]: row["slots"] for row in self._pages("/pools", "pools")}
 
-    def ensure_pool(self, name: str, slots: int, description: str = "") -> None:
+    def ensure_pool(self, name: str, slots: int) -> None:
         """Create a pool or resize it: a task whose pool does not exist waits for ever."""
         existing = self.pools()
         if name not in existing:
-            self._request("POST", "/pools", json={"name": name, "slots": slots, "description": description})
+            self._request("POST", "/pools", json={"name": name, "slots": slots, "description": ""})
         elif existing[name] != slots:
-            body = {"pool": name, "slots": slots, "description": description, "include_deferred": False}
+            body = {"pool": name, "slots": slots, "description": "", "include_deferred": False}
             self._request("PATCH", f"/pools/{_part(name)}", json=body)
 
     def _pages(self, path: str, key: str, **params: str | list[str]) -> list[Mapping[str, Any]]:

@@ -14,6 +14,7 @@ from frazil.cli.output import console
 from frazil.cli.output.console import PLACES, Json, place
 from frazil.error_codes import BAD_FILE
 from frazil.errors import Terminal
+from frazil.pipeline.channels.notice import visible
 from frazil.runtime.home import write_new
 
 if TYPE_CHECKING:
@@ -240,6 +241,4 @@ def _show_record(record: dict[str, Any]) -> None:
 
 def _line(text: str | None) -> str:
     """One line: what a producer chose must neither look like lines of this command nor be left out by the console."""
-    if text is None:
-        return "null"
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+    return "null" if text is None else visible(text)

@@ -22,6 +22,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from frazil.error_codes import BAD_ARGUMENT
+from frazil.pipeline.channels.notice import visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Live
@@ -63,16 +64,7 @@ class _Shown:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         for text, style, control in console.render(self._what, options):
-            yield Segment(text if control else _visible(text), style, control)
-
-
-def _visible(text: str) -> str:
-    if text.isprintable() or text == "\n":
-        return text
-    return "".join(
-        character if character.isprintable() or character in "\n\t" else character.encode("unicode_escape").decode()
-        for character in text
-    )
+            yield Segment(text if control else visible(text, "\n\t"), style, control)
 
 
 def say(line: str | Text = "") -> None:

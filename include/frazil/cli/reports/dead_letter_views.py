@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frazil.cli.output import console
+from frazil.pipeline.channels.notice import shortened, visible
 
 if TYPE_CHECKING:
     from frazil.batch.dead_letters import LetterChoice, Place
@@ -168,7 +169,7 @@ def letter_rows(letters: Sequence[DeadLetter], *, with_landed: bool) -> Iterator
     rows = [names, *([row[name] for name in names] for row in cells)]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     room = max(_LEAST_MESSAGE, console.out().width - sum(widths) - len(widths))
-    messages = ["message", *(shorten(_visible(letter.plain_message), room) for letter in letters)]
+    messages = ["message", *(shortened(visible(letter.plain_message), room) for letter in letters)]
     for row, message in zip(rows, messages, strict=True):
         yield " ".join([*map(set_cell_size, row, widths), message])
 
@@ -176,20 +177,15 @@ def letter_rows(letters: Sequence[DeadLetter], *, with_landed: bool) -> Iterator
 def _row(letter: DeadLetter) -> dict[str, str]:
     numbers = (letter.attempts, letter.batch, letter.landed_batch)
     values = (
-        _visible(str(letter.place)),
-        _visible(letter.destination or ""),
+        visible(str(letter.place)),
+        visible(letter.destination or ""),
         f"{letter.timestamp:%Y-%m-%d %H:%M:%S}" if letter.timestamp else "",
         letter.code,
-        shorten(_visible(letter.path or ""), _PATH_WIDTH),
+        shortened(visible(letter.path or ""), _PATH_WIDTH),
         *("" if n is None else str(n) for n in numbers),
         "" if letter.row_batch is None else f"of batch {letter.row_batch}",
     )
     return dict(zip(_CELLS, values, strict=True))
-
-
-def shorten(text: str, width: int) -> str:
-    """Shorten a text to a number of characters; `…` marks what was cut."""
-    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def letter_lines(whole: WholeLetter) -> Iterator[str]:
@@ -197,18 +193,18 @@ def letter_lines(whole: WholeLetter) -> Iterator[str]:
     from frazil.report.dead_letters_page import meaning, remedy
 
     letter = whole.letter
-    yield f"{_visible(str(letter.place))}  {letter.code}"
+    yield f"{visible(str(letter.place))}  {letter.code}"
     if letter.destination:
-        yield f"  table     {_visible(letter.destination)}"
-    yield f"  message   {_visible(letter.message)}"
+        yield f"  table     {visible(letter.destination)}"
+    yield f"  message   {visible(letter.message)}"
     for name, text in (("path", letter.path), ("meaning", meaning(letter.code)), ("to do", remedy(letter.code))):
         if text:
-            yield f"  {name:9} {_visible(text)}"
+            yield f"  {name:9} {visible(text)}"
     yield f"  time      {letter.timestamp.isoformat() if letter.timestamp else 'none'}"
     yield f"  stage     {whole.stage}, {_attempts(letter)}"
     yield f"  landed    {_landed(letter)}"
     for name, value in whole.headers:
-        yield from part_lines(f"header {_visible(name)}", value)
+        yield from part_lines(f"header {visible(name)}", value)
     yield from part_lines("key", whole.key)
     yield from part_lines("value", whole.value)
 
@@ -235,7 +231,7 @@ def part_lines(name: str, value: bytes | None) -> Iterator[str]:
         yield from (f"  {line}" for line in hex_lines(value[:SHOWN_BYTES]))
         more = len(value) - SHOWN_BYTES
     else:
-        yield from (f"  {_visible(line)}" for line in text[:SHOWN_BYTES].split("\n"))
+        yield from (f"  {visible(line)}" for line in text[:SHOWN_BYTES].split("\n"))
         more = len(text) - SHOWN_BYTES
     if more > 0:
         yield f"  … and {more:,} more {'bytes' if text is None else 'characters'}"
@@ -278,9 +274,3 @@ def hex_lines(value: bytes) -> Iterator[str]:
         row = value[start : start + _ROW]
         shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)  # noqa: PLR2004 - printable ASCII
         yield f"{start:08x}  {row.hex(' ', 1):{3 * _ROW - 1}}  {shown}"
-
-
-def _visible(text: str) -> str:
-    from frazil.pipeline.channels.notice import visible
-
-    return visible(text)

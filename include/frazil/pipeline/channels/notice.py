@@ -73,10 +73,10 @@ def shortened(text: str, length: int = MAX_TEXT) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def visible(text: str) -> str:
-    """A text from a record on one line, without control characters and without characters that change the direction of
-    reading.
+def visible(text: str, spaces: str = "") -> str:
+    """A text from a record on one line, without control characters, but for `spaces`, and without characters that change
+    the direction of reading.
     """
     return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+        sign if sign.isprintable() or sign in spaces else sign.encode("unicode_escape").decode() for sign in text
     )

@@ -118,8 +118,6 @@ def _is_text(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
 
 
-__all__ = ["converter", "missing_value", "nullable_converter", "storage_type", "to_list", "to_map", "to_struct"]
-
 Fields = tuple[tuple[str, Converter], ...]
 
 
@@ -156,10 +154,11 @@ def nullable_converter(field: pa.Field, reading: Reading = AS_IT_IS) -> Converte
     convert = converter(field.type, reading)
     if field.nullable:
         return lambda value: None if value is None else convert(value)
-    return partial(_required, type_name(field.type), convert)
+    return partial(required, type_name(field.type), convert)
 
 
-def _required(expected: str, convert: Converter, value: JsonValue) -> object:
+def required(expected: str, convert: Converter, value: JsonValue) -> object:
+    """Convert the value of a required field."""
     if value is None:
         raise missing_value(expected)
     return convert(value)

@@ -26,6 +26,7 @@ from frazil.iceberg.schema.schema import declared_columns
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.read.read import read_ranges
+from frazil.pipeline.channels.notice import visible
 from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, INLINE_ENGINE, Pipeline, Value
 from frazil.project import Project
 from frazil.records.evolution.types import type_from_evidence, write_type
@@ -144,7 +145,7 @@ def propose(project: Project, base: File, records: int) -> Proposal:
 
 def _one_line(text: str) -> str:
     """A comment, which names of producers end neither by a line break nor by their length."""
-    shown = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+    shown = visible(text)
     return shown if len(shown) <= _COMMENT_LENGTH else f"{shown[:_COMMENT_LENGTH]}…"
 
 

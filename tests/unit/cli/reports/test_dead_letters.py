@@ -27,7 +27,6 @@ from frazil.cli.reports.dead_letter_views import (
     letter_rows,
     named_letter,
     part_lines,
-    shorten,
 )
 from frazil.cli.reports.dead_letters import app
 from frazil.errors import Terminal
@@ -233,7 +232,6 @@ def test_large_value_is_shown_in_part() -> None:
 
     assert last == "  … and 904 more bytes"
     assert last_of_json == "  … and 906 more characters"
-    assert shorten("abcdef", 4) == "abc…"
 
 
 def test_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ from frazil.records.json.convert import (
     to_uuid,
     wrong_type,
 )
+from frazil.records.json.convert_nested import convert_at, to_list, to_struct
 from frazil.records.json.intermediate_types import (
     Carrier,
     carrier,
@@ -54,7 +55,6 @@ from frazil.records.json.intermediate_types import (
 )
 from frazil.records.json.objects import document_carrier
 from frazil.records.model.column import Reading
-from frazil.records.model.dead_letter import Rejection
 from frazil.records.model.json_number import JsonValue, compact
 
 
@@ -171,7 +171,7 @@ class Compiler:
             data_type = pa.struct(
                 [with_doc(pa.field(name, node.type), _description(properties[name])) for name, node in nodes.items()]
             )
-            convert = partial(_struct, [(name, node.convert) for name, node in nodes.items()])
+            convert = partial(to_struct, tuple((name, node.convert) for name, node in nodes.items()))
             return Node(data_type, convert, struct_carrier(data_type, [node.carrier for node in nodes.values()]))
         if isinstance(additional, Mapping) and additional:
             item = self.node(additional, resolver)
@@ -188,7 +188,7 @@ class Compiler:
             return Node(pa.map_(key.type, item.type), partial(_entries, key.convert, item.convert), None)
         item = self.node(items, resolver)
         list_type = pa.list_(item.type)
-        return Node(list_type, partial(_list, item.convert), list_carrier(list_type, item.carrier))
+        return Node(list_type, partial(to_list, item.convert), list_carrier(list_type, item.carrier))
 
 
 def _description(schema: Any) -> object:
@@ -282,19 +282,6 @@ def _nullable(node: Node) -> Node:
     return node._replace(convert=lambda value: None if value is None else convert(value))
 
 
-def _step(step: str, convert: Converter, value: JsonValue) -> object:
-    try:
-        return convert(value)
-    except Rejection as e:
-        raise e.with_parent(step) from e
-
-
-def _struct(fields: Sequence[tuple[str, Converter]], value: JsonValue) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise wrong_type("object", value)
-    return {name: _step(name, convert, value.get(name)) for name, convert in fields}
-
-
 def _merge_structs(structs: Sequence[Converter], value: JsonValue) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for convert in structs:
@@ -303,27 +290,21 @@ def _merge_structs(structs: Sequence[Converter], value: JsonValue) -> dict[str, 
     return row
 
 
-def _list(convert: Converter, value: JsonValue) -> list[object]:
-    if not isinstance(value, list):
-        raise wrong_type("list", value)
-    return [_step(f"[{index}]", convert, item) for index, item in enumerate(value)]
-
-
 def _map(convert: Converter, value: JsonValue) -> list[tuple[str, object]]:
     if not isinstance(value, dict):
         raise wrong_type("object", value)
     for name in value:
         check_characters(name)
-    return [(name, _step(f"[{compact(name[:20])}]", convert, item)) for name, item in value.items()]
+    return [(name, convert_at(f"[{compact(name[:20])}]", convert, item)) for name, item in value.items()]
 
 
 def _entries(key: Converter, item: Converter, value: JsonValue) -> list[tuple[object, object]]:
     if not isinstance(value, list):
         raise wrong_type("list of entries", value)
-    return [_step(f"[{index}]", partial(_entry, key, item), entry) for index, entry in enumerate(value)]  # type: ignore[misc]
+    return [convert_at(f"[{index}]", partial(_entry, key, item), entry) for index, entry in enumerate(value)]
 
 
 def _entry(key: Converter, item: Converter, value: JsonValue) -> tuple[object, object]:
     if not isinstance(value, dict) or value.get("key") is None:
         raise wrong_type("an object of key and value", value)
-    return _step("key", key, value["key"]), _step("value", item, value.get("value"))
+    return convert_at("key", key, value["key"]), convert_at("value", item, value.get("value"))
