@@ -37,14 +37,7 @@ from frazil_airflow.alerts.callbacks import (
 )
 from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.dags.maintenance import maintenance_schedule
-from frazil_airflow.project.pipelines import (
-    MAINTAIN,
-    REPLAY,
-    REPORT,
-    broken_pipelines,
-    sound_captures,
-    sound_pipelines,
-)
+from frazil_airflow.project.pipelines import MAINTAIN, REPLAY, REPORT, broken_pipelines, sound_captures, sound_pipelines
 from frazil_airflow.project.secrets import load_project
 
 if TYPE_CHECKING:

@@ -33,13 +33,7 @@ from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import missing_files, renewed_properties
 from frazil.iceberg.commit.expiry import Retention, expiry_updates
-from frazil.iceberg.commit.producer import (
-    CachedTransaction,
-    HeadMoved,
-    SnapshotRequest,
-    append_of,
-    overwrite_of,
-)
+from frazil.iceberg.commit.producer import CachedTransaction, HeadMoved, SnapshotRequest, append_of, overwrite_of
 from frazil.iceberg.commit.refs import head_of, whole_metadata
 from frazil.iceberg.commit.removal import Rewrite, Rewriter
 from frazil.iceberg.commit.summary_state import mirror, mirrored_property

@@ -13,16 +13,8 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.functional_validators import AfterValidator, BeforeValidator, field_validator
 
 LARGEST: Final = 2**63 - 1
 """Bounds whole numbers: offsets have no more, and Airflow can't pass a larger one on, of no DAG of the folder then."""

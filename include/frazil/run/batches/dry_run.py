@@ -29,13 +29,7 @@ from frazil.iceberg.catalog.table import PARTITIONED_LAYOUT
 from frazil.iceberg.files.partition_limit import PartitionLayout, PartitionLimit, folder_bytes, layout_of
 from frazil.iceberg.schema.comparison import check_destination
 from frazil.iceberg.schema.evolution import TableChanges, plan_changes
-from frazil.iceberg.schema.schema import (
-    check_layout,
-    declared_columns,
-    declared_schema,
-    declared_spec,
-    schema_columns,
-)
+from frazil.iceberg.schema.schema import check_layout, declared_columns, declared_schema, declared_spec, schema_columns
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.project import Project
 from frazil.records.evolution.schema_requests import merge_changes

@@ -36,11 +36,7 @@ from frazil.run.commit.audit import publish
 from frazil.run.commit.commit_batch import lake_of_batch, roll_forward
 from frazil.run.commit.commit_followers import send_letters
 from frazil.run.commit.ledger_entry import entry_rows, marks_after
-from frazil.run.commit.manifests import (
-    Batch,
-    coordinate_columns,
-    refuse_foreign_parts,
-)
+from frazil.run.commit.manifests import Batch, coordinate_columns, refuse_foreign_parts
 from frazil.run.repair.replay import refuse_replay
 from frazil.run.state.context import EngineNeeded, RunContext
 from frazil.run.state.merge_key import lacks_key, missing_key_error
