@@ -308,6 +308,7 @@ def _complete(settings: T, kind: str, name: str, file: Path) -> T:
     if reference is not None:
         raise BAD_SETTING.terminal(
             f"{file}: {kind}.{name} refers to field {reference[1]!r} of the Airflow connection {reference[0]!r}, which is not known here",
-            next_step=f"Airflow's tasks find it in the connection: add it there; elsewhere set {connection_variable(*reference)}",
+            next_step="in Airflow, add the field to the connection; elsewhere, set the variable"
+            f" {connection_variable(*reference)}",
         )
     return settings

@@ -72,7 +72,7 @@ def stopped(what: str) -> Stopped:
     return Stopped(
         f"asked to stop by {_stop.requester}: {what}",
         code=STOP_REQUESTED,
-        next_step="the next run goes on where this one stopped; nothing is lost",
+        next_step="the next run continues where this one stopped; nothing is lost",
     )
 
 

@@ -85,8 +85,8 @@ def _topics_of_other_cluster(
     unnamed = sorted((before.topics.keys() & facts.topics.keys()) - {topic for topic, _ in offsets})
     if unnamed:
         raise BAD_ARGUMENT.terminal(
-            f"Kafka cluster {facts.cluster_id} is another one than the position's, {before.cluster}, and"
-            f" {', '.join(unnamed)} is given no offset",
+            f"the position belongs to Kafka cluster {before.cluster}, the settings name cluster {facts.cluster_id}, and no offset"
+            f" is given for {', '.join(unnamed)}",
             next_step="name every topic and partition, or reset to earliest or latest without --topic",
         )
     return {name: TopicPosition(None, (), (), since=n) for name in before.topics}
@@ -114,7 +114,7 @@ def _offset(key: TopicPartition, offsets: Mapping[TopicPartition, int], base: To
         return offsets[key]
     if base is None:
         raise BAD_ARGUMENT.terminal(
-            f"topic {topic} was recreated, and partition {number} is given no offset",
+            f"topic {topic} was recreated, and no offset is given for partition {number}",
             next_step="name every partition of a topic that was recreated, or reset it to earliest or latest",
         )
     return base.next[number] if number < len(base.next) else 0  # the next plan says what is gone of it

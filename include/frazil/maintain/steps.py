@@ -332,9 +332,9 @@ def expire(work: Work, rules: Expiry, guard: TableGuard) -> dict[str, int]:
     missing = lost_keys(before, read_state(work.context.lake, work.table))
     if missing:
         raise StateLost(
-            f"table {work.table}: after the expiry it does not say any more {', '.join(missing)}",
+            f"table {work.table}: the expiry removed {', '.join(missing)}, which Frazil needs",
             code=POSITION_LOST,
-            next_step=f"frazil lag {work.context.pipeline.name} shows whether the position is there; report this",
+            next_step=f"frazil lag {work.context.pipeline.name} shows whether the position is still there; please report this",
         )
     return counts
 

@@ -409,8 +409,8 @@ def _content_id(registry: Registry, client: SchemaRegistryClient, global_id: int
         raise REGISTRY_FAILED.terminal(
             f"{registry}: its API for Confluent's clients takes global ids (APICURIO_CCOMPAT_LEGACY_ID_MODE_ENABLED): content id"
             f" {content_id} is another schema there",
-            next_step=f"set framing: apicurio-content-id in registries.{registry.name} of the settings: such a server is asked by"
-            " the ids as they are",
+            next_step=f"set framing: apicurio-content-id in registries.{registry.name} of the settings; Frazil then looks schemas up"
+            " by the ids in the records",
         )
     return content_id
 
@@ -432,7 +432,7 @@ def _has_version(client: SchemaRegistryClient, content_id: int, artifact: str, n
 
 def _no_search(registry: Registry) -> Terminal:
     return REGISTRY_FAILED.terminal(
-        f"{registry}: it has no search for versions by their global ids, which Apicurio 3 brings",
+        f"{registry}: this server can't look up versions by global id; Apicurio 3 can",
         next_step="let producers write content ids (apicurio.registry.use-id: contentId), or let the server give global ids to"
         f" Confluent's clients, and set framing: apicurio-content-id in registries.{registry.name} of the settings",
     )

@@ -86,7 +86,7 @@ def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilErr
     if _is_silence(error):
         return REGISTRY_FAILED.retryable(
             f"{where}: no answer ({description})",
-            next_step=f"is the registry up? If it persists, {_settings(registry, 'url')}",
+            next_step=f"check that the registry runs. If it persists, {_settings(registry, 'url')}",
         )
     return REGISTRY_FAILED.terminal(
         f"{where}: {description}",

@@ -104,7 +104,7 @@ class GlueVersions:
                 ) from error
             raise REGISTRY_FAILED.retryable(
                 f"{where}: no answer ({type(error).__name__})",
-                next_step=f"can this machine reach Glue? If it persists, check registries.{self._registry.name}.url of the settings",
+                next_step=f"check that this machine can reach Glue. If it persists, check registries.{self._registry.name}.url of the settings",
             ) from error
         except boto.ClientError as error:
             raise self._answer_error(error, where) from error

@@ -203,7 +203,7 @@ def _read(folder: Folder, name: str) -> KeptReport:
     except ValueError as error:
         raise BAD_FILE.terminal(
             f"{folder.location}/{name}{_FACTS} holds no report: {error}",
-            next_step="remove the file: the next report begins behind the one before it",
+            next_step="remove the file: the next report begins where the one before it ended",
         ) from error
 
 

@@ -31,7 +31,15 @@ from frazil.pipeline.settings.catalogs import CatalogSettings
 from frazil.project import Project
 from frazil.verify.catalogs import Catalogs, FileGone, reading_tables
 from frazil.verify.facts.coverage import rolled_back_batches
-from frazil.verify.facts.ledger import Batch, Position, absent_batches, destination_view, parse_position, read_batches
+from frazil.verify.facts.ledger import (
+    EDITED_HINT,
+    Batch,
+    Position,
+    absent_batches,
+    destination_view,
+    parse_position,
+    read_batches,
+)
 from frazil.verify.facts.result import Difference
 from frazil.verify.facts.snapshot_facts import (
     SnapshotFacts,
@@ -367,7 +375,7 @@ def _property_value(metadata: TableMetadata, key: str, table: str) -> str | None
         return str(json.loads(text)["value"])
     except (ValueError, KeyError, TypeError) as error:
         raise BAD_STATE.terminal(
-            f"property {key} of {table} can't be read: {text[:200]!r}", next_step="was it edited by hand?"
+            f"property {key} of {table} can't be read: {text[:200]!r}", next_step=EDITED_HINT
         ) from error
 
 
@@ -440,7 +448,7 @@ def _created_tables(ledger: Table, pipeline: Pipeline) -> tuple[str, ...]:
     except (ValueError, KeyError, TypeError) as error:
         raise BAD_STATE.terminal(
             f"table {pipeline.ledger_table}: property {_CREATED_KEY}{pipeline.name} is not readable: {text!r}",
-            next_step="was it edited by hand?",
+            next_step=EDITED_HINT,
         ) from error
 
 
@@ -458,7 +466,7 @@ def with_created_tables(project: Project, pipeline: Pipeline) -> Pipeline:
     if not declared.tables:
         raise NEVER_RAN.terminal(
             f"pipeline {pipeline.name} has no table yet: no record named a table that can be created",
-            next_step=f"frazil dead-letters {pipeline.name} says what became of its records",
+            next_step=f"frazil dead-letters list {pipeline.name} shows what became of its records",
         )
     return declared
 
@@ -475,7 +483,7 @@ def with_key(pipeline: Pipeline, name: str, table: Table) -> Pipeline:
     identifier = tuple(sorted(table.schema().identifier_field_names()))
     if not identifier:
         raise ROW_KEY_UNKNOWN.terminal(
-            f"table {name} has no identifier fields, and the pipeline file names no identifier: nothing says which rows are one",
+            f"table {name} has no identifier fields, and the pipeline file names no identifier: the key of its rows is unknown",
             next_step="name the columns under identifier",
         )
     keyed = [each.keyed(identifier) if each.table == name else each for each in pipeline.destinations]

@@ -40,7 +40,7 @@ def test_killed_job_neither_loses_nor_doubles_documents(place: Place) -> None:
     planned = place.json("plan", "docs")
     assert (planned["records"], planned["plan"] is None) == (0, False)
     finished = place.succeed("run", "docs")
-    assert "by Spark" in finished.stderr
+    assert "needs Spark" in finished.stderr
     idle = place.succeed("run", "docs")
 
     assert "nothing new" in idle.stderr

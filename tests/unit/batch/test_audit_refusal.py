@@ -37,7 +37,7 @@ CASES = {
     "fewer partitions": (
         position_at(5, 5),
         facts_of((0, 9, 9)),
-        r"topic orders has 1 partitions, the position knows 2: it was recreated",
+        r"topic orders has 1 partitions, the position has 2: it was recreated",
         ResetCommand("pizzas", "earliest", "orders"),
     ),
     "retention passed": (

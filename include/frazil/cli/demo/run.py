@@ -376,7 +376,7 @@ def read_page(api: AirflowApi, pipeline: str, table: str) -> PageReading:
         return bool(readings)
 
     if not until(read, _READ_SECONDS, 1):
-        raise RUN_FAILED.retryable(f"the page has not read pipeline {pipeline} within {_READ_SECONDS:.0f} s")
+        raise RUN_FAILED.retryable(f"the page did not show pipeline {pipeline} within {_READ_SECONDS:.0f} s")
     return readings[-1]
 
 

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, time
 from pathlib import Path
@@ -231,7 +231,7 @@ def _live(screen: Console) -> Live:
     return live
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one line of JSON.")]
 
 
 def pipeline_names() -> list[str]:
@@ -252,16 +252,14 @@ PipelineName = Annotated[
 
 Reason = Annotated[
     str,
-    typer.Option(
-        "--reason", metavar="TEXT", help="Why, for the ledger and for whoever asks later.", show_default=False
-    ),
+    typer.Option("--reason", metavar="TEXT", help="The reason, stored in the ledger.", show_default=False),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Engine = Annotated[
     str | None,
     typer.Option(
         "--engine",
-        help="Engine of the settings file; 'inline': this process; 'auto': one of both, by what there is to read.",
+        help="An engine of the settings file, 'inline' (this process), or 'auto' (chosen by the number of waiting records).",
         show_default="the pipeline's own",
     ),
 ]
@@ -290,6 +288,11 @@ def place(text: str | None) -> Target | None:
         return parse_offsets(Path(text).read_text(encoding="utf-8"), text)
     except OSError as error:
         raise BAD_ARGUMENT.terminal(f"the offsets can't be read: {error}") from error
+
+
+def help_text(command: Callable[..., Any]) -> str:
+    """Return the docstring of a command with one line per paragraph: the help breaks lines by the terminal's width."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in (command.__doc__ or "").split("\n\n"))
 
 
 def examples(lines: str, command: str) -> str:

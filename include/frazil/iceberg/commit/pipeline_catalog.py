@@ -165,8 +165,8 @@ class PipelineCatalog(Lake):
             return table
         if landed_branch is not None and branch not in table.metadata.refs:
             raise TABLE_LOST.terminal(
-                f"pipeline {self._pipeline}: branch {branch} of table {name} is gone, with what the pipeline landed there",
-                next_step="make it again, where it ended: ALTER TABLE … CREATE BRANCH … AS OF VERSION …; its last snapshot is"
+                f"pipeline {self._pipeline}: branch {branch} of table {name} is gone, with the rows that the pipeline landed there",
+                next_step="create it again at its last snapshot: ALTER TABLE … CREATE BRANCH … AS OF VERSION …; that snapshot is"
                 f" in property {BATCH_KEY.format(self._pipeline)} or {POSITION_KEY.format(self._pipeline)}",
             )
         ref = table.metadata.refs.get(branch)

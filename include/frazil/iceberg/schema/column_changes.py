@@ -122,7 +122,7 @@ class _ColumnChange:
         if field.field_id in self.schema.identifier_field_ids:
             raise TABLE_UNFIT.terminal(
                 f"table {self.table}, column {field.name}: it identifies rows, so it can't be null",
-                next_step="records without it are dead letters: declare evolve: widen, add or none",
+                next_step="declare evolve: widen, add or none; records without this value then become dead letters",
             )
         return field.model_copy(update={"required": False})
 

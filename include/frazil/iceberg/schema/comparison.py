@@ -139,7 +139,7 @@ def refuse_unfit(comparison: Comparison, destination: Destination, pipeline: str
             f"table {destination.table} does not fit its pipeline:\n"
             + "\n".join(f"  {problem}" for problem in comparison.unfit),
             next_step="change the columns of the pipeline file, or alter the table"
-            + (f" as it says: frazil apply {pipeline}" if can_apply else ""),
+            + (f" to fit it: frazil apply {pipeline}" if can_apply else ""),
         )
 
 

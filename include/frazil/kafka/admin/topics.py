@@ -181,8 +181,8 @@ def _cleanup_policy(topic: str, config: Mapping[str, ConfigEntry] | Terminal) ->
     if config.code == TOPIC_MISSING:
         return frozenset()
     raise KAFKA_DENIED.terminal(
-        f"{config.message}; whether topic {topic!r} is compacted decides whether its records can be read again"
-        " where their rows are taken out",
+        f"{config.message}; before Frazil removes rows it must know whether topic {topic!r} is compacted, since compacted records"
+        " can't be read again",
         next_step=f"grant DescribeConfigs on topic {topic}",
     ) from config
 
@@ -237,7 +237,7 @@ def _until(admin_client: Admin, name: str, holds: Callable[[TopicDescription | N
         raise KAFKA_FAILED.retryable(
             f"{admin_client.cluster}: its brokers don't show the change of topic {name!r} after "
             f" {_SPREAD_SECONDS:.0f} s",
-            next_step="look at the brokers: one of them may be down",
+            next_step="check the brokers: one of them may be down",
         ) from e
 
 

@@ -347,8 +347,8 @@ def _send(context: RunContext, manifest: Manifest, topic: DeadLetterTopic, part:
         except RecordTooLarge as refused:
             if refused.record.headers[-1][0] == OMITTED_HEADER:
                 raise RECORD_TOO_LARGE.terminal(
-                    f"the dead letter of {origin(refused.record)} has {refused.record.size:,} bytes of headers alone, and topic"
-                    f" {topic.name} takes less",
+                    f"the headers of the dead letter of {origin(refused.record)} have {refused.record.size:,} bytes, more than"
+                    f" topic {topic.name} accepts",
                     next_step=f"raise max.message.bytes of topic {topic.name}",
                 ) from refused
             max_bytes = refused.record.size // 2  # the topic does not let us read its limit: try half the size

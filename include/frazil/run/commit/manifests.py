@@ -120,7 +120,7 @@ def refuse_foreign_parts(context: RunContext, state: PipelineState, *manifests: 
                 f" {', '.join(sorted(foreign))}: neither the pipeline file nor the ledger {pipeline.ledger_table} knows them as"
                 " tables of this pipeline, in these catalogs",
                 next_step=f"if one was a new destination when the batch was decided, name it under destinations again; if not,"
-                f" somebody else committed to {manifest.closing.table}: roll that commit back, and look who may write there",
+                f" somebody else committed to {manifest.closing.table}: roll that commit back, and check who may write there",
             )
 
 
@@ -319,8 +319,8 @@ def row_removal(pipeline: Pipeline, table: str, removed: tuple[RemovedRange, ...
     if columns is None:
         raise REPLAY_REFUSED.terminal(
             f"pipeline {pipeline.name} keeps no Kafka columns in {table} (kafka_columns: false):"
-            " its rows don't say where they came from, so none can be removed",
-            next_step="a table with Kafka columns can be replayed and reset backward; this one only with"
+            " its rows have no Kafka coordinates, so they can't be found and removed",
+            next_step="only a table with Kafka columns can be replayed or reset backward. To land records twice:"
             f" frazil reset {pipeline.name} --to … --allow-duplicates --reason …",
         )
     return Removal(columns, removed)

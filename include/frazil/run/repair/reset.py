@@ -159,10 +159,10 @@ def _refuse_partial(
     if unnamed:
         raise POSITION_LOST.terminal(
             f"pipeline {context.pipeline.name}: the position is gone from table"
-            f" {tables.closing_name}, and what does not move would never land again: {unnamed[0]}"
+            f" {tables.closing_name}, so partitions without a new offset would never land again: {unnamed[0]}"
             + (f" and {len(unnamed) - 1} more" if unnamed[1:] else ""),
-            next_step="reset without --topic, to a place that says where every partition goes on: earliest, latest, an"
-            " instant, or a file that names them all",
+            next_step="reset without --topic, to a target for every partition: earliest, latest, an instant, or a file that"
+            " names them all",
         )
 
 

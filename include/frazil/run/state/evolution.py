@@ -132,7 +132,7 @@ def columns_still_missing(context: RunContext, n: int, demands: Demands, rounds:
     return TABLE_UNFIT.terminal(
         f"batch {n} of pipeline {context.pipeline.name}: its tables were changed {rounds} times and still lack"
         f" {'; '.join(f'{table}: {listed(missing)}' for table, missing in demands.items())}",
-        next_step="does somebody else take columns away from them at the same time? Otherwise this is a fault of Frazil: please report it",
+        next_step="check whether another program drops columns at the same time. If none does, this is a bug in Frazil: please report it",
     )
 
 

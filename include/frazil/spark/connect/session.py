@@ -273,7 +273,7 @@ def _with_time_limit(seconds: float, ask: Callable[[], T], server: Server) -> T:
         raise Unavailable(
             f"{server.name}: {server.place} takes connections and gave no answer in {seconds:.0f} s",
             code=SPARK_UNAVAILABLE,
-            next_step="is it a spark connect server, and is it well? look at its log",
+            next_step="check that it is a Spark Connect server, and read its log",
         )
     return answers[0]
 

@@ -98,8 +98,8 @@ def ui_settings(engine: EngineSettings) -> dict[str, str]:
             Path(engine.event_log).mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
         except OSError as error:
             raise BAD_SETTING.terminal(
-                f"event_log of the engine: the folder {engine.event_log} can't be made: {error.strerror}",
-                next_step="name a folder of the user who runs jobs, or create it for that user",
+                f"event_log of the engine: the folder {engine.event_log} can't be created: {error.strerror}",
+                next_step="name a folder that the user of the jobs may write, or create this one for that user",
             ) from error
     return conf | {"spark.eventLog.enabled": "true", "spark.eventLog.dir": engine.event_log}
 

@@ -227,7 +227,7 @@ def lost_job(code: int, lines: list[str], log: str) -> FrazilError:
     return kind_of(code)(
         f"the Spark job ended with exit code {code} and left no outcome; the end of its log: {end}",
         code=RUN_FAILED,
-        next_step=f"another try asks the tables what it did; the whole log: {log}",
+        next_step=f"the next try reads from the tables what the job did; the whole log: {log}",
     )
 
 

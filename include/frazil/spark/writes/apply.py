@@ -297,7 +297,7 @@ def _require_rows(change: Change, count: int, what: str) -> None:
     if count != expected:
         raise AUDIT_FAILED.terminal(
             f"table {change.table}: {expected:,} rows {what} {count:,}; main stays as it is",
-            next_step="were staged files changed? Run again, a new branch will be made",
+            next_step="run again: it creates a new branch. If this happens again, check whether staged files are changed",
         )
 
 

@@ -223,8 +223,11 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
         {"value": OBJECT, "transforms": MASK, **static("data.size")},
         "route.static.field: a text, number or boolean decides; 'data.size' is double",
     ),
-    ({"transforms": MASK, **static("kind")}, "destinations: several destinations, transforms or keys"),
-    ({"key": {"format": "long"}, **static("kind")}, "destinations: several destinations, transforms or keys"),
+    ({"transforms": MASK, **static("kind")}, "destinations: the pipeline has several destinations, transforms or keys"),
+    (
+        {"key": {"format": "long"}, **static("kind")},
+        "destinations: the pipeline has several destinations, transforms or keys",
+    ),
     (
         {"destinations": TWO, "route": {"static": {"field": "kind", "tables": {"a.x": "x"}}}},
         "route: names a.x: not among the destinations a.b, a.c",

@@ -39,7 +39,8 @@ class ProtobufSpec(SchemaFormatSpec):
     def _of_schema(self, schema: str) -> Format:
         if self.message is None:
             raise BAD_SCHEMA.terminal(
-                "format protobuf: the schema does not say which message", next_step="name it in value.message"
+                "format protobuf: a schema may have several messages, and none is named",
+                next_step="name one in value.message",
             )
         from frazil.records.formats.protobuf.protobuf import ProtobufFormat
 

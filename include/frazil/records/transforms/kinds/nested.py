@@ -147,7 +147,7 @@ class Explode(TransformDefinition):
         if not pa.types.is_struct(item.type):
             raise FIELDS_UNFIT.terminal(
                 f"Explode: expected {self.field} as a list of structs to spread, found elements of type {type_name(item.type)}",
-                next_step="leave spread out",
+                next_step="remove spread",
             )
         return children(item, elements)
 
