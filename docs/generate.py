@@ -104,8 +104,9 @@ REFERENCE: dict[str, tuple[str, type[BaseModel], tuple[str, ...]]] = {
 """Pages about the keys of files: how each begins, and the models that it explains; all of them where it names none."""
 
 MATRIX_KEY = """
-*yes*: the format has such values. *from text*: it has none, but texts that say one land. *by …*: only with that option
-([Column](reference/destination.md#column), [Value](reference/source.md#value)). A code: no value of the format gets there.
+*yes*: the format has such values. *from text*: the format has no such type, but a text in the right form lands. *by …*: lands only with
+that option ([Column](reference/destination.md#column), [Value](reference/source.md#value)). A code: no value of the format lands in
+such a column; its record is a dead letter with this code.
 """
 
 MESSAGES = """\
