@@ -103,7 +103,7 @@ def test_misspelt_key_is_refused_with_the_nearest_one(complaints: Complaints, te
     [
         (GOOD.replace("name: orders\n", ""), "name: is required and missing"),
         (GOOD.replace("name: orders", "name: Orders-1"), "name: 'Orders-1' is not a pipeline name"),
-        (GOOD.replace("[orders]", "[]"), "source: name either topics or a topics_pattern"),
+        (GOOD.replace("[orders]", "[]"), "source: give either topics or topics_pattern"),
         (GOOD.replace("[orders]", "[a, a]"), "source.topics: a topic is named twice"),
         (GOOD.replace("[orders]", "['orders.*']"), "source.topics.0: 'orders.*' is not a topic name"),
         (GOOD.replace("shop.orders", "orders"), "destinations.0.table: 'orders' is not a table name"),
