@@ -80,7 +80,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
         "destinations.0.columns: columns take fields that differ in case only: ID, id",
     ),
     # keys
-    ({"key": {"format": "json"}}, "key.fields: keys of format json need them"),
+    ({"key": {"format": "json"}}, "key.fields: a key of format json needs its fields"),
     ({"key": {"format": "json", "fields": ["id"]}}, "key.fields: fields of format json have types"),
     ({"key": {"format": "long", "null_value": "filter"}}, "key.null_value: unknown key"),
     (column(type="long", part="key"), "destinations.0.columns.c.part: keys are not decoded"),
