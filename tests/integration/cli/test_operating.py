@@ -40,7 +40,7 @@ def test_reset_moves_what_it_showed(filled: Place, broker: str) -> None:
     shown = filled.succeed("reset", "orders", "--to", "earliest", *REASON, "--dry-run")
 
     assert "removed, to be landed again: 990 rows and 10 dead letters" in shown.stdout
-    assert sum(int(n.replace(",", "")) for n in re.findall(r"([\d,]+) come again", shown.stdout)) == 1000
+    assert sum(int(n.replace(",", "")) for n in re.findall(r"([\d,]+) to read again", shown.stdout)) == 1000
     assert count(filled) == 990
     done = filled.succeed("reset", "orders", "--to", "earliest", *REASON, "--yes")
     assert "batch 2 begins epoch 1" in done.stdout

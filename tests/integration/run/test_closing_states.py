@@ -315,7 +315,10 @@ def test_table_without_position_property_does_not_start_over(shop: MakeShop) -> 
     assert state(orders) == before
 
     (first,) = preview_reset(scope(orders), ResetOrder(EARLIEST)).remarks
-    assert first == f"the position is gone from table {ORDERS}: what will come again is taken out of all destinations"
+    assert (
+        first
+        == f"the position is gone from table {ORDERS}: rows that will land again are removed from all destinations"
+    )
     reset(orders, "earliest")
     orders.run()
 

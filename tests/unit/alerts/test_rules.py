@@ -184,7 +184,7 @@ def test_records_lost_to_retention_are_reported_with_their_number():
     """Offsets below the log start: how many are gone."""
     partition = Retention("orders", 0, headroom=-12, seconds_left=0.0, cut_to_seconds=None)
 
-    assert "12 offsets are gone" in cause(case(replace(WELL, retention=(partition,))), "retention")
+    assert "12 unread offsets are deleted" in cause(case(replace(WELL, retention=(partition,))), "retention")
 
 
 FAILED = replace(WELL, runs=Runs(last_state="failed", last_run="r1", last_ended_at=NOW, failures=1))

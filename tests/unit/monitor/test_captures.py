@@ -51,13 +51,17 @@ def test_nothing_waits_for_longer_than_since_the_last_successful_run(
         (
             with_runs(FILES, done(20)),
             "Behind",
-            "2 files with 40 bytes wait, the oldest for 20 min; promised are 15 min",
+            "2 files with 40 bytes wait, the oldest for 20 min; the freshness objective is 15 min",
         ),
         (with_runs(FILES, done(5)), "Idle", "2 files with 40 bytes wait for the next run"),
         (with_runs(replace(FILES, lag=1), done(5)), "Idle", "1 file with 40 bytes waits for the next run"),
         (replace(FILES, lag=0, lag_bytes=0, lag_seconds=0.0), "Idle", "everything is in"),
         (replace(FILES, lag=None, lag_bytes=None, lag_seconds=None), "Idle", "its files are not on this machine"),
-        (with_runs(ROWS, done(20)), "Behind", "rows may wait, the oldest for 20 min; promised are 15 min"),
+        (
+            with_runs(ROWS, done(20)),
+            "Behind",
+            "rows may wait, the oldest for 20 min; the freshness objective is 15 min",
+        ),
         (with_runs(ROWS, done(5)), "Idle", "its last run took what was there"),
         (with_runs(ROWS, done(5, "failed")), "Failed", "the last run failed: r"),
         (replace(FILES, n=None, lag_seconds=9e9), "Idle", "it never ran"),
@@ -86,7 +90,7 @@ def test_lag_of_files_is_judged_by_its_own_limit() -> None:
     told = judge(case(with_runs(FILES, done(5)), lag=1))["lag"]
     assert told is not None
     assert (told.key, told.title) == ("lag/capture.logs", "capture logs: 2 files with 40 bytes wait")
-    assert told.cause.startswith("2 files with 40 bytes wait, 1 are tolerated.")
+    assert told.cause.startswith("2 files with 40 bytes wait; the limit is 1.")
 
 
 def test_rows_that_nobody_counted_raise_and_end_no_alert_of_lag() -> None:

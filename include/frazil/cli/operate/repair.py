@@ -265,12 +265,12 @@ def _refuse_unseen(pipeline: str, *, yes: bool) -> None:
 def what_happens(move: Move) -> str:
     """What a move means for the records of its partition."""
     if move.recreated:
-        return "new incarnation"
+        return "recreated topic"
     if move.before is None:
         return "new partition"
     if move.distance > 0:
         return f"{move.distance:,} skipped"
-    return f"{-move.distance:,} come again"
+    return f"{-move.distance:,} to read again"
 
 
 def _preview_reset(scope: RunContext, planned: PlannedReset, *, as_json: bool) -> RemovalCounts:

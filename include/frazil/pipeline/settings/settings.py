@@ -344,7 +344,7 @@ class Settings(Model):
         default_factory=AutoEngine, description="What `engine: auto` in a pipeline file stands for."
     )
     alerts: AlertSettings | None = Field(
-        None, description="Who is told when something is wrong. Without: nobody, and Airflow has no DAG `monitor`."
+        None, description="Where alerts are sent. Without: nowhere, and Airflow has no DAG `monitor`."
     )
     reports: ReportSettings = Field(default_factory=ReportSettings)
     databases: dict[str, DatabaseSettings] = Field({}, description="Databases that captures read.")

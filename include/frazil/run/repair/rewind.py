@@ -411,8 +411,8 @@ def _remarks(
 ) -> Iterator[str]:
     newest = state.rolled_back or state.mark
     yield (
-        f"table {tables.closing_name} goes on from batch {agreed.n}; the pipeline was at batch {newest.n if newest else '?'}:"
-        " the records of the batches between come again"
+        f"table {tables.closing_name} continues from batch {agreed.n}; the pipeline was at batch {newest.n if newest else '?'}:"
+        " the records of the batches between land again"
     )
     for r in skipped:
         yield (
