@@ -65,7 +65,7 @@ def test_stale_table_raises_alert_with_its_figures():
     late = replace(WELL, complete_through=NOW - timedelta(minutes=40), lag=1200, lag_seconds=2_000.0)
 
     assert told(case(late)) == {"stale": "critical"}
-    assert "complete through 2026-05-01 11:26:40 UTC only" in cause(case(late), "stale")
+    assert "complete only through 2026-05-01 11:26:40 UTC" in cause(case(late), "stale")
     assert "1,200 records" in cause(case(late), "stale")
 
 
@@ -112,7 +112,7 @@ def test_records_of_tables_beyond_the_limit_raise_an_alert_until_they_landed():
         "warning",
         'frazil dead-letters replay pizzas --reason "the next tables"',
     )
-    assert "2,500 of 12,000 records in 1 d name tables that were not made" in notice.cause
+    assert "2,500 of 12,000 records in 1 d name tables that were not created" in notice.cause
     assert judge(case(replace(beyond, open_letters=0)))["tolerance"] is None
     assert judge(case(replace(beyond, dead_codes={"TABLE_NOT_MADE": 1_000})))["tolerance"] is None
     assert judge(case(replace(beyond, rows=10, dead_codes={"TABLE_NOT_MADE": 900}, dead=900)))["tolerance"] is None

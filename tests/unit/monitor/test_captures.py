@@ -82,7 +82,7 @@ def test_late_capture_raises_an_alert_that_names_its_command(condition: Conditio
     assert late["stale"] is not None
     assert late["stale"].title == f"capture {condition.pipeline[8:]}: stale for 25 min"
     assert late["stale"].next_step == f"frazil capture {condition.pipeline[8:]} --dry-run"
-    assert "The topic has everything through 2026-05-01 11:20:00 UTC only" in late["stale"].cause
+    assert "The topic has everything only through 2026-05-01 11:20:00 UTC" in late["stale"].cause
     assert judge(case(with_runs(condition, done(5))))["stale"] is None
 
 
