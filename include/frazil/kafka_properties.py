@@ -34,7 +34,7 @@ RACK_VARIABLE: Final = "client.rack.variable"
 """Property that holds the name of an environment variable; `client.rack` takes its place when a client is made."""
 
 PROVIDER_SECONDS: Final = 10.0
-"""Bounds one call of a provider, which may have to load a library: whoever waits hears within 15 s what is wrong."""
+"""Bounds one call of a provider, which may have to load a library; the user learns within 15 s that it failed."""
 
 _LATEST_SECONDS: Final = 10 * 366 * 86_400
 """An expiry beyond ten years is one in milliseconds."""

@@ -33,7 +33,8 @@ PIPELINES_VARIABLE = "FRAZIL_PIPELINES"
 SHIPPED = "frazil-references.json"
 """File beside shipped settings: the values of their references on the machine that they are from."""
 SHIPPED_VARIABLE = "FRAZIL_SHIPPED"
-"""Set where Frazil sent the project: else that file is nobody's, and must not say what the settings' references stand for."""
+"""Set where Frazil sent the project. Without it the file has an unknown author, and must not set values for references of the
+settings."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class Case:
 
     Attributes:
         condition: How the pipeline is doing.
-        promise: How old the instant may be that its tables are complete through.
+        promise: Freshness objective: how old the instant may be that its tables are complete through.
         interval: Between the last run that was due and the next; two looks if that is longer.
         fewest: Unread records, the fewest of each finished interval, the newest one last.
         failure: The failure that the last failed ingest run stored, if any.

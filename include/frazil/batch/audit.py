@@ -212,7 +212,7 @@ _NAMED = 10
 """Truncated partitions that a message describes; its command has all."""
 
 BATCHES_REFUSED = "batches were refused"
-"""In the error of a run that rivals let land nothing; alerts know it by these words."""
+"""In the error of a run whose batches all lost to other commits; alerts recognise it by this text."""
 
 
 def check_position(

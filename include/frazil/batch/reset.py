@@ -50,8 +50,8 @@ def reset_position(
 ) -> Position:
     """The position that a reset writes.
 
-    Topics and partitions without an offset stay where they are; a partition that nobody has read yet begins at its
-    beginning. A topic that was recreated begins a new incarnation: rows of the older one stay in the table. In another
+    Topics and partitions without an offset stay where they are; a partition that was never read begins at its beginning. A
+    recreated topic counts as a new one: rows of the older one stay in the table. In another
     cluster every topic is another one.
 
     Raises:

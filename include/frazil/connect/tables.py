@@ -182,7 +182,7 @@ def _per_table_names(keys: ConnectorKeys) -> list[str]:
 _TIME_TRANSFORMS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
 _CALL = re.compile(r"(?P<transform>\w+)\((?P<column>[^,()]+)(?:,\s*(?P<size>\d+)\s*)?\)")
 _PARTS = re.compile(r"(?:[^,(]++|\((?:[^()]*\))?)+")
-"""What lies between commas that are not within parentheses. Each character is looked at once or twice."""
+"""Split a text at commas outside parentheses, in linear time."""
 
 
 def partition_fields(text: str) -> list[str]:
@@ -476,7 +476,7 @@ def _required(keys: ConnectorKeys, table: str, names: list[str], columns: Column
 
 
 def _refuse_no_key(keys: ConnectorKeys, table: str, names: list[str], columns: Columns, *, is_absent: bool) -> None:
-    """Refuse rows merged by a key that nobody knows: neither id-columns that the table has, nor its identifier fields."""
+    """Refuse merged rows without a key: neither id-columns nor identifier fields name columns of the table."""
     key, switch = _own_or_default(keys, table, "id-columns"), _CDC if _CDC in keys else _UPSERT
     if not columns:
         why = f"rows of {table} are merged by their key, and nothing tells the types of its columns"

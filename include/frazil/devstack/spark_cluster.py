@@ -51,7 +51,8 @@ def start(
     """Start the master and the workers unless they run, and wait until the workers are registered.
 
     The master's page and the workers listen on any free ports. `memory` is what executors on a worker may have together, such
-    as ``1g``. Drivers must know the secret (`SECRET_VARIABLE`); without one whoever reaches the port may run code.
+    as ``1g``. Drivers must know the secret (`SECRET_VARIABLE`); without a secret, every client that reaches the port can run
+    code.
 
     Raises:
         Terminal: The port is taken, or there is no fitting Java.

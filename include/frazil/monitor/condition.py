@@ -22,7 +22,7 @@ class Retention:
         seconds_left: Until `retention.ms` may take what was not read yet, at least; 0 if it took some. None if the topic
             keeps records for ever, or if that is unknown.
         cut_to_seconds: The shortest `retention.ms` that still keeps what was not read yet; None if that is unknown.
-        by_size: Whether `retention.bytes` may take records sooner: when, nobody can tell.
+        by_size: Whether `retention.bytes` may delete records sooner, at an unknown time.
     """
 
     topic: str

@@ -144,9 +144,9 @@ class RegistrySchemas:
 
         Raises:
             TooManyUnknownIds: Within a minute 100 ids had no schema.
-            Retryable: Nobody answered within 30 seconds, or the registry is not available. For earlier versions of a
+            Retryable: No answer came within 30 seconds, or the registry is not available. For earlier versions of a
                 Protobuf schema it is tried for a minute more, and the next call continues where this one stopped.
-            Terminal: It refuses the credentials, is no registry, or can't be trusted.
+            Terminal: The server refuses the credentials, is not a registry, or has an untrusted certificate.
         """
         if isinstance(schema_id, int) and schema_id > MAX_ID:
             return None

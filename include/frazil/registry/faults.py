@@ -67,8 +67,8 @@ def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilErr
     """Translate an error of the client into Frazil's error with a next step.
 
     Returns:
-        `Retryable` where asking later may help: nobody answers, too slow, too busy, broken. `Terminal` where a person
-        must act: credentials, permissions, certificates, the address, a property.
+        `Retryable` if a later try may help: no answer, a slow, busy or broken server. `Terminal` if a person must act:
+        credentials, permissions, certificates, the address, a property.
     """
     description = registry.redact(f"{type(error).__name__}: {str(error)[:300]}")
     where = f"{registry}: {doing}"

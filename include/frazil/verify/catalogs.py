@@ -125,7 +125,7 @@ def _wrapped() -> tuple[type[Exception], ...]:
 
 
 def _loaded(names: Iterable[str]) -> tuple[type[Exception], ...]:
-    """Those exceptions of libraries of catalogs that are loaded: nobody raises another."""
+    """Exceptions of the catalog libraries that are loaded: a library that is not loaded raises none."""
     parts = (name.rpartition(".") for name in names)
     return tuple(getattr(sys.modules[module], name) for module, _, name in parts if module in sys.modules)
 

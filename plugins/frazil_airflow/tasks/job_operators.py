@@ -136,7 +136,7 @@ def _hand_over(pipeline: str, run: str, order: str) -> Handover:
 
 
 def outcome(pipeline: str, order: str, attempt: str) -> str | None:
-    """Return the result that the job left; waits while its driver says that it is at work, whatever the operator thinks.
+    """Return the result that the job left. Waits as long as its driver reports that it works, even if the operator has ended.
 
     Order and outcome stay, for another try of this task, until orphan removal takes them.
 

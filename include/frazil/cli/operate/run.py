@@ -140,7 +140,7 @@ def order_of(pipeline: str, request: RunRequest, length: str) -> RunPlan:
     """The order for a session.
 
     Raises:
-        Terminal: That is no duration.
+        Terminal: The text is not a duration.
     """
     from frazil.batch.session import session_order
     from frazil.pipeline.syntax.interval import parse_duration

@@ -39,7 +39,7 @@ class CachingCatalog(MetastoreCatalog):
     A batch loads each of its tables five times and more, and each load would parse all of its snapshots.
 
     Attributes:
-        table_properties: Properties of tables that have a say in how files are read and written.
+        table_properties: Table properties that the settings allow, though they change how files are read and written.
     """
 
     table_properties: frozenset[str] = frozenset()

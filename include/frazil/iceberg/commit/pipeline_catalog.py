@@ -204,7 +204,7 @@ def _begin(table: Table, branch: str) -> None:
 
 
 def _empty_snapshot(metadata: TableMetadata) -> int | None:
-    """One that a rival, or a run that was killed, made for this already."""
+    """One that another run, perhaps a killed one, created for this already."""
     for snapshot in metadata.snapshots:
         if snapshot.parent_snapshot_id is None and summary_of(snapshot).get("total-records") == "0":
             return snapshot.snapshot_id

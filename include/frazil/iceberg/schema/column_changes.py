@@ -1,6 +1,7 @@
 """Changes of columns, wherever they are nested: additions, wider types, null, comments.
 
-What is there already is skipped, so a change that a rival, a killed run or a person made first is no conflict. Paths are
+Changes that the table already has are skipped, so it is no conflict if another run, a killed run or a person made one first.
+Paths are
 followed name by name: PyIceberg's own update joins them with dots, and a name may have one.
 """
 

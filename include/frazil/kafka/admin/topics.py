@@ -199,7 +199,7 @@ def batch_limit(cluster: Cluster, topic: str, limit: int | None = None) -> int |
 
 
 def record_limit(cluster: Cluster, topic: str) -> int | None:
-    """Return how many bytes a record of a topic may have, compressed; None if that must not be seen, or nobody knows it.
+    """Return how many bytes a record of a topic may have, compressed; None if this user may not see it, or if it is unknown.
 
     Raises:
         Terminal: there is no such topic.

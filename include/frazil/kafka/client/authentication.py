@@ -68,7 +68,7 @@ def is_refusal(error: KafkaError) -> bool:
 def refusal(cluster: Cluster, where: str, reports: Iterable[KafkaError]) -> FrazilError | None:
     """Say what is wrong with credentials or certificates, if one of the reports is about them.
 
-    Only a token or a ticket that may be missing because nobody answers is worth another try.
+    Only a missing token or ticket is worth another try: its server may not have answered.
 
     Reports are what a question ended with, or what the client reported on the side.
     """

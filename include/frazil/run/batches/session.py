@@ -170,8 +170,8 @@ PLAN_EVERY = timedelta(minutes=5)
 """How old a plan may get while nothing moves: topics appear, and a reset moves the position back."""
 
 PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Before each further try of a tick that failed for what passes: together a broker's restart, or as long as a person needs to
-mend a file. Then the run fails, and whoever started it decides."""
+"""Pause before each further try of a tick after a temporary error. Together the pauses cover a broker's restart, or the time
+that a person needs to correct a file. Then the run fails."""
 
 Load = Callable[[], tuple[Project, Pipeline]]
 """Reads settings and pipeline again."""

@@ -172,8 +172,8 @@ def roll_forward(context: RunContext, manifest: Manifest, path: str, state: Pipe
 
 
 def _make_changes(context: RunContext, manifest: Manifest) -> None:
-    """Make the tables' changes, unless the batch is over: whoever comes late must not undo what later batches changed, nor
-    change a table that one of them is decided for.
+    """Make the tables' schema changes, unless a later batch exists: a late run must not undo changes of later batches, nor
+    change a table for which one of them is decided.
     """
 
     def is_over() -> bool:

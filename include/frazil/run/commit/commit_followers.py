@@ -239,7 +239,7 @@ def land_change(lake: Lake, change: Change, manifest: Manifest, land: Callable[[
 
 
 def _refuse_overtaken(lake: Lake, manifest: Manifest, refusal: Refused) -> None:
-    """Stop if another run finished or rolled back this batch, as after a suspended process. Nobody has to act then."""
+    """Stop if another run finished or rolled back this batch, as after a suspended process. No person has to act then."""
     done, last = (
         read_summary(lake.load_table(table).metadata, key.format(manifest.pipeline), table)
         for table, key in ((manifest.ledger, DONE_KEY), (manifest.closing.table, BATCH_KEY))
@@ -313,7 +313,8 @@ def ready_letter_topic(context: RunContext, batch: Batch) -> str | None:
 def send_letters(context: RunContext, manifest: Manifest) -> None:
     """Send all letters of a decided batch to the topic that the pipeline file names.
 
-    Not to the one of the manifest: whoever may commit to the closing table may name any manifest there.
+    The topic of the pipeline file, not that of the manifest: everyone who may commit to the closing table can name any
+    manifest there.
 
     Raises:
         Terminal: The topic can't be made, or refuses.

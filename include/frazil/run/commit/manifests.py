@@ -102,7 +102,7 @@ def _keep_rules(context: RunContext, tables: Tables, fingerprint: str) -> None:
 def refuse_foreign_parts(context: RunContext, state: PipelineState, *manifests: Manifest) -> None:
     """Refuse manifests that give parts to tables which are none of the pipeline's.
 
-    Whoever may commit to the closing table may name any manifest there. A table is the pipeline's if the ledger says that it
+    Everyone who may commit to the closing table can name any manifest there. A table is the pipeline's if the ledger says that it
     was given a batch before, and it is still that one, or if the pipeline file has it, in that catalog.
 
     Raises:

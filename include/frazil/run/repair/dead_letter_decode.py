@@ -325,8 +325,8 @@ def find_open_letters(
 ) -> list[OpenLetter]:
     """The chosen open letters that were not tried yet, in order. Reports the letters that it leaves out.
 
-    Letters of a topic that was recreated since stay as they are: their rows would look like rows of the new topic. So do
-    those of offsets that a reset let land twice: nobody could tell their rows from the others'.
+    Letters of a topic that was recreated since stay as they are: their rows would look like rows of the new topic. So do those
+    of offsets that a reset let land twice: their rows could not be told apart.
     """
     past = letter_history(read_ledger(context.lake, context.pipeline.ledger_table, context.pipeline.name))
     landed = landed_rows(context.pipeline, tables.destinations, past)

@@ -324,7 +324,7 @@ def _closing_lost(
 def _history_lost(pipeline: Pipeline, tables: Tables, last: SummaryValue | RolledBack | None) -> Terminal | None:
     """Why a rolled-back closing table can't say which batches' rows it holds; None if it can.
 
-    A ledger without its last rows does not say what became of the records, and nobody rolls it back to have them again.
+    A ledger without its last rows does not show what became of the records, and is not rolled back on purpose.
     """
     table = tables.closing_name
     if not isinstance(last, RolledBack) or (last.is_past_told and table in tables.destinations):

@@ -283,7 +283,7 @@ def _end(child: subprocess.Popen[str] | ForkedDriver) -> None:
 
 
 _ABANDONED_SECONDS: Final = 3600.0
-"""Age of files in the state folder that nobody will read any more: a job does when it starts."""
+"""Age of files in the state folder that are no longer needed: a job reads its file when it starts."""
 
 
 @contextmanager

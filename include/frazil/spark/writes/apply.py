@@ -144,7 +144,7 @@ class SparkApply:
 
         Raises:
             Refused: The table contains something else than planned, or is not the one the rows were staged for.
-            Retryable: Spark failed, or rivals moved main every time.
+            Retryable: Spark failed, or other commits moved main every time.
             Terminal: Somebody else wrote to the branch, or the table names a class for Spark to run.
             OutcomeUnknown: The table can't be read to find out whether the rows landed.
         """
