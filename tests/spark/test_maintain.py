@@ -193,7 +193,10 @@ def test_failed_note_does_not_undo_maintenance(make: Make, monkeypatch: pytest.M
     monkeypatch.setattr(orders.engine, "note", away)
 
     assert orders.step("compaction").status == "done"
-    assert f"{ORDERS}: what was done is not noted in the table: the catalog does not answer" in orders.said
+    assert (
+        f"{ORDERS}: the result could not be stored in the table's properties: the catalog does not answer"
+        in orders.said
+    )
     assert f"{ORDERS}: its snapshots are held for longer than needed: the catalog does not answer" in orders.said
 
 

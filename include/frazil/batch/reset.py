@@ -317,7 +317,7 @@ def _read_ranges(text: str | None) -> tuple[Range, ...]:
 
 
 def _read_so_far(r: Range, n: int, position: Position) -> Range:
-    """A range of a batch up to the position; that of an earlier incarnation of its topic stays whole."""
+    """A range of a batch, cut at the position. A range of an earlier topic of the same name stays whole."""
     topic_position, next_offset = position.topics.get(r.topic), position.next_offset(r.topic, r.partition)
     return (
         r

@@ -120,7 +120,8 @@ class CapturePosition:
                 next_step="find out what else writes to the topic of positions",
             ) from error
         raise BAD_CAPTURE_POSITION.terminal(
-            f"the stored position is of version {version}, expected {_VERSION}", next_step="run the newer Frazil"
+            f"the stored position is of version {version}, expected {_VERSION}",
+            next_step="install the newer release of Frazil",
         )
 
 

@@ -194,11 +194,11 @@ class ConnectorKeys:
         self._written.setdefault(name, []).append(key)
         if name in self._values and self._values[name] != value:
             spellings = " and ".join(self._written[name])
-            self.say(name, "refused", f"{spellings} are one option with two values", "keep the one that is meant")
+            self.say(name, "refused", f"{spellings} are the same option with two values", "remove the wrong one")
         if value or name not in self._values:
             self._values[name] = value
         if not value:
-            self.say(name, "changed", "empty, so it counts as not given")
+            self.say(name, "changed", "empty, so it counts as missing")
 
     def __contains__(self, name: str) -> bool:
         return bool(self._values.get(name))

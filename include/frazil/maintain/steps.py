@@ -240,7 +240,7 @@ def _in_one_commit(work: Work, rules: Compaction, arguments: dict[str, Any]) -> 
         except Conflict as rival:
             options["max-files-to-rewrite"] = str(max(rules.min_files, most // share))
             work.context.report(
-                f"{work.table}: compaction lost to another commit, again with fewer files: {rival.message}"
+                f"{work.table}: another commit was faster than compaction, trying again with fewer files: {rival.message}"
             )
     return _rewrite(work, arguments)
 

@@ -154,7 +154,7 @@ def note_told(
 def _kept_report(pipeline: Pipeline, report: LetterReport, run: str) -> KeptReport:
     period, reporting = report.batches, pipeline.dead_letters.report
     if period is None:
-        raise ValueError("a report that is kept tells its batches")
+        raise ValueError("a stored report must name its batches")
     return KeptReport(
         pipeline=pipeline.name,
         name=_name_of(report.until),

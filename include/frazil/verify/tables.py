@@ -31,15 +31,7 @@ from frazil.pipeline.settings.catalogs import CatalogSettings
 from frazil.project import Project
 from frazil.verify.catalogs import Catalogs, FileGone, reading_tables
 from frazil.verify.facts.coverage import rolled_back_batches
-from frazil.verify.facts.ledger import (
-    EDITED_HINT,
-    Batch,
-    Position,
-    absent_batches,
-    destination_view,
-    parse_position,
-    read_batches,
-)
+from frazil.verify.facts.ledger import Batch, Position, absent_batches, destination_view, parse_position, read_batches
 from frazil.verify.facts.result import Difference
 from frazil.verify.facts.snapshot_facts import (
     SnapshotFacts,
@@ -375,7 +367,7 @@ def _property_value(metadata: TableMetadata, key: str, table: str) -> str | None
         return str(json.loads(text)["value"])
     except (ValueError, KeyError, TypeError) as error:
         raise BAD_STATE.terminal(
-            f"property {key} of {table} can't be read: {text[:200]!r}", next_step=EDITED_HINT
+            f"property {key} of {table} can't be read: {text[:200]!r}", next_step=_EDITED
         ) from error
 
 
@@ -417,6 +409,7 @@ T = TypeVar("T")
 NOT_MADE = "TABLE_NOT_MADE"
 """Code of a letter whose record names a table that its batch could not make; a later one may have."""
 
+_EDITED: Final = "it was probably edited by hand: take its text from an older metadata file of the table"
 _CREATED_KEY = "frazil.made."
 """Prefix of the property key of their names; the name of the pipeline follows."""
 
@@ -448,7 +441,7 @@ def _created_tables(ledger: Table, pipeline: Pipeline) -> tuple[str, ...]:
     except (ValueError, KeyError, TypeError) as error:
         raise BAD_STATE.terminal(
             f"table {pipeline.ledger_table}: property {_CREATED_KEY}{pipeline.name} is not readable: {text!r}",
-            next_step=EDITED_HINT,
+            next_step=_EDITED,
         ) from error
 
 

@@ -263,7 +263,7 @@ def print_report(project: Project, pipeline: Pipeline) -> bool:
 def print_maintenance(noted: Maintained | None) -> None:
     """Print the last maintenance result that is stored in the table's properties."""
     if noted is None:
-        console.say("nothing is noted in the table")
+        console.say("the table has no note of a maintenance step")
         return
     before, after = noted.outcome.before, noted.outcome.after
     console.say(

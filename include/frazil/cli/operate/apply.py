@@ -47,11 +47,11 @@ def apply(
     for statement in _statements(context, applied):
         console.say(statement)
     if not applied.changes:
-        console.say(f"{pipeline}: the tables are what the file declares; nothing to change")
+        console.say(f"{pipeline}: the tables fit the file; nothing to change")
     elif not dry_run and applied.n is not None:
-        console.say(f"{pipeline}: done, on record in batch {applied.n}: frazil history {pipeline}")
+        console.say(f"{pipeline}: changed; batch {applied.n} in the ledger has the changes: frazil history {pipeline}")
     elif not dry_run:
-        console.say(f"{pipeline}: done; the first batch has it on record")
+        console.say(f"{pipeline}: changed; the first batch will record the changes")
 
 
 def _statements(context: "RunContext", applied: "AppliedFile") -> list[str]:

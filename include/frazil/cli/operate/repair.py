@@ -58,7 +58,7 @@ def replay(  # noqa: PLR0913 - the options of a command
     with progress:
         planned = plan_run(project, chosen, request, progress.done)
     if planned.plan is None:
-        progress.done(f"{pipeline}: nothing to read again: the range is empty, or lies beyond the position")
+        progress.done(f"{pipeline}: nothing to read again: the range is empty, or after the position")
         result = empty_result(pipeline, run_id, planned)
     else:
         if not as_json:
@@ -116,7 +116,7 @@ def repair(  # noqa: PLR0913 - the options of a command
         console.print_json(_report(planned, pipeline, n, filled))
     elif n is not None:
         console.say(
-            f"{pipeline}: repaired in batch {n}: table {table} goes on; frazil history {pipeline} shows what it lost"
+            f"{pipeline}: repaired in batch {n}: table {table} continues; frazil history {pipeline} shows what it lost"
         )
     if filled is not None and not as_json:
         show_result(filled)
@@ -294,11 +294,11 @@ def _show(planned: PlannedReset, removed: RemovalCounts) -> None:
         console.say("the position stays where it is")
     if planned.removed or removed.rows:
         rows = sum(removed.rows.values())
-        console.say(f"removed, to be landed again: {rows:,} rows and {removed.dead_letters:,} dead letters")
+        console.say(f"removed, to land again: {rows:,} rows and {removed.dead_letters:,} dead letters")
     if len(removed.rows) > 1 or (removed.rows and not planned.removed):
         console.say(f"rows of {', '.join(f'{table}: {count:,}' for table, count in sorted(removed.rows.items()))}")
     if planned.order.allow_duplicates and not removed.rows and any(move.distance < 0 for move in planned.moves):
-        console.say("nothing is removed: records that land again will be beside their old rows and dead letters")
+        console.say("nothing is removed: records land a second time, next to their old rows and dead letters")
 
 
 def _show_moves(planned: PlannedReset) -> None:
@@ -311,11 +311,11 @@ def _show_moves(planned: PlannedReset) -> None:
 
 def _show_position(scope: RunContext, position: Position) -> None:
     pipeline = scope.pipeline
-    console.say(f"{pipeline.name}: batch {position.n} begins epoch {position.epoch}; the next run goes on at")
+    console.say(f"{pipeline.name}: batch {position.n} begins epoch {position.epoch}; the next run continues at")
     for name, topic in sorted(position.topics.items()):
         console.say(f"  {name}: {', '.join(f'{offset:,}' for offset in topic.next)}")
     if pipeline.consumer_group is not None:
-        console.say(f"consumer group {pipeline.consumer_group} was moved there, too")
+        console.say(f"consumer group {pipeline.consumer_group} was moved too")
 
 
 def _reset_report(

@@ -171,7 +171,7 @@ def run_session(order: RunPlan, engine: str | None, progress: Progress) -> RunRe
         return project, pipeline if engine is None else pipeline.model_copy(update={"engine": engine})
 
     session = Session(order, load, progress.done)
-    progress.done(f"{order.pipeline}: staying until {order.until}, a batch every {session.pipeline.interval}")
+    progress.done(f"{order.pipeline}: running until {order.until}, a batch every {session.pipeline.interval}")
     progress.doing(f"{order.pipeline}: waiting for records")
     _serve(session, progress)
     return run_result(session.project, session.pipeline, order.run)

@@ -314,7 +314,7 @@ def confirm(*, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise typer.BadParameter("there is no terminal to ask at; nothing was changed: add --yes to do it")
+        raise typer.BadParameter("there is no terminal for the question, so nothing was changed: add --yes to confirm")
     if not typer.confirm(QUESTION, default=False, err=True):
         typer.echo("nothing was changed", err=True)
         raise typer.Exit(1)

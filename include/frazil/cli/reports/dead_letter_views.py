@@ -108,7 +108,7 @@ def _code(text: str) -> str:
         return text.upper()
     similar = get_close_matches(text.upper(), codes_known, 1)
     hint = f", did you mean {similar[0]}?" if similar else f"; codes: {', '.join(codes_known)}"
-    raise typer.BadParameter(f"{text!r} is no reason code{hint}")
+    raise typer.BadParameter(f"{text!r} is not a reason code{hint}")
 
 
 def instant_of(text: str, instant: datetime, option: str = "--since") -> datetime:

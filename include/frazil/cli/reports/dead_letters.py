@@ -88,9 +88,7 @@ def _show(pipeline: str, outcome: ReplayResult, *, as_json: bool, would: bool) -
         console.print_json({"pipeline": pipeline, "done": not would} | console.plain(outcome))
         return
     if outcome.bare:
-        console.say(
-            f"{outcome.bare:,} keep nothing of their record (dead_letters.payload): frazil replay reads it from Kafka"
-        )
+        console.say(f"{outcome.bare:,} have no record (dead_letters.payload): frazil replay reads it from Kafka")
     if not outcome.tried:
         console.say(f"{pipeline}: no open dead letter to decode again")
         return
@@ -159,7 +157,7 @@ def list_letters(  # noqa: PLR0913 - the options of a command
         for line in letter_rows(letters, with_landed=state != "open"):
             console.say(line)
         if marked := sum(letter.row_batch is not None for letter in letters):
-            console.say(f"{marked:,} are open although their row exists: they don't land again")
+            console.say(f"{marked:,} are open although their rows exist: they don't land again")
         more = f"; there may be more: --limit {limit * 10}" if listing.has_more else ""
         console.say(f"{pipeline}: {len(letters):,} {_described(choice, state, len(letters))}{more}")
 

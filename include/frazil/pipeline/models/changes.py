@@ -97,7 +97,7 @@ class Changes(Model):
         needed = {"op_column": ("op", "values"), "envelope": ("values",)}.get(self.format, ())
         allowed = {"op_column": options, "envelope": ["values"]}.get(self.format, [])
         if strange := [name for name in options if name not in allowed]:
-            raise ValueError(f"{strange[0]} is not for format {self.format}, which says so itself")
+            raise ValueError(f"{strange[0]} is not for format {self.format}, which defines it")
         if missing := [name for name in needed if name not in options]:
             raise ValueError(f"format {self.format} needs {missing[0]}")
         if self.values is not None:

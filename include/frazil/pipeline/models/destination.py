@@ -74,7 +74,7 @@ class TableColumns(Model):
         if not isinstance(columns, dict):
             return columns
         if not columns:
-            raise ValueError("columns is empty: leave the key out for the columns of the table and of its records")
+            raise ValueError("columns is empty: remove the key to use the columns of the table and of its records")
         return {name: {"type": column} if isinstance(column, str) else column for name, column in columns.items()}
 
     @property
@@ -89,7 +89,7 @@ class TableColumns(Model):
             raise ValueError(f"{options[0]} is for a table that records may change: write evolve: add, widen or full")
         if self.undeclared_columns == "refuse" and (self.evolves != "none" or not self.columns):
             raise ValueError(
-                "undeclared_columns: refuse is for declared columns with evolve: none: records would bring others"
+                "undeclared_columns: refuse needs declared columns with evolve: none, since records may add others"
             )
         return self
 
@@ -359,7 +359,7 @@ def refuse_shared_logs(destinations: Sequence[Destination]) -> None:
         ):
             raise AtKey(
                 f"destinations.{number}.append_history",
-                f"{destination.append_history} is the log beside {owner} already: name another one for {destination.table}",
+                f"{destination.append_history} is already the history of {owner}: name another table for {destination.table}",
             )
 
 

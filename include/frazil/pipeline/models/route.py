@@ -139,7 +139,7 @@ class Route(Model):
         if self.static is not None:
             raise AtKey("create", "static lists every table: name them under destinations, or route by field or topic")
         if self.field is not None and not self.field.allow:
-            raise AtKey("field.allow", "is required with create: records name the tables, and must not do so freely")
+            raise AtKey("field.allow", "is required with create: it limits the table names that records may use")
         return self
 
     @property

@@ -73,7 +73,7 @@ class _Decoding(Model):
             return name
         similar = get_close_matches(name, [*FORMATS, *installed_names], 1)
         hint = f", did you mean {similar[0]!r}?" if similar else f"; known: {', '.join([*FORMATS, *installed_names])}"
-        raise ValueError(f"{name!r} is no format{hint}")
+        raise ValueError(f"{name!r} is not a format{hint}")
 
     @property
     def options(self) -> dict[str, Any]:

@@ -57,8 +57,11 @@ class SingleChangeFormat:
         source_ops = text_field(self.name, value, op)
         after_rows, before_rows = image_struct(self.name, value, after), image_struct(self.name, value, before)
         message = f"{self.name}: expected {op} as one of {', '.join(self.ops)}, found {{}}"
-        unknown = self.is_unknown(source_ops, value)
-        verdicts = [(pc.and_(unknown, source_ops.is_null()), message + self.no_op_hint, op), (unknown, message, op)]
+        undefined_ops = self.is_unknown(source_ops, value)
+        verdicts = [
+            (pc.and_(undefined_ops, source_ops.is_null()), message + self.no_op_hint, op),
+            (undefined_ops, message, op),
+        ]
         return self.single_images(source_ops, after_rows, before_rows, self.facts(source_ops, value), verdicts)
 
     def is_unknown(self, source_ops: pa.StringArray, value: pa.RecordBatch) -> pa.BooleanArray:  # noqa: ARG002 - for formats that look further

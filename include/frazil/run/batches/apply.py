@@ -70,7 +70,7 @@ def apply_file(context: RunContext, request: RunRequest) -> AppliedFile:
         if state.position is None:
             if _change_at_once(context, tables.closing_name, changes):
                 return AppliedFile(None, changes)
-            context.report("the first run has begun, looking again")
+            context.report("the first run has begun, comparing again")
             continue
         n = state.newest_batch + 1
         batch = Batch(
@@ -85,7 +85,7 @@ def apply_file(context: RunContext, request: RunRequest) -> AppliedFile:
         try:
             publish(context, tables, state, batch)
         except Refused as refusal:
-            context.report(f"another run was faster, looking again: {refusal.message}")
+            context.report(f"another run was faster, comparing again: {refusal.message}")
             continue
         _refuse_unmade(context, n)
         return AppliedFile(n, changes)

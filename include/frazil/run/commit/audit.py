@@ -198,7 +198,7 @@ def discard(context: RunContext, tables: Tables, staged: Staged, failure: Frazil
         for name, paths in _paths(by_name, staged).items():
             delete_files(by_name[name], paths)
     except FrazilError as error:
-        context.report(f"staged files are left to orphan removal: {error.message}")
+        context.report(f"staged files could not be deleted; orphan removal deletes them: {error.message}")
         if failure is not None:
             failure.add_note(f"staged files could not be deleted: {error.message}")
 

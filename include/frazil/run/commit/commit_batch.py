@@ -108,7 +108,7 @@ def _position_check(context: RunContext, manifest: Manifest, state: PipelineStat
     def check(metadata: TableMetadata) -> None:
         age = context.clock() - datetime.fromisoformat(manifest.started_at)
         if age > ORPHAN_WINDOW / 2:
-            raise Refused(f"batch {manifest.position.n} was staged {age} ago: its files may be taken for orphans")
+            raise Refused(f"batch {manifest.position.n} was staged {age} ago: an orphan removal may delete its files")
         _refuse_shared_now(context, manifest, metadata)
         last = read_summary(metadata, batch_key, table)
         mark, is_rolled_back = mark_of(last), isinstance(last, RolledBack)

@@ -214,7 +214,7 @@ def last_batch_check(key: str, table: str, manifest: Manifest) -> Callable[[Tabl
         find = read_summary if manifest.accepts_rollback(table) else summary_value_or_refuse
         last = mark_of(find(metadata, key, table))
         if not manifest.follows(table, last):
-            raise Refused(f"table {table} holds {last} last, expected {manifest.expected_mark(table)}")
+            raise Refused(f"table {table} ends at {last}, expected {manifest.expected_mark(table)}")
 
     return check
 

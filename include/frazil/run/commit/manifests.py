@@ -292,9 +292,7 @@ def _dropped_destinations(context: RunContext, state: PipelineState) -> tuple[st
         context.pipeline.tables
     )
     for table in sorted(dropped):
-        context.report(
-            f"table {table} is no destination any more: it gets no rows from here on, and keeps those it has"
-        )
+        context.report(f"table {table} is no longer a destination: it keeps its rows and gets no more")
     return tuple(sorted(dropped))
 
 

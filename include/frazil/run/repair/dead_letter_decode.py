@@ -346,7 +346,7 @@ def find_open_letters(
             open_by_place[letter.place, letter.destination] = OpenLetter(letter.place, letter.batch, letter.destination)
     if not tried:
         for why, count in sorted(skipped.items()):
-            context.report(f"{count:,} letters {why} are left as they are")
+            context.report(f"{count:,} dead letters {why} stay as they are")
     return sorted((letter for letter in open_by_place.values() if letter not in tried), key=lambda letter: letter.order)
 
 

@@ -244,7 +244,7 @@ def _unrecorded_batches(
     position, kind = _newest_position(context, tables)
     for mark in paths.keys() - manifests.keys():
         if position is not None and position.n == mark.n:
-            context.report(f"manifest {paths[mark]} of batch {mark.n} is gone: the batch is taken back")
+            context.report(f"manifest {paths[mark]} of batch {mark.n} is gone: the batch is undone")
             is_told = kind in ("start", "ingest", "reset", "rewind", "dead_letters", "apply")
             yield mark, Abandoned(position, ()) if is_told else _unknown_outcome(position)
 

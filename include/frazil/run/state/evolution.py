@@ -84,12 +84,12 @@ def make_changes(context: RunContext, changes: Demands, decided_at: datetime, is
             for line in change_lines(evolve(context.lake, request, is_over)):
                 context.report(f"table {name}: {line}, as it is declared")
         except Terminal as refusal:
-            context.report(f"table {name} is left as it is: {refusal.message_with_code}")
+            context.report(f"table {name} was not changed: {refusal.message_with_code}")
         except (Retryable, OutcomeUnknown) as failure:
             if context.clock() - decided_at < CHANGES_WAIT:
                 raise
             context.report(
-                f"table {name} is left as it is after {CHANGES_WAIT} of failures: {failure.message_with_code}"
+                f"table {name} was not changed after {CHANGES_WAIT} of failures: {failure.message_with_code}"
             )
 
 

@@ -141,11 +141,11 @@ def parse_position(text: str, where: str) -> Position:
         return Position(body["n"], body["epoch"], body["cluster"], topics, body)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BAD_STATE.terminal(
-            f"{where} holds no position: {text[:200]!r} ({error})", next_step=EDITED_HINT
+            f"{where} holds no position: {text[:200]!r} ({error})", next_step=_EDITED_HINT
         ) from error
 
 
-EDITED_HINT = "it was probably edited by hand; frazil history PIPELINE shows the positions of all batches"
+_EDITED_HINT = "it was probably edited by hand; frazil history PIPELINE shows the positions of all batches"
 
 
 def read_batches(rows: Iterable[Mapping[str, Any]], ledger: str) -> list[Batch]:
@@ -185,7 +185,7 @@ def _batch(n: int, rows: list[Mapping[str, Any]], ledger: str) -> Batch:
             dead_codes=None if first["kind"] == "dead_letters" else json.loads(first.get("dead_codes") or "null"),
         )
     except (ValueError, TypeError) as error:
-        raise BAD_STATE.terminal(f"{where} can't be read: {error}", next_step=EDITED_HINT) from error
+        raise BAD_STATE.terminal(f"{where} can't be read: {error}", next_step=_EDITED_HINT) from error
 
 
 def _ranges(text: str | None) -> tuple[Range, ...] | None:

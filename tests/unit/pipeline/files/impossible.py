@@ -123,7 +123,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"table": {"kafka_columns": {"topic": "x", "offset": "x"}}}, "destinations.0.kafka_columns: expected five names"),
     (
         {"table": {"partition_by": ["idd"]}},
-        "destinations.0.partition_by.0: 'idd' is no column of a.b, did you mean 'id'?",
+        "destinations.0.partition_by.0: 'idd' is not a column of a.b, did you mean 'id'?",
     ),
     ({"table": {"partition_by": ["days(id)"]}}, "destinations.0.partition_by: 'days(id)' is no partition field"),
     ({"table": {"partition_by": ["id", "id"]}}, "destinations.0.partition_by: names a field twice: id"),

@@ -21,7 +21,7 @@ def destination(**of: Any) -> Destination:
 @pytest.mark.parametrize(
     ("of", "said"),
     [
-        ({"sort_by": ["nr"]}, "'nr' is no column of shop.orders"),
+        ({"sort_by": ["nr"]}, "'nr' is not a column of shop.orders"),
         ({"sort_by": ["tags"]}, "'tags' is list<string>, which has no order"),
         ({"partition_by": ["tags"]}, "'tags' is list<string>, which has no order"),
         ({"sort_by": ["id", "id desc"]}, "names a column twice: id (identity)"),

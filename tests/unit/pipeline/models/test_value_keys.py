@@ -41,7 +41,7 @@ def load(tmp_path: Path, columns: dict[str, Any] | None = None, **more: Any) -> 
         ({"key": {"format": "json", "fields": {}}}, "key.fields: a key of format json needs its fields"),
         ({"key": {"format": "avro"}}, "key: format avro needs one of registry, schema or schema_file"),
         ({"key": {"format": "long", "fields": ["a"]}}, "key.fields: is for format json or delimited"),
-        ({"key": {"format": "lnog"}}, "key.format: 'lnog' is no format, did you mean 'long'?"),
+        ({"key": {"format": "lnog"}}, "key.format: 'lnog' is not a format, did you mean 'long'?"),
         ({"key": {"format": "long", "null_value": "filter"}}, "key.null_value: unknown key"),
         ({"key": {"format": "avro", "schema_file": "none.avsc"}}, "key.schema_file: "),
         ({"columns": {"id": {"type": "long", "part": "kee"}}}, "destinations.0.columns.id.part: "),
