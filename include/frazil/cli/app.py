@@ -129,7 +129,7 @@ frazil plugins --json
 frazil demo
 DEMO_EXIT=1 frazil demo --records 5000
 """
-"""Examples, line by line, that end the help of the command whose name stands last in them."""
+"""Examples for the help, one per line. Each belongs to the last command that its line names."""
 
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - the shape of an option's callback

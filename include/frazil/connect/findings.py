@@ -224,7 +224,7 @@ class ConnectorKeys:
         return {name[len(prefix) :]: value for name, value in self._values.items() if name.startswith(prefix) and value}
 
     def say(self, name: str, outcome: Outcome, message: str, by_hand: str | None = None) -> None:
-        """Classify a key. If it is classified twice, the graver class counts; of equal ones, the first."""
+        """Classify a key. If it is classified twice, the more serious class counts; if both are equal, the first one."""
         missing = [name] if outcome == "refused" else []
         for written in self._written.get(name, missing):
             finding = Finding(self.origin + written, outcome, message + _old_name(written, name), by_hand)

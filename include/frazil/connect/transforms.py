@@ -124,7 +124,7 @@ def _names(text: str | None) -> list[str]:
 
 
 def _step(keys: ConnectorKeys, alias: str, predicates: dict[str, dict[str, Any] | None]) -> dict[str, Any] | None:
-    """One entry, checked against its model; None if it can't be had."""
+    """One transform entry, checked against its model; None if a connector's transform can't be imported."""
     prefix = f"transforms.{alias}."
     options = keys.below(prefix)
     class_name = options.pop("type", None)

@@ -76,7 +76,7 @@ def test_batch_of_a_table_that_the_edited_file_lacks_waits_for_its_return(place:
     refused = place.frazil("run", "docs")
     assert refused.returncode == Terminal.exit_code
     assert "gives parts to shop.docs" in refused.stderr
-    assert "name it under destinations again" in refused.stderr
+    assert "add it to the file again" in refused.stderr
 
     file.write_text(SEVERAL.format(topic=place.topic) + documents)
     place.succeed("run", "docs")

@@ -73,7 +73,7 @@ def set_branch(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
 
 
 def send(table: Table, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...]) -> None:
-    """One commit request. Not by a transaction, which keeps only one requirement of a kind.
+    """Send one commit request. PyIceberg's transaction can't be used, because it keeps only one requirement of each kind.
 
     Foreign exceptions pass through; none of them proves that the commit did not land.
     """

@@ -119,7 +119,7 @@ def refuse_foreign_parts(context: RunContext, state: PipelineState, *manifests: 
                 f"pipeline {pipeline.name}: the manifest of batch {manifest.position.n} gives parts to"
                 f" {', '.join(sorted(foreign))}: neither the pipeline file nor the ledger {pipeline.ledger_table} knows them as"
                 " tables of this pipeline, in these catalogs",
-                next_step=f"if one was a new destination when the batch was decided, name it under destinations again; if not,"
+                next_step="if one of them was a destination when the batch was decided, add it to the file again; otherwise"
                 f" somebody else committed to {manifest.closing.table}: roll that commit back, and check who may write there",
             )
 

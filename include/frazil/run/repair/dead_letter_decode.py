@@ -1,6 +1,4 @@
-"""Decoding dead letters again: which may be, the rows of those that fit now, and the letters with their new reasons
-and attempts.
-"""
+"""Decodes dead letters again: selects them, makes rows of those that fit now, and updates reason and attempts of the others."""
 
 from __future__ import annotations
 
