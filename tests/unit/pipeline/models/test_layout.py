@@ -33,10 +33,10 @@ def destination(**of: Any) -> Destination:
         ({"partition_by": ["day(at)"]}, "makes a field at_day, and shop.orders has a column of that name"),
         ({"partition_by": ["id as name"]}, "makes a field name, and shop.orders has a column of that name"),
         ({"partition_by": ["id as x", "name as x"]}, "names a field twice: x"),
-        ({"partition_by": ["year(at)", "hour(at)"]}, "at_hour says nothing about at that at_year does not say"),
+        ({"partition_by": ["year(at)", "hour(at)"]}, "at_hour adds nothing to at_year: both partition by at"),
         (
             {"partition_by": ["bucket(4, id)", "bucket(4, id) as b"]},
-            "b says nothing about id that id_bucket does not say",
+            "b adds nothing to id_bucket: both partition by id",
         ),
     ],
 )
