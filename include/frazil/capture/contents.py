@@ -68,7 +68,7 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iter
     if present and not any(file.is_asked for file in files.values()) and all(map(_is_folder_missing, present)):
         raise CAPTURE_UNREADABLE.retryable(
             f"all {len(present):,} known files and their folders are missing, such as {Path(present[0].path).parent}",
-            next_step="is the volume mounted, and is this the machine that has the files? Nothing was captured or forgotten",
+            next_step="check that the volume is mounted and that this machine has the files. Nothing was captured, no position was lost",
         )
     return tuple(files.values())
 

@@ -37,7 +37,7 @@ class FoundFile:
         inode: Its number there.
         size: Bytes, packed ones of a `.gz` file.
         changed: When it was written last, in nanoseconds since 1970; copies may bring it along.
-        touched: When it was written, renamed or given other rights last, which nobody can set.
+        touched: When it was last written, renamed or given other permissions; programs can't set this time.
         is_asked: Whether a pattern names it; others were found beside a known file, to which a rotation may have moved it.
     """
 

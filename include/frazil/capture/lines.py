@@ -140,9 +140,9 @@ class _Reading:
                 raise self._changed() from error
         if len(line) > LONGEST_LINE:
             raise RECORD_TOO_LARGE.terminal(
-                f"{self.file.path}: the line at byte {self.offset:,} is longer than {LONGEST_LINE:,} bytes; nothing behind"
+                f"{self.file.path}: the line at byte {self.offset:,} is longer than {LONGEST_LINE:,} bytes; nothing after"
                 " it is captured",
-                next_step="see what the file is; a file that is not of lines is none to capture",
+                next_step="check the file: only text files with lines can be captured",
             )
         if not line:
             if self.file.is_packed or self.offset >= self.file.size:
@@ -185,8 +185,8 @@ class _Reading:
 
     def _changed(self) -> Retryable:
         return CAPTURE_UNREADABLE.retryable(
-            f"{self.file.path} was truncated or rewritten while it was read, behind byte {self.offset:,}",
-            next_step="run again: it is examined again",
+            f"{self.file.path} was truncated or rewritten while it was read, after byte {self.offset:,}",
+            next_step="run again: the next run checks it again",
         )
 
 

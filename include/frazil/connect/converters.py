@@ -74,7 +74,7 @@ def decoding(keys: ConnectorKeys, worker: ConnectorKeys, registry: str, secrets:
         return Decoding(_bare(origin, name, options))
     framed = converter.startswith(_FRAMED)
     by_hand = "docs/registries.md, Glue and Apicurio" if framed else "docs/formats.md, own formats: make a format of it"
-    origin.say("value.converter", "refused", "a converter that has no counterpart", by_hand)
+    origin.say("value.converter", "refused", "Frazil has no such converter", by_hand)
     return Decoding({})
 
 

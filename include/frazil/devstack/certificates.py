@@ -17,7 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from frazil.runtime.home import LOOPBACK, PRIVATE_FILE, write_atomically
 
 _VALID: Final = timedelta(days=3650)
-"""A stack on one machine has nobody who would renew."""
+"""Long, because no person renews certificates of a stack on one machine."""
 
 _CLOCKS: Final = timedelta(hours=1)
 """How much earlier than now a certificate begins: a container's clock may be behind."""

@@ -49,8 +49,8 @@ def start(
 ) -> None:
     """Start the master and the workers unless they run, and wait until the workers are registered.
 
-    The master's page and the workers listen on any free ports. Executors on a worker have 1 GiB together. Drivers must
-    know the secret (`SECRET_VARIABLE`); without one whoever reaches the port may run code.
+    The master's page and the workers listen on any free ports. Executors on a worker have 1 GiB together. Drivers must know the
+    secret (`SECRET_VARIABLE`); without a secret, every client that reaches the port can run code.
 
     Raises:
         Terminal: The port is taken, or there is no fitting Java.

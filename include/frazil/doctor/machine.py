@@ -118,7 +118,7 @@ def java_finding(*, needed: bool) -> Finding:
     if java is not None:
         return Finding("java", "ok", f"{java.major} in {java.home}")
     expected = f"Java {OLDEST} to {NEWEST}"
-    return Finding("java", "failed" if needed else "warning", "none that fits", expected, INSTALL_HINT)
+    return Finding("java", "failed" if needed else "warning", "no suitable one", expected, INSTALL_HINT)
 
 
 def jar_findings(home: Home, *, needs_spark: bool) -> Iterator[Finding]:

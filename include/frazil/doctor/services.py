@@ -106,7 +106,7 @@ def storage(lake: Lake, tables: Iterable[str]) -> Finding:
     """
     check, place = f"storage of {lake.name}", lake.storage(tables)
     if place is None:
-        return Finding(check, "ok", "not known before there is a table: the server tells where it is")
+        return Finding(check, "ok", "unknown until there is a table: the server decides where it is")
     place.check_writable()
     answer = f"a file was written to {place.location}, read and removed"
     if (end := credentials_expire_ms(place.properties)) is not None:
@@ -211,7 +211,7 @@ def topics(project: Project, pipeline: Pipeline) -> Iterator[Finding]:
     if not names:
         step = "a topic that appears is read from its beginning; is the pattern right, and may the topics be seen?"
         no_match = f"none matches {source.topics_pattern}"
-        yield Finding(f"topics of {pipeline.name}", "warning", no_match, "a topic at least", step)
+        yield Finding(f"topics of {pipeline.name}", "warning", no_match, "at least one topic", step)
         return
     access = topic_access(cluster, names)
     yield access_finding(f"topics of {pipeline.name}", access)
@@ -256,7 +256,7 @@ def _next_step(complaint: str | None) -> str | None:
 def tables_finding(check: str, pipeline: str, scores: dict[str, int]) -> Finding:
     """Judge health scores, table by table."""
     if not scores:
-        return Finding(check, "ok", "there are none yet: the first run makes them")
+        return Finding(check, "ok", "there are none yet: the first run creates them")
     shown = ", ".join(f"{table} {score}" for table, score in sorted(scores.items()))
     if min(scores.values()) >= HEALTH:
         return Finding(check, "ok", f"health of 100: {shown}")

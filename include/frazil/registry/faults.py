@@ -67,8 +67,8 @@ def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilErr
     """Translate an error of the client into Frazil's error with a next step.
 
     Returns:
-        `Retryable` where asking later may help: nobody answers, too slow, too busy, broken. `Terminal` where a person
-        must act: credentials, permissions, certificates, the address, a property.
+        `Retryable` if a later try may help: no answer, a slow, busy or broken server. `Terminal` if a person must act:
+        credentials, permissions, certificates, the address, a property.
     """
     description = registry.redact(f"{type(error).__name__}: {str(error)[:300]}")
     where = f"{registry}: {doing}"
@@ -86,7 +86,7 @@ def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilErr
     if _is_silence(error):
         return REGISTRY_FAILED.retryable(
             f"{where}: no answer ({description})",
-            next_step=f"is the registry up? If it persists, {_settings(registry, 'url')}",
+            next_step=f"check that the registry runs. If it persists, {_settings(registry, 'url')}",
         )
     return REGISTRY_FAILED.terminal(
         f"{where}: {description}",

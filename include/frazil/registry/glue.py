@@ -33,7 +33,7 @@ _REFUSED: Final = frozenset(
 )
 _BUSY: Final = frozenset({"ThrottlingException", "Throttling", "RequestLimitExceeded", "TooManyRequestsException"})
 _NOBODY: Final = UUID(int=0)
-"""A version that nobody has: who is told so may ask for versions."""
+"""A version that does not exist: an answer that says so proves that this client may read versions."""
 
 
 class GlueVersions:
@@ -56,8 +56,8 @@ class GlueVersions:
         """Return a version of a schema, or None if there is none.
 
         Raises:
-            Retryable: Nobody answers, or it is too busy.
-            Terminal: It refuses the credentials, or is no Glue.
+            Retryable: Glue does not answer, or is too busy.
+            Terminal: Glue refuses the credentials, or the server is not Glue.
         """
         from botocore.exceptions import ClientError
 
@@ -104,7 +104,7 @@ class GlueVersions:
                 ) from error
             raise REGISTRY_FAILED.retryable(
                 f"{where}: no answer ({type(error).__name__})",
-                next_step=f"can this machine reach Glue? If it persists, check registries.{self._registry.name}.url of the settings",
+                next_step=f"check that this machine can reach Glue. If it persists, check registries.{self._registry.name}.url of the settings",
             ) from error
         except boto.ClientError as error:
             raise self._answer_error(error, where) from error

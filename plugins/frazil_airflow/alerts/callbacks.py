@@ -175,7 +175,7 @@ def delete_variables(store: Variables, *variables: str) -> None:
 _KILLED = "its process ended without a word: it was killed, or its machine was lost"
 
 _COMMAND = "Cannot execute: "
-"""Before the command line, in errors of the Spark provider; the line has settings that are nobody's business."""
+"""Stands before the command line in errors of the Spark provider. The command line has settings that must not be shown."""
 
 _REASONS = {
     "timed_out": "the run took too long: Airflow ended it (dagrun_timeout)",

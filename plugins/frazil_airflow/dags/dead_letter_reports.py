@@ -69,7 +69,7 @@ class LetterReportOperator(BaseOperator):
             ]  # all: one channel that is away keeps back none
         if failed := [why for _, whys in answers for why in whys]:
             raise NOTICE_UNDELIVERED.retryable(
-                f"pipeline {self.pipeline}: what is new is kept, and not all channels were notified of it: "
+                f"pipeline {self.pipeline}: the report of new dead letters is kept, but did not reach all channels: "
                 + "; ".join(failed)
             )
         return _facts(next((report for report, _ in answers if report.name == shown.name), shown))

@@ -1,5 +1,5 @@
-"""The DAG `monitor`: checks every pipeline and capture, and notifies people of troubles and of their end. While it is paused, nobody is
-notified.
+"""The DAG `monitor`: checks every pipeline and capture, and sends notices when a problem begins and when it ends. While it is
+paused, it sends none.
 """
 
 from __future__ import annotations

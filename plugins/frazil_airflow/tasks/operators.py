@@ -180,7 +180,7 @@ def _require_kubernetes() -> None:
 
     if not hasattr(spark_submit, "kube_client"):
         raise PROGRAM_MISSING.terminal(
-            "for a Spark master on Kubernetes Airflow lacks the provider of Kubernetes",
+            "the Spark master is on Kubernetes, and Airflow's Kubernetes provider is not installed",
             next_step="install apache-airflow-providers-cncf-kubernetes wherever tasks run; docs/spark-on-a-cluster.md",
         )
 

@@ -64,7 +64,7 @@ def test_shared_dead_letter_table_is_refused(shop: MakeShop) -> None:
     send(orders, {0: [order(0), bad(1)]})
     orders.run()
 
-    with pytest.raises(Terminal, match=rf"{LETTERS} is for letters of pipeline orders") as refused:
+    with pytest.raises(Terminal, match=rf"{LETTERS} belongs to pipeline orders") as refused:
         run_other(orders)
 
     assert "dead_letters.table" in str(refused.value)
@@ -132,7 +132,7 @@ def test_dead_letter_table_belongs_to_pipeline_that_created_it(shop: MakeShop, a
     send(orders, {0: [order(0), bad(1)]})
 
     def refused() -> None:
-        with pytest.raises(Terminal, match=rf"{LETTERS} is for letters of pipeline orders"):
+        with pytest.raises(Terminal, match=rf"{LETTERS} belongs to pipeline orders"):
             run_other(orders)
 
     at_failpoint("manifest.written", refused)

@@ -73,22 +73,22 @@ def schema_text(kind: Literal["pipeline", "settings"]) -> str:
 
 
 def schema(
-    kind: Annotated[Literal["pipeline", "settings"], typer.Argument(help="Of which file.", show_default=False)],
+    kind: Annotated[Literal["pipeline", "settings"], typer.Argument(help="The kind of file.", show_default=False)],
 ) -> None:
-    """Print the JSON Schema by which editors complete and check a file; frazil init lays both beside the files."""
+    """Print a JSON Schema with which editors complete and check a file. frazil init writes both schemas into a project."""
     typer.echo(schema_text(kind), nl=False)
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where the project is to be.")] = Path(),
+    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Folder of the project.")] = Path(),
     *,
     kafka: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Your broker.", show_default="the one of frazil up")
     ] = None,
 ) -> None:
-    """Make a project: settings, a pipeline, the DAG file, schemas for editors, .gitignore. What exists already stays.
+    """Create a project: settings, a pipeline, the DAG file, schemas for editors, .gitignore. Existing files stay.
 
-    With [cyan]--kafka[/cyan] there is no pipeline yet: [cyan]frazil new[/cyan] proposes one for a topic of yours.
+    With [cyan]--kafka[/cyan] no pipeline is created: [cyan]frazil new[/cyan] then proposes one for a topic of yours.
     """
     if kafka is not None and not kafka.strip():
         raise typer.BadParameter("--kafka is empty: expected HOST:PORT of your broker")
@@ -109,7 +109,8 @@ def init(
             console.say(f"{'made' if _write_if_absent(folder / name, text) else 'kept':6}{folder / name}")
     except OSError as error:
         raise BAD_FILE.terminal(
-            f"{error.filename} can't be written: {error.strerror}", next_step="look at the folder, or name another one"
+            f"{error.filename} can't be written: {error.strerror}",
+            next_step="check the folder's permissions, or name another one",
         ) from error
     console.say(f"next: export FRAZIL_PROJECT={shlex.quote(str(folder.absolute()))}")
     for command in _FIRST_COMMANDS if kafka is None else ("frazil new NAME --topic TOPIC",):

@@ -41,21 +41,22 @@ ClusterName = Annotated[
 def new(  # noqa: PLR0913 - the options of a command
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new pipeline.", show_default=False)],
     *,
-    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Topic to look at.", show_default=False)],
+    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Topic to read.", show_default=False)],
     table: Annotated[
-        str | None, typer.Option(metavar="TABLE", help="Its table, with the namespace.", show_default="default.NAME")
+        str | None,
+        typer.Option(metavar="TABLE", help="Table of the pipeline, with its namespace.", show_default="default.NAME"),
     ] = None,
     cluster: ClusterName = None,
     catalog: Annotated[
         str | None, typer.Option(help="Catalog of the settings file.", show_default="'lake', or the only one")
     ] = None,
-    records: Annotated[int, typer.Option(min=1, max=100_000, help="How many records to look at.")] = 1_000,
+    records: Annotated[int, typer.Option(min=1, max=100_000, help="Number of records to read.")] = 1_000,
     as_json: Json = False,
 ) -> None:
-    """Look at records of a topic and write the pipeline file that lands them: format, columns, keys, expected dead letters.
+    """Read records of a topic and write a pipeline file that lands them.
 
-    The first and the last records are decoded as a run would. Nothing is landed, and no file is replaced.
-    The file names fields of the records, and holds none of their values.
+    The command finds format, columns and keys, and predicts dead letters: it decodes the first and the last records as a run
+    does. Nothing lands, and no file is replaced. The file has names of the records' fields, but none of their values.
     """
     from frazil.cli.files.verdict import judge
     from frazil.project import Project
@@ -120,24 +121,26 @@ def _write(file: Path, text: str) -> None:
         write_new(file, line + text)
     except OSError as error:
         raise BAD_FILE.terminal(
-            f"{file} can't be written: {error.strerror}", next_step="look at its name and at the folder's permissions"
+            f"{file} can't be written: {error.strerror}", next_step="check its name and the folder's permissions"
         ) from error
 
 
 def peek(
     topic: Topic,
     *,
-    count: Annotated[int, typer.Option(min=1, max=1_000, help="How many records, at most.")] = 10,
+    count: Annotated[int, typer.Option(min=1, max=1_000, help="Show at most this number of records.")] = 10,
     from_: Annotated[
         str | None, typer.Option("--from", metavar=PLACES, help="Where to begin.", show_default="the last records")
     ] = None,
-    width: Annotated[int, typer.Option(min=10, max=100_000, help="Characters shown of a key, header or value.")] = 200,
+    width: Annotated[
+        int, typer.Option(min=10, max=100_000, help="Show at most this number of characters of a key, header or value.")
+    ] = 200,
     cluster: ClusterName = None,
     as_json: Json = False,
 ) -> None:
-    """Show records of a topic as they are: key, headers, timestamp, value, and what format they seem to have.
+    """Show records of a topic as they are: key, headers, timestamp, value, and the format that they seem to have.
 
-    Bytes that are no text are shown in hexadecimal digits; control characters are escaped. With --json, a line per record.
+    Bytes that are not text are shown as hexadecimal digits; control characters are escaped. --json prints a line per record.
     """
     from frazil.project import Project
 

@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 def apply(
     pipeline: PipelineName,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes and make none.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes. Make none.")] = False,
     reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the ledger.", show_default=False)
+        str | None,
+        typer.Option("--reason", metavar="TEXT", help="The reason, stored in the ledger.", show_default=False),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make the tables what the pipeline file declares: columns, docs, types, partitions, sort order, key and properties.
+    """Change the tables to fit the pipeline file: columns, docs, types, partitions, sort order, key and properties.
 
-    One batch has all changes on record; no row is rewritten, no column is dropped. What Iceberg can't change so is refused
-    before anything is changed. Applied again, there is nothing to change.
+    The ledger records all changes as one batch. No row is rewritten and no column is dropped: a change that would need this is
+    refused before anything is changed. Applying the same file again changes nothing.
     """
     from frazil.project import Project
     from frazil.run.batches import apply as applying
@@ -46,11 +47,11 @@ def apply(
     for statement in _statements(context, applied):
         console.say(statement)
     if not applied.changes:
-        console.say(f"{pipeline}: the tables are what the file declares; nothing to change")
+        console.say(f"{pipeline}: the tables fit the file; nothing to change")
     elif not dry_run and applied.n is not None:
-        console.say(f"{pipeline}: done, on record in batch {applied.n}: frazil history {pipeline}")
+        console.say(f"{pipeline}: changed; batch {applied.n} in the ledger has the changes: frazil history {pipeline}")
     elif not dry_run:
-        console.say(f"{pipeline}: done; the first batch has it on record")
+        console.say(f"{pipeline}: changed; the first batch will record the changes")
 
 
 def _statements(context: "RunContext", applied: "AppliedFile") -> list[str]:

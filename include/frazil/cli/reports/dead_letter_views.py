@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 
 
 Codes = Annotated[
-    list[str] | None, typer.Option("--code", metavar="CODE", help="Only letters of this reason code. May be repeated.")
+    list[str] | None,
+    typer.Option("--code", metavar="CODE", help="Only dead letters with this reason code. May be repeated."),
 ]
 Topics = Annotated[
-    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only letters of this topic. May be repeated.")
+    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only dead letters of this topic. May be repeated.")
 ]
 Tables = Annotated[
     list[str] | None,
     typer.Option(
         "--table",
         metavar="TABLE",
-        help="Only letters of this destination. May be repeated. Letters of records as a whole are of none.",
+        help="Only dead letters of this destination. May be repeated. A record that failed as a whole has no destination.",
     ),
 ]
 Until = Annotated[
@@ -38,7 +39,7 @@ Until = Annotated[
     typer.Option(
         "--until",
         metavar="WHEN",
-        help="Only records of before this Kafka timestamp, written alike.",
+        help="Only records with a Kafka timestamp before this, in the same forms.",
         show_default=False,
     ),
 ]
@@ -47,7 +48,7 @@ Since = Annotated[
     typer.Option(
         "--since",
         metavar="WHEN",
-        help="Only records of this Kafka timestamp or later: an instant, or how long ago: 90m, 24h, 7d.",
+        help="Only records with this Kafka timestamp or a later one: a timestamp, or an age such as 90m, 24h, 7d.",
         show_default=False,
     ),
 ]
@@ -108,7 +109,7 @@ def _code(text: str) -> str:
         return text.upper()
     similar = get_close_matches(text.upper(), codes_known, 1)
     hint = f", did you mean {similar[0]}?" if similar else f"; codes: {', '.join(codes_known)}"
-    raise typer.BadParameter(f"{text!r} is no reason code{hint}")
+    raise typer.BadParameter(f"{text!r} is not a reason code{hint}")
 
 
 def instant_of(text: str, instant: datetime, option: str = "--since") -> datetime:

@@ -199,6 +199,6 @@ def refuse_code(table: str, metadata: TableMetadata, allowed: Collection[str]) -
     if JAVA_LOCATIONS in metadata.properties and JAVA_LOCATIONS not in allowed:
         raise BAD_TABLE_PROPERTY.terminal(
             f"table {table} has the property {JAVA_LOCATIONS}: Spark would run the class that it names",
-            next_step="who set it, and what for? Remove it (ALTER TABLE … UNSET TBLPROPERTIES), or list it in the settings under"
+            next_step="find out who set it. Remove it (ALTER TABLE … UNSET TBLPROPERTIES), or allow it: list it in the settings under"
             " table_properties of the catalog",
         )

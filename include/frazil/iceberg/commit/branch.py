@@ -126,7 +126,7 @@ def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: in
         mismatch = f"lacks {', '.join(lacking)}" if lacking else f"does not descend from main's head {planned}"
         raise AUDIT_FAILED.terminal(
             f"table {change.table}: snapshot {tip} on branch {branch} {mismatch}; main stays as it is",
-            next_step="did another engine write to the branch? Run again, a new branch will be made",
+            next_step="run again: it creates a new branch. If this happens again, check whether another engine writes to the branch",
         )
     if (
         sum(_adds_rows(snapshot) for snapshot in takewhile(lambda snapshot: snapshot.snapshot_id != planned, snapshots))

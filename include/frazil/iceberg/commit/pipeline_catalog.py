@@ -165,8 +165,8 @@ class PipelineCatalog(Lake):
             return table
         if landed_branch is not None and branch not in table.metadata.refs:
             raise TABLE_LOST.terminal(
-                f"pipeline {self._pipeline}: branch {branch} of table {name} is gone, with what the pipeline landed there",
-                next_step="make it again, where it ended: ALTER TABLE … CREATE BRANCH … AS OF VERSION …; its last snapshot is"
+                f"pipeline {self._pipeline}: branch {branch} of table {name} is gone, with the rows that the pipeline landed there",
+                next_step="create it again at its last snapshot: ALTER TABLE … CREATE BRANCH … AS OF VERSION …; that snapshot is"
                 f" in property {BATCH_KEY.format(self._pipeline)} or {POSITION_KEY.format(self._pipeline)}",
             )
         ref = table.metadata.refs.get(branch)
@@ -204,7 +204,7 @@ def _begin(table: Table, branch: str) -> None:
 
 
 def _empty_snapshot(metadata: TableMetadata) -> int | None:
-    """One that a rival, or a run that was killed, made for this already."""
+    """One that another run, perhaps a killed one, created for this already."""
     for snapshot in metadata.snapshots:
         if snapshot.parent_snapshot_id is None and summary_of(snapshot).get("total-records") == "0":
             return snapshot.snapshot_id

@@ -73,7 +73,7 @@ def set_branch(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
 
 
 def send(table: Table, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...]) -> None:
-    """One commit request. Not by a transaction, which keeps only one requirement of a kind.
+    """Send one commit request. PyIceberg's transaction can't be used, because it keeps only one requirement of each kind.
 
     Foreign exceptions pass through; none of them proves that the commit did not land.
     """
@@ -109,7 +109,7 @@ class BranchTable(Table):
         if self.is_begun and self._branch not in self.metadata.refs:
             raise TABLE_LOST.terminal(
                 f"table {self._named}: branch {self._branch} was dropped while a batch was committed there",
-                next_step=f"make it again, where it ended: ALTER TABLE {self._named} CREATE BRANCH …; then run again",
+                next_step=f"create it again at its last snapshot: ALTER TABLE {self._named} CREATE BRANCH …; then run again",
             )
         self.whole = self.metadata
         self.metadata = on_branch(self.metadata, self._branch)

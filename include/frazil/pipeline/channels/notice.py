@@ -9,7 +9,7 @@ Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[str, ...] = get_args(Severity)
 
 MAX_TEXT = 2_800
-"""Characters of a cause; Slack takes 3,000 of a text, and nobody reads more on a telephone. Logs have the rest."""
+"""Characters of a cause; Slack takes 3,000 of a text, and more is too long for a telephone. Logs have the rest."""
 
 MAX_TITLE = 150
 """Characters of a title: what Slack takes of a header. PagerDuty takes 1,024, mail programs show about 80."""

@@ -134,7 +134,7 @@ def check_layout(table: str, columns: Mapping[str, Column], added: Sequence[str]
             elif columns:  # without declared ones records bring them
                 similar = get_close_matches(field.column, types, 1)
                 hint = f", did you mean {similar[0]!r}?" if similar else f"; there are {', '.join(types)}"
-                raise AtKey(f"{key}.{number}", f"{field.column!r} is no column of {table}{hint}")
+                raise AtKey(f"{key}.{number}", f"{field.column!r} is not a column of {table}{hint}")
     _refuse_twice("partition_by", "names a field", (field.name for field in partition))
     _refuse_redundant(partition)
     _refuse_twice("sort_by", "names a column", (f"{field.column} ({field.transform})" for field in order))
@@ -168,7 +168,7 @@ def _refuse_redundant(partition: tuple[PartitionField, ...]) -> None:
         earlier = earlier_fields.setdefault((field.column, kind), field)
         if earlier is not field:
             raise AtKey(
-                "partition_by", f"{field.name} says nothing about {field.column} that {earlier.name} does not say"
+                "partition_by", f"{field.name} adds nothing to {earlier.name}: both partition by {field.column}"
             )
 
 

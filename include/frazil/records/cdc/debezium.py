@@ -82,6 +82,7 @@ class Debezium(SingleChangeFormat):
     """Debezium, data change events: create, read (snapshot), update, delete, truncate, and message of the log."""
     paths: ClassVar = ("op", "after", "before")
     before_has_deleted: ClassVar = True
+    no_op_hint: ClassVar = "; values of Kafka Connect with schema and payload need value.format: json-envelope"
 
     key_in_record: bool = False
     used_fields: frozenset[str] | None = None

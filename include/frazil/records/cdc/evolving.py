@@ -179,7 +179,7 @@ class EvolvingChanges:
         return self._required_keys <= {self._key(name) for name, item in image.items() if item is not None}
 
     def _text_if_inferred(self, name: str, item: JsonValue) -> JsonValue:
-        """Return a value with JSON text wherever its column, which nobody declared, has strings: it takes any value so."""
+        """Return a value with JSON text for each undeclared string column: such a column accepts any value."""
         column_type = self._inferred_types.get(self._key(name))
         return item if column_type is None else _with_texts(item, column_type, self._key)
 

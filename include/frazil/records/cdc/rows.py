@@ -164,7 +164,7 @@ class ChangeFitter:
         if self._takes_facts:
             if FACTS in images.row:
                 raise FIELDS_UNFIT.terminal(
-                    f"the rows have a field {FACTS} themselves, which columns need for the facts about the change",
+                    f"the rows have a field named {FACTS}, a name that Frazil needs for the facts about a change",
                     next_step="rename the field with a transform, or remove the columns with facts about the change",
                 )
             facts = cdc_struct(images.facts)

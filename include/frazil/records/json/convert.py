@@ -3,8 +3,7 @@
 No kind of value is cast to another unless its column says so (`Reading`): text is not a number, a
 number is not text, an epoch number is not a time. Where JSON has no kind of its own, text in a fixed form carries the type: base64 for
 binary and fixed, 8-4-4-4-12 digits for uuid, and the forms of `frazil.records.json.times`. An object or
-list in a text column becomes compact JSON text. Null is left to whoever knows whether it is
-allowed.
+list in a text column becomes compact JSON text. The caller decides whether null is allowed.
 """
 
 from __future__ import annotations

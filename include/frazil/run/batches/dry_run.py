@@ -56,7 +56,7 @@ def stage_for_dry_run(
     """
     if not ranges:
         return Staged(), ()
-    context.report(f"looking at {sum(r.span for r in ranges):,} of {plan.records:,} offsets")
+    context.report(f"reading {sum(r.span for r in ranges):,} of {plan.records:,} offsets")
     columns, all_staged, changes, all_ranges = dict[str, pa.Schema](), Staged(), list[str](), ranges
     layouts: dict[str, PartitionLayout] = {}
     for destination in context.pipeline.destinations:
@@ -205,7 +205,9 @@ def plan_dry_run(
         reason=request.reason,
     )
     for r in skipped(plan, position) if request.start is None else ():
-        report(f"gone from Kafka, a run skips them: topic {r.topic}, partition {r.partition}, {r.start} to {r.end - 1}")
+        report(
+            f"deleted in Kafka, a run would skip them: topic {r.topic}, partition {r.partition}, {r.start} to {r.end - 1}"
+        )
     return plan
 
 

@@ -122,7 +122,7 @@ def propose(project: Project, base: File, records: int) -> Proposal:
     if values is None:
         raise BAD_ARGUMENT.terminal(
             f"{cluster}, topic {topic}: found no record with a value",
-            next_step=f"run this again when there is one; `frazil peek {topic}` shows what there is",
+            next_step=f"run this again when the topic has one; `frazil peek {topic}` shows its records",
         )
     decoding = _decoding(project, values, batches, "value")
     engine = AUTO_ENGINE if project.settings.auto.engine in project.settings.engines else _spark_engine(project)

@@ -198,7 +198,7 @@ def discard(context: RunContext, tables: Tables, staged: Staged, failure: Frazil
         for name, paths in _paths(by_name, staged).items():
             delete_files(by_name[name], paths)
     except FrazilError as error:
-        context.report(f"staged files are left to orphan removal: {error.message}")
+        context.report(f"staged files could not be deleted; orphan removal deletes them: {error.message}")
         if failure is not None:
             failure.add_note(f"staged files could not be deleted: {error.message}")
 
@@ -280,9 +280,9 @@ def publish(context: RunContext, tables: Tables, state: PipelineState, batch: Ba
     """Write the manifest of a staged batch, decide it, roll it forward.
 
     Raises:
-        Refused: A rival was first, a table no longer takes its files, or they lay so long that an orphan removal may have
-            taken some of them.
-        Terminal: A person must act; the dead-letter topic is looked at before the decision.
+        Refused: Another run was first, a table no longer accepts the files, or they are so old that an orphan removal may have
+        deleted some.
+        Terminal: A person must act; the dead-letter topic is checked before the decision.
         Stopped: The run was asked to stop, before the decision.
     """
     topic = ready_letter_topic(context, batch)

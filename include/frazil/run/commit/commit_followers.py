@@ -214,7 +214,7 @@ def last_batch_check(key: str, table: str, manifest: Manifest) -> Callable[[Tabl
         find = read_summary if manifest.accepts_rollback(table) else summary_value_or_refuse
         last = mark_of(find(metadata, key, table))
         if not manifest.follows(table, last):
-            raise Refused(f"table {table} holds {last} last, expected {manifest.expected_mark(table)}")
+            raise Refused(f"table {table} ends at {last}, expected {manifest.expected_mark(table)}")
 
     return check
 
@@ -239,7 +239,7 @@ def land_change(lake: Lake, change: Change, manifest: Manifest, land: Callable[[
 
 
 def _refuse_overtaken(lake: Lake, manifest: Manifest, refusal: Refused) -> None:
-    """Stop if another run finished or rolled back this batch, as after a suspended process. Nobody has to act then."""
+    """Stop if another run finished or rolled back this batch, as after a suspended process. No person has to act then."""
     done, last = (
         read_summary(lake.load_table(table).metadata, key.format(manifest.pipeline), table)
         for table, key in ((manifest.ledger, DONE_KEY), (manifest.closing.table, BATCH_KEY))
@@ -313,7 +313,8 @@ def ready_letter_topic(context: RunContext, batch: Batch) -> str | None:
 def send_letters(context: RunContext, manifest: Manifest) -> None:
     """Send all letters of a decided batch to the topic that the pipeline file names.
 
-    Not to the one of the manifest: whoever may commit to the closing table may name any manifest there.
+    The topic of the pipeline file, not that of the manifest: everyone who may commit to the closing table can name any
+    manifest there.
 
     Raises:
         Terminal: The topic can't be made, or refuses.
@@ -347,8 +348,8 @@ def _send(context: RunContext, manifest: Manifest, topic: DeadLetterTopic, part:
         except RecordTooLarge as refused:
             if refused.record.headers[-1][0] == OMITTED_HEADER:
                 raise RECORD_TOO_LARGE.terminal(
-                    f"the dead letter of {origin(refused.record)} has {refused.record.size:,} bytes of headers alone, and topic"
-                    f" {topic.name} takes less",
+                    f"the headers of the dead letter of {origin(refused.record)} have {refused.record.size:,} bytes, more than"
+                    f" topic {topic.name} accepts",
                     next_step=f"raise max.message.bytes of topic {topic.name}",
                 ) from refused
             max_bytes = refused.record.size // 2  # the topic does not let us read its limit: try half the size

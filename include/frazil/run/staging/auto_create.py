@@ -117,11 +117,13 @@ def create_tables(context: RunContext, tables: Tables, names: Sequence[str], bud
     refused = {**creatable.refusals.names, **failed}
     for name, table in created.items():
         is_own = owner.items() <= table.properties.items()
-        context.report(f"batch {n}: table {name} {'is made' if is_own else 'existed and fits'}, records name it")
+        context.report(
+            f"batch {n}: table {name} {'was created' if is_own else 'existed and fits'}, because records name it"
+        )
     for name, why in sorted(refused.items()):
-        context.report(f"batch {n}: table {name} is not made: {why}")
+        context.report(f"batch {n}: table {name} was not created: {why}")
     if creatable.excess:
-        context.report(f"batch {n}: {creatable.excess} further tables are not made: {creatable.refusals.rest}")
+        context.report(f"batch {n}: {creatable.excess} further tables were not created: {creatable.refusals.rest}")
     extended = context.with_created_tables((*context.pipeline.auto_created, *created))
     destinations = {**tables.destinations, **created}
     after = replace(

@@ -47,7 +47,7 @@ class EngineNeeded(Retryable):
     def for_batch(cls, pipeline: str, n: int, table: str) -> EngineNeeded:
         """The error for one batch and table."""
         return cls(
-            f"batch {n} of pipeline {pipeline} is decided; table {table} gets its part by Spark, which does not run here",
+            f"batch {n} of pipeline {pipeline} is decided; table {table} needs Spark for its part, and Spark does not run here",
             code=SPARK_UNAVAILABLE,
             next_step=f"frazil run {pipeline} (or the pipeline's next run in Airflow) finishes it first",
         )

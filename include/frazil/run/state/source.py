@@ -95,8 +95,8 @@ def refuse_compacted(context: RunContext, topics: Collection[str], way_on: str =
             else f"topics {', '.join(compacted_topics)} are"
         )
         raise REPLAY_REFUSED.terminal(
-            f"pipeline {context.pipeline.name}: {subject} compacted: rows of records that compaction removed would go and could"
-            " not come again; nothing was changed",
+            f"pipeline {context.pipeline.name}: {subject} compacted: rows whose records compaction removed would be deleted and"
+            " could not land again; nothing was changed",
             next_step=f"{way_on}to read what Kafka still has again, land it into a new table with a pipeline of its own",
         )
 

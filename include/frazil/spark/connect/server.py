@@ -93,7 +93,7 @@ class Server:
             raise Unavailable(
                 f"{self.name} at {self.place} does not answer: {error}",
                 code=SPARK_UNAVAILABLE,
-                next_step="start it, or mend the engine's url; a managed one is started by the next run",
+                next_step="start it, or correct the engine's url; the next run starts a managed server by itself",
             ) from error
 
     def refusal(self, error: PySparkException) -> Unavailable | Terminal:

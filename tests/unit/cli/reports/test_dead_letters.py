@@ -181,7 +181,7 @@ def test_dead_letter_shows_reason_and_remedy() -> None:
 
     text = "\n".join(letter_lines(found))
 
-    for said in ("orders/3/1564  WRONG_TYPE", "Mend the producer", "tried 2 times, kept by batch 7", "it is open"):
+    for said in ("orders/3/1564  WRONG_TYPE", "Correct the producer", "tried 2 times, kept by batch 7", "it is open"):
         assert said in text
     assert 'value: 10 bytes, JSON\n  {\n    "id": "x"\n  }' in text
     assert "00000000  00 6b 65 79" in text
