@@ -97,7 +97,7 @@ def any_api(home: Home) -> AirflowApi:
         raise AIRFLOW_FAILED.terminal(
             f"{URL_VARIABLE} names {url}, and {PASSWORD_VARIABLE} is not set", next_step=f"set it, or {TOKEN_VARIABLE}"
         )
-    return AirflowApi(url, home.airflow_user, password, _token_maker(token) if token else None)
+    return AirflowApi(url, home.airflow_user, password, token_maker(token) if token else None)
 
 
 def api(home: Home) -> AirflowApi:
@@ -113,13 +113,18 @@ def api(home: Home) -> AirflowApi:
     return AirflowApi(home.airflow_url, login.user, login.password)
 
 
-def _token_maker(token: str) -> Callable[[], str]:
+def token_maker(token: str) -> Callable[[], str]:
+    """Return what makes a bearer token: the function that an entry point of `TOKENS` names so, else one that returns the text.
+
+    Raises:
+        Terminal: The function can't be loaded.
+    """
     for entry_point in entry_points(group=TOKENS, name=token):
         try:
             make_token: Callable[[], str] = entry_point.load()
         except (ImportError, AttributeError) as error:
             raise AIRFLOW_FAILED.terminal(
-                f"{TOKEN_VARIABLE} names {entry_point.value}, which can't be loaded: {error}",
+                f"the entry point {entry_point.name} names {entry_point.value}, which can't be loaded: {error}",
                 next_step="install what its entry point names",
             ) from error
         return make_token

@@ -22,7 +22,6 @@ from frazil.pipeline.settings.capture import Flow, dag_of
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil.project import Project
 from frazil_airflow.alerts.callbacks import (
-    Variables,
     delete_late_page,
     delete_variables,
     last_failure,
@@ -46,6 +45,7 @@ from frazil_airflow.project.pipelines import (
     sound_pipelines,
 )
 from frazil_airflow.project.secrets import load_project
+from frazil_airflow.project.variables import Variables
 
 if TYPE_CHECKING:
     from frazil.alerts.failure import ChoreKind, Failure
