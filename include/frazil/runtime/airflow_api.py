@@ -269,6 +269,10 @@ class AirflowApi:
             body = {"pool": name, "slots": slots, "description": description, "include_deferred": False}
             self._request("PATCH", f"/pools/{_part(name)}", json=body)
 
+    def connection_ids(self) -> frozenset[str]:
+        """Return the names of the connections in Airflow's database. Others may be in variables or a secrets backend."""
+        return frozenset(row["connection_id"] for row in self._pages("/connections", "connections"))
+
     def _pages(self, path: str, key: str, **params: str | list[str]) -> list[Mapping[str, Any]]:
         rows: list[Mapping[str, Any]] = []
         while True:

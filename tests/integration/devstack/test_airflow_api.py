@@ -9,7 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from frazil.doctor import airflow as doctor
 from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.pipeline.settings.settings import EngineSettings
 from frazil.runtime.airflow_api import AirflowApi
 
 Answer = tuple[int, object]
@@ -139,3 +141,40 @@ def test_token_of_a_function_is_asked_for_again_when_it_has_expired(script: Scri
         assert api.pools() == {}
 
     assert [line.split()[-1] for line in script.asked] == ["old", "new"]
+
+
+ENGINES = [EngineSettings(), EngineSettings(pool="shared pool", connection="yard", master="spark://yard:7077")]
+
+
+def test_doctor_names_missing_pools_and_connections_with_the_commands_that_make_them(
+    script: Script, api: AirflowApi
+) -> None:
+    """A task waits forever for a pool that is missing; a connection may be where nobody can ask for it."""
+    script.answers = [
+        (201, {"access_token": "t"}),
+        (200, {"pools": [{"name": "frazil_spark", "slots": 2}], "total_entries": 1}),
+        (200, {"connections": [{"connection_id": "frazil_spark"}], "total_entries": 1}),
+    ]
+
+    findings = [*doctor.pools(api, ENGINES), *doctor.connections(api, ENGINES)]
+
+    assert [(finding.state, finding.next_step) for finding in findings] == [
+        ("failed", 'airflow pools set frazil_maintenance 1 "Spark jobs that may run at once"'),
+        ("failed", "airflow pools set 'shared pool' 1 \"Spark jobs that may run at once\""),
+        (
+            "warning",
+            "airflow connections add frazil_api --conn-type http --conn-host URL --conn-login USER --conn-password PASSWORD",
+        ),
+        ("warning", "airflow connections add yard --conn-type spark --conn-host spark://yard:7077"),
+    ]
+
+
+def test_doctor_goes_on_where_a_login_may_not_see_pools_and_connections(script: Script, api: AirflowApi) -> None:
+    """Which is no fault of the pipelines."""
+    script.answers = [(201, {"access_token": "t"}), (403, {"detail": "Forbidden"}), (403, {"detail": "Forbidden"})]
+
+    findings = [*doctor.pools(api, ENGINES), *doctor.connections(api, ENGINES)]
+
+    assert [finding.state for finding in findings] == ["warning", "ok"]
+    assert "answered 403 to GET /api/v2/pools" in findings[0].observed
+    assert "needed: frazil_api, frazil_spark, yard" in findings[1].observed
