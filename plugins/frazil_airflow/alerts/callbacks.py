@@ -26,8 +26,7 @@ from frazil.pipeline.settings.capture import Flow, dag_of
 from frazil.project import Project
 from frazil_airflow.compat import AirflowFailException, AsyncCallback, named_deadline
 from frazil_airflow.project.pipelines import MAINTAIN, REPLAY, REPORT
-from frazil_airflow.project.secrets import load_project
-from frazil_airflow.project.variables import Variables
+from frazil_airflow.project.secrets import Variables, load_project
 
 if TYPE_CHECKING:
     from frazil.alerts.notification_log import Page

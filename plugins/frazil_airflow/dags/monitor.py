@@ -44,8 +44,7 @@ from frazil_airflow.project.pipelines import (
     sound_captures,
     sound_pipelines,
 )
-from frazil_airflow.project.secrets import load_project
-from frazil_airflow.project.variables import Variables
+from frazil_airflow.project.secrets import Variables, load_project
 
 if TYPE_CHECKING:
     from frazil.alerts.failure import ChoreKind, Failure

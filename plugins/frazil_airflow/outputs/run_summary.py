@@ -22,7 +22,7 @@ from frazil.pipeline.settings.capture import Flow
 from frazil.run.batches.plan import RunResult
 from frazil_airflow.compat import AirflowNotFoundException, Stats, conf
 from frazil_airflow.outputs.assets import destination_assets
-from frazil_airflow.project.variables import Variables
+from frazil_airflow.project.secrets import Variables
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
