@@ -126,6 +126,7 @@ def test_dags_are_parsed_and_run_under_each_airflow(
     (installed.project / "include" / "pipelines" / "early.yaml").write_text(EARLY)
     folder = installed.project / "dags"
     folder.mkdir()
+    # The name that earlier projects have: it hides the package from a script in its folder, and from no DAG processor.
     (folder / "frazil.py").write_text("from frazil_airflow import dags\n\ndags.load()\n")
 
     migrated = installed.python("-m", "airflow", "db", "migrate")
