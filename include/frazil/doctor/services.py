@@ -1,5 +1,5 @@
-"""Checks of what settings and pipeline files name: Kafka clusters, catalogs and their storage, Schema Registries,
-Airflow; topics, positions and tables.
+"""Checks of what settings and pipeline files name: Kafka clusters, catalogs and their storage, Schema Registries;
+topics, positions and tables.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from importlib.util import find_spec
 from typing import Final
 
 from frazil.doctor.finding import (
@@ -17,11 +16,9 @@ from frazil.doctor.finding import (
     State,
     ask_time,
     clock_finding,
-    error_finding,
     findings_of,
     record_finding,
 )
-from frazil.errors import Retryable, Terminal
 from frazil.extras import require
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.patches.storage import credentials_expire_ms
@@ -34,7 +31,6 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.catalogs import LACKS
 from frazil.project import Project
 from frazil.runtime import port, spark_server
-from frazil.runtime.airflow_login import any_api, remote_url
 from frazil.spark.submit.server import managed_engine
 
 _CLUSTER: Final = "cluster {}"
@@ -60,7 +56,7 @@ def service_checks(project: Project, pipelines: Iterable[Pipeline], *, is_all: b
     tables = tuple(table for pipeline in named for table in (*pipeline.tables, pipeline.ledger_table))
     checks += [partial(catalog, project, name, tables) for name in sorted(catalogs)]
     checks += [partial(registry, project, name) for name in sorted(registries)]
-    return [*checks, partial(warm_spark, project), partial(airflow, project)]
+    return [*checks, partial(warm_spark, project)]
 
 
 def cluster_check(pipeline: Pipeline) -> str:
@@ -148,30 +144,6 @@ def warm_spark(project: Project) -> Iterator[Finding]:
     state = "ended by itself" if spark_server.is_started(project.home) else "is not up"
     step = "`frazil up --only spark`; until then each run starts a Spark of its own, which takes some seconds"
     yield Finding(_WARM, "warning", f"the server {state}", f"one at {address}", step)
-
-
-def airflow(project: Project) -> Iterator[Finding]:
-    """Whether the configured Airflow answers, and its components are healthy. No finding without Airflow."""
-    if find_spec("httpx") is None:  # comes with Airflow's packages
-        return
-    is_embedded = remote_url() is None
-    try:
-        with any_api(project.home) as api:
-            states = api.health()
-    except Terminal as refusal:
-        if not is_embedded:  # else it was never started in this home
-            yield error_finding("airflow", refusal)
-        return
-    except Retryable as problem:
-        yield error_finding("airflow", problem, "warning" if is_embedded else "failed")
-        return
-    ill = sorted(name for name, component in states.items() if not component.is_healthy)
-    if ill:
-        step = "look at their logs" + ("; `frazil up` starts what ended" if is_embedded else "")
-        yield Finding("airflow", "failed", f"not healthy: {', '.join(ill)}", "all components are", step)
-    else:
-        yield Finding("airflow", "ok", f"answers, with {', '.join(sorted(states)) or 'no component yet'}")
-    yield from clock("airflow", remote_url() or project.home.airflow_url)
 
 
 def clock(server: str, url: str) -> Iterator[Finding]:

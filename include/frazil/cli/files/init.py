@@ -20,6 +20,8 @@ _SETTINGS = """\
 clusters:
   local:
     bootstrap_servers: KAFKA
+# For this machine alone: local:home is FRAZIL_HOME, or .frazil here. In an image or a container both are lost with it, tables
+# and positions: name a catalog and a store of your own before you deploy.
 catalogs:
   lake:
     type: jdbc
@@ -45,6 +47,11 @@ source:
 destinations:
   - table: shop.pizzas    # its columns are those that the records bring
 """
+_DAG_FILE = "dags/frazil_dags.py"
+"""Not `frazil.py`, as it was once: run as a script, that hides the package of this name."""
+
+_EARLIER_DAG_FILE = "dags/frazil.py"
+
 _DAGS = '''\
 """The DAGs of all pipelines and captures of this project, and the monitor."""
 
@@ -97,7 +104,8 @@ def init(
         + (_ENGINES if find_spec("pyspark") else ""),
         "include/schemas/pipeline.schema.json": schema_text("pipeline"),
         "include/schemas/settings.schema.json": schema_text("settings"),
-        "dags/frazil.py": _DAGS,
+        # A second file would make each DAG twice.
+        _EARLIER_DAG_FILE if (folder / _EARLIER_DAG_FILE).exists() else _DAG_FILE: _DAGS,
         ".gitignore": _IGNORED,
     }
     pipelines = folder / "include" / "pipelines"

@@ -19,6 +19,7 @@ from frazil.cli.operate.stack import show_stack
 from frazil.cli.output import console
 from frazil.cli.output.console import Json, PipelineName, pipeline_names
 from frazil.error_codes import BAD_ARGUMENT
+from frazil.errors import FrazilError
 from frazil.monitor.condition import STATES, Condition, Runs, spoken, state_of
 from frazil.runtime.home import Home
 
@@ -220,9 +221,7 @@ def status(
     if not pipelines and not as_json and not watch:
         show_stack(home)
     if airflow_login.remote_url() is not None:
-        airflow_login.any_api(
-            home
-        ).close()  # a password that is missing would look like an Airflow that does not answer
+        _try_airflow(home)
     files = ProjectFiles(os.environ)
     project = files.project()
     keys = [key for name in pipelines or () for key in _keys(project, name)]
@@ -238,6 +237,22 @@ def status(
         else:
             watching.wait(_FIRST_SECONDS)
             _show(watching, home, as_json=as_json)
+
+
+def _try_airflow(home: Home) -> None:
+    """Say why the Airflow that the environment names does not give its runs: they would look like none.
+
+    Raises:
+        Terminal: Its password is not given.
+    """
+    from frazil.runtime.airflow_login import PASSWORD_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE, any_api
+
+    with any_api(home) as airflow:
+        try:
+            airflow.paused("ingest__")
+        except FrazilError as problem:
+            step = f"correct {URL_VARIABLE}, and {PASSWORD_VARIABLE} or {TOKEN_VARIABLE}; the tables' states are shown without"
+            console.show_failure("runs unknown", problem.message_with_code, step)
 
 
 def _keys(project: Project, name: str) -> list[str]:
