@@ -205,7 +205,8 @@ def _environment() -> Environment:
         "code": code,
         "segment": lambda text: quote(str(text), safe=""),
     }
-    environment.globals |= {"ago": ago, "run_of": run_of, "static": _static, "STATES": STATES}
+    urgent_first = sorted(STATES, key=lambda state: state == "Paused")  # a person chose to pause: that can wait
+    environment.globals |= {"ago": ago, "run_of": run_of, "static": _static, "STATES": urgent_first}
     return environment
 
 
