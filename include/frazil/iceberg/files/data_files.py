@@ -32,6 +32,7 @@ from pyiceberg.types import BinaryType, FixedType, IcebergType, NestedField, Tim
 from frazil.batch.changes import OP
 from frazil.batch.facts import StagedFile
 from frazil.iceberg.errors import translated
+from frazil.iceberg.patches import dictionaries as _dictionaries  # noqa: F401  # spares files dictionaries in vain
 from frazil.iceberg.patches import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection
 from frazil.iceberg.patches import partition_keys as _partition_keys  # noqa: F401  # mends PyIceberg's partition keys
 from frazil.iceberg.patches import variant as _variant  # noqa: F401  # a worker reads metadata with variants, too
