@@ -243,7 +243,7 @@ def test_existing_table_from_the_future_holds_up_only_its_records(shop: Callable
     assert_clean(orders)
 
 
-@pytest.mark.short("committed")
+@pytest.mark.short("finds-committed")
 @pytest.mark.parametrize(
     "point",
     [Failpoint.AUDITED, Failpoint.DECIDE_COMMITTING, Failpoint.DECIDE_COMMITTED],
