@@ -20,7 +20,6 @@ from frazil.errors import FrazilError
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.table import Table, delete_files, staging_table
 from frazil.iceberg.commit.commit import Refused, fit_of, refuse_lost_files
-from frazil.iceberg.commit.summary_state import MADE_BY_KEY
 from frazil.iceberg.files.data_files import StagingTable
 from frazil.iceberg.files.partition_limit import PartitionLimit
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -308,10 +307,8 @@ def _refuse_changed_followers(context: RunContext, manifest: Manifest) -> None:
         if mismatch is not None:
             raise Refused(f"table {part.table}: {mismatch}")
         refuse_lost_files(part.table, part.files, table)
-    loaded_by_name = dict(zip(names, loaded, strict=True))
+    metadata_by_table = {name: table.metadata for name, table in zip(names, loaded, strict=True)}
     # In one order: of two pipelines that claim the same tables, one gets all of them.
     for part in sorted(manifest.followers, key=lambda part: part.table):
         if part.role == "destination":
-            metadata, created = loaded_by_name[part.table].metadata, context.pipeline.auto_created
-            is_existing = part.table in created and MADE_BY_KEY.format(manifest.pipeline) not in metadata.properties
-            claim_topics(context.lake, manifest, part, metadata, is_existing=is_existing)
+            claim_topics(context.lake, manifest, part, metadata_by_table[part.table])

@@ -143,14 +143,12 @@ def _part_topics(manifest: Manifest, part: TablePart) -> frozenset[str]:
     return frozenset(r.topic for r in (*manifest.ranges, *manifest.table_ranges.get(part.table, ())))
 
 
-def claim_topics(
-    lake: Lake, manifest: Manifest, part: TablePart, metadata: TableMetadata, *, is_existing: bool = False
-) -> None:
-    """Claim the topics of an undecided batch in a destination that other pipelines write, too, by a commit without rows.
-    Also in one that records name and that the pipeline found: another one may be about to.
+def claim_topics(lake: Lake, manifest: Manifest, part: TablePart, metadata: TableMetadata) -> None:
+    """Claim topics that are new in a destination, by a commit without rows, before the batch that brings them is decided.
 
-    If two pipelines begin to read one topic at the same moment, this commit refuses the second. After two decisions it would be
-    too late: rows don't say whose they are. PyIceberg can't write tables of format version 3, so their claim comes with the rows.
+    Two pipelines may begin to land one topic in a table at the same moment, whoever made it or wrote there before: this commit
+    refuses the second. After two decisions it would be too late: rows don't say whose they are. PyIceberg can't write tables of
+    format version 3, so their claim comes with the rows.
 
     Raises:
         Refused: Another pipeline was first, or the table no longer fits the batch's files.
@@ -162,12 +160,13 @@ def claim_topics(
         if rival is not None:
             raise Refused(rival.description)
 
-    def claimed_in(current: TableMetadata) -> int | None:
-        own = topics_landed(current, part.table).get(manifest.pipeline, frozenset())
-        return current.current_snapshot_id if topics <= own else None
+    def is_claimed(current: TableMetadata) -> bool:
+        return topics <= topics_landed(current, part.table).get(manifest.pipeline, frozenset())
 
-    is_shared = is_existing or topics_landed(metadata, part.table).keys() - {manifest.pipeline}
-    if is_shared and metadata.format_version < FORMAT_VERSION and claimed_in(metadata) is None:
+    def claimed_in(current: TableMetadata) -> int | None:
+        return current.current_snapshot_id if is_claimed(current) else None
+
+    if metadata.format_version < FORMAT_VERSION and not is_claimed(metadata):
         commit(lake, Change(part.table, (), {}, (), part.fit, claimed_in, check, "follow", topics={key: topics}))
 
 

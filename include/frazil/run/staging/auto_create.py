@@ -207,9 +207,9 @@ def _unfit_reason(pipeline: Pipeline, table: Table, name: str, *, is_own: bool) 
     is_unused = is_own
     try:
         landed = topics_landed(table.metadata, name)
-        is_unused = is_own and not landed
+        is_unused = is_own and landed.keys() <= {pipeline.name}  # a claim of its own, without rows
         if not is_own:
-            # Its maker may have decided a batch for it, and claims no topic before the rows: see `claim_topics`.
+            # Its maker claims its topics just before it decides its first batch for it: see `claim_topics`.
             if (maker := min(_makers(table) - landed.keys(), default=None)) is not None:
                 return f"a table of that name is there: pipeline {maker} made it, and has landed nothing in it yet"
             if table.metadata.format_version >= FORMAT_VERSION:
