@@ -104,8 +104,9 @@ REFERENCE: dict[str, tuple[str, type[BaseModel], tuple[str, ...]]] = {
 """Pages about the keys of files: how each begins, and the models that it explains; all of them where it names none."""
 
 MATRIX_KEY = """
-*yes*: the format has such values. *from text*: it has none, but texts that say one land. *by …*: only with that option
-([Column](reference/destination.md#column), [Value](reference/source.md#value)). A code: no value of the format gets there.
+*yes*: the format has such values. *from text*: the format has no such type, but a text in the right form lands. *by …*: lands only with
+that option ([Column](reference/destination.md#column), [Value](reference/source.md#value)). A code: no value of the format lands in
+such a column; its record is a dead letter with this code.
 """
 
 MESSAGES = """\
@@ -114,7 +115,7 @@ MESSAGES = """\
 Generated from `include/frazil/error_codes.py` by `make docs`; `make check` fails when it is out of date.
 
 Every error of Frazil has a code that names its kind, at the end of its first line: `… was recreated [FRZ-404]`. What happened in
-your case, with topic, partition and table, is in the message; what to do now is behind `next:`. The exit code says who must act:
+your case, with topic, partition and table, is in the message; what to do now follows `next:`. The exit code shows who must act:
 75 passes by itself, 78 needs a person ([all of them](environment.md#exit-codes)). A dead letter has a
 [reason code](dead-letters.md#reason-codes) of its own.
 """
@@ -326,7 +327,7 @@ def metric_tables() -> str:
     }
     parts: list[str] = []
     for source, head in heads.items():
-        parts += [f"### {head}\n", "| metric | in Prometheus | kind | unit | tags | says |", "| --- " * 6 + "|"]
+        parts += [f"### {head}\n", "| metric | in Prometheus | kind | unit | tags | meaning |", "| --- " * 6 + "|"]
         for of in (metric for metric in CATALOGUE if metric.source == source):
             tags = ", ".join(code(tag) for tag in of.tags)
             cells = (code(of.name), code(of.prometheus), of.kind, of.unit, tags, escaped(of.description))
@@ -407,7 +408,10 @@ def reference() -> dict[str, str]:
 
 def commands() -> str:
     """The page about the commands: what `--help` says, in the groups of the help."""
-    parts = ["# Commands\n", "What `frazil COMMAND --help` says. Commands that report take `--json`.\n"]
+    parts = [
+        "# Commands\n",
+        "This page has the text of `frazil COMMAND --help`. Many commands take `--json`, for programs.\n",
+    ]
     groups: dict[str, list[str]] = defaultdict(list)
     for path, group, command in command_tree(get_command(app), "frazil", ""):
         groups[group].append(command_section(path, command))
@@ -440,7 +444,7 @@ def command_section(path: str, command: Any) -> str:
         [
             f"### {path}\n\n`{usage}`\n\n{markup.sub('`', cleandoc(command.help or ''))}\n",
             *([f"```console\n{examples}\n```\n"] if examples else []),
-            *(["| option | says |", "| --- | --- |", *rows, ""] if rows else []),
+            *(["| option | meaning |", "| --- | --- |", *rows, ""] if rows else []),
         ]
     )
 

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError
 
 from frazil.runtime.home import LOOPBACK, answers
-from frazil.runtime.java import ensure_java
 from frazil.runtime.process import until
+from tests.java_gateway import java_gateway
 
 _OPENED = ("java.lang", "java.lang.reflect", "java.net", "java.nio", "java.util", "java.util.concurrent")
 """Packages of Java that Hive looks into, which needs a word since Java 17."""
@@ -39,33 +37,14 @@ def hive_metastore(root: Path, port: int) -> Iterator[dict[str, Any]]:
     Yields:
         Its entry of a settings file, less a warehouse.
     """
-    spec = find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    jars = Path(spec.origin).parent / "jars"
-    with (root / "metastore.log").open("w") as log:
-        gateway_port, token = launch_gateway(
-            jarpath=str(next(jars.glob("py4j-*.jar"))),
-            classpath=f"{jars}/*",
-            javaopts=["-Xmx512m", f"-Dderby.stream.error.file={root}/derby.log"]
-            + [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED],
-            java_path=str(ensure_java().command),
-            redirect_stdout=log,
-            redirect_stderr=log,
-            die_on_exit=True,
-            enable_auth=True,
-            use_shell=False,
-        )
-        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=gateway_port, auth_token=token))
-        try:
-            server = _server(gateway.jvm, root, port)
-            Thread(target=_serve, args=(server,), daemon=True).start()
-            assert until(lambda: answers(port), 60)
-            properties = {"hive.hive2-compatible": "true"}  # else it gets a type that Hive 2 does not know
-            yield {"type": "hive", "uri": f"thrift://{LOOPBACK}:{port}", "properties": properties}
-            server.stop()
-        finally:
-            gateway.shutdown()
+    options = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+    with java_gateway(root / "metastore.log", [f"-Dderby.stream.error.file={root}/derby.log", *options]) as gateway:
+        server = _server(gateway.jvm, root, port)
+        Thread(target=_serve, args=(server,), daemon=True).start()
+        assert until(lambda: answers(port), 60)
+        properties = {"hive.hive2-compatible": "true"}  # else it gets a type that Hive 2 does not know
+        yield {"type": "hive", "uri": f"thrift://{LOOPBACK}:{port}", "properties": properties}
+        server.stop()
 
 
 def _serve(server: Any) -> None:

@@ -61,7 +61,7 @@ class Installed:
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=900,
         )
 
     def pipeline(self, engine: str, kafka: str, topic: str) -> None:

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.java_gateway import JavaGateway
 
 from frazil.runtime.home import LOOPBACK, Home
 from frazil.runtime.jars import fetch, jar_paths
-from frazil.runtime.java import ensure_java
+from tests.java_gateway import java_gateway, spark_jars
 
 _CONNECT_MS: Final = 60_000
 """Bounds the wait for the nodes; they are there at once on an idle machine."""
@@ -109,44 +108,25 @@ def yarn_cluster(root: Path, ports: list[int], nodes: int = 1) -> Iterator[Yarn]
     """Start the cluster in a folder of its own, wait until its nodes are there, stop it in the end."""
     home = Home.resolve()
     fetch(home, "yarn")
-    spec = find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    jars = Path(spec.origin).parent / "jars"
     settings = _SETTINGS | _places(root, ports)
-    with (root / "yarn.log").open("w") as log:
-        gateway_port, token = launch_gateway(
-            jarpath=str(next(jars.glob("py4j-*.jar"))),
-            classpath=":".join([*map(str, jar_paths(home, "yarn")), f"{jars}/*"]),
-            javaopts=[
-                "-Xmx512m",
-                "-XX:+UseSerialGC",
-                "-Dlog4j2.level=WARN",
-                f"-Dtest.build.data={root}/cluster",
-                "--add-opens=java.base/java.lang=ALL-UNNAMED",
-            ],
-            java_path=str(ensure_java().command),
-            redirect_stdout=log,
-            redirect_stderr=log,
-            die_on_exit=True,
-            enable_auth=True,
-            use_shell=False,
-        )
-        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=gateway_port, auth_token=token))
-        try:
-            conf = gateway.jvm.org.apache.hadoop.yarn.conf.YarnConfiguration()
-            for name, value in settings.items():
-                conf.set(name, value)
-            for name in _NODE_ADDRESSES:
-                conf.set(name, f"{LOOPBACK}:0")
-            cluster = gateway.jvm.org.apache.hadoop.yarn.server.MiniYARNCluster("frazil", nodes, 1, 1)
-            cluster.init(conf)
-            cluster.start()
-            assert cluster.waitForNodeManagersToConnect(_CONNECT_MS)
-            yield Yarn(_client_files(root / "conf", settings), jars, nodes, cluster, gateway)
-            cluster.stop()
-        finally:
-            gateway.shutdown()
+    options = (
+        "-XX:+UseSerialGC",
+        "-Dlog4j2.level=WARN",
+        f"-Dtest.build.data={root}/cluster",
+        "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    )
+    with java_gateway(root / "yarn.log", options, jar_paths(home, "yarn")) as gateway:
+        conf = gateway.jvm.org.apache.hadoop.yarn.conf.YarnConfiguration()
+        for name, value in settings.items():
+            conf.set(name, value)
+        for name in _NODE_ADDRESSES:
+            conf.set(name, f"{LOOPBACK}:0")
+        cluster = gateway.jvm.org.apache.hadoop.yarn.server.MiniYARNCluster("frazil", nodes, 1, 1)
+        cluster.init(conf)
+        cluster.start()
+        assert cluster.waitForNodeManagersToConnect(_CONNECT_MS)
+        yield Yarn(_client_files(root / "conf", settings), spark_jars(), nodes, cluster, gateway)
+        cluster.stop()
 
 
 def _places(root: Path, ports: list[int]) -> dict[str, str]:

@@ -10,7 +10,7 @@
     └── Stopped          somebody asked for it: what was decided is finished, nothing else was published
 
 Foreign exceptions (Kafka, PyIceberg, Spark, sqlite …) are mapped to one of these once, at the edge where they
-appear. The process exit code carries the class to whoever started it, Airflow first: a task that ended with
+appear. The exit code tells the caller of the process, usually Airflow, which class it was: a task that ended with
 `Terminal` is not retried.
 
 Beside its class an error has a code: the kind of problem, which docs/messages.md explains. `frazil.error_codes` has them all, and
@@ -139,7 +139,7 @@ def kind_of(exit_code: int) -> type[FrazilError]:
 
 
 def error_to_json(error: FrazilError) -> str:
-    """The JSON form of an error: what a task sends to its driver, and what a job leaves for whoever started it."""
+    """The JSON form of an error: a task sends it to its driver, and a job leaves it for the process that started it."""
     body = {"exit_code": error.exit_code, "message": error.message, "code": error.code.number}
     return json.dumps(body | {"next_step": error.next_step})
 

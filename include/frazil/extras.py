@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from importlib import metadata
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Final
@@ -66,3 +67,11 @@ def _is_installed(library: str) -> bool:
         return library in sys.modules or find_spec(library) is not None
     except ModuleNotFoundError:  # of the package around it
         return False
+
+
+def installed_version(package: str) -> str | None:
+    """Return a package's version; None where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -28,7 +28,7 @@ class Failpoint(StrEnum):
     CREATING = "creating"
     """Before tables are made that records name."""
     CREATED = "created"
-    """They are there, and nobody is told of them yet."""
+    """They exist, but are not announced yet."""
     EVOLVING = "evolving"
     """Before a table's schema is changed for records that were read."""
     EVOLVED = "evolved"

@@ -8,13 +8,13 @@ against exact numbers.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import cycle, islice
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from frazil.error_codes import BAD_FILE
@@ -66,8 +66,13 @@ def payments(
 ) -> Iterator[OutgoingRecord]:
     """Yield exactly `count` payments.
 
-    The time carries no zone (it is UTC), the document is a number that stays text. Arguments: see
-    `frazil.generators.Generator`.
+    The time carries no zone (it is UTC), the document is a number that stays text.
+
+    Args:
+        count: How many, broken ones included.
+        seed: Equal seeds (with equal `now`) give equal records; None for other ones each time.
+        broken_per_thousand: How many of every thousand are broken, at places that the seed decides.
+        now: The latest time in the records; None for the present.
     """
     random = Random(seed)
     how = breakages(random, broken_per_thousand, PAYMENT_KINDS)
@@ -123,8 +128,7 @@ def pizzas(
     """Yield exactly `count` pizzas; the last order is cut short where it has to be.
 
     An order is 1 to 5 pizzas with the same key, order and store. The key is the order id as text;
-    the value is JSON over several lines. Broken records keep their key. Arguments: see
-    `frazil.generators.Generator`.
+    the value is JSON over several lines. Broken records keep their key. Arguments as of `payments`.
     """
     random = Random(seed)
     how = breakages(random, broken_per_thousand, PIZZA_KINDS)
@@ -154,37 +158,14 @@ def _toppings(random: Random, choices: Sequence[str]) -> str:
     return " & ".join(random.sample(choices, number)) if number else "none"
 
 
-__all__ = ["DEMO_BROKEN_PER_THOUSAND", "GENERATORS", "Generator", "lines", "payments", "pizzas"]
-
 DEMO_BROKEN_PER_THOUSAND: Final = 3
 """Broken records per thousand in the demo: enough to see dead
 letters from the first minute, far below the tolerated rate."""
 
 
-class Generator(Protocol):
-    """Makes exactly `count` records."""
-
-    def __call__(
-        self,
-        count: int,
-        *,
-        seed: int | None = None,
-        broken_per_thousand: int = 0,
-        now: datetime | None = None,
-    ) -> Iterator[OutgoingRecord]:
-        """Yield the records.
-
-        Args:
-            count: How many, broken ones included.
-            seed: Equal seeds (with equal `now`) give equal records; None for other ones each time.
-            broken_per_thousand: How many of every thousand are broken, at places that the seed
-                decides.
-            now: The latest time in the records; None for the present.
-        """
-        ...
-
-
-GENERATORS: Final[Mapping[str, Generator]] = MappingProxyType({"pizzas": pizzas, "payments": payments})
+GENERATORS: Final[Mapping[str, Callable[..., Iterator[OutgoingRecord]]]] = MappingProxyType(
+    {"pizzas": pizzas, "payments": payments}
+)
 """By the name that `frazil produce --generate` takes."""
 
 

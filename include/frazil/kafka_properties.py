@@ -34,7 +34,7 @@ RACK_VARIABLE: Final = "client.rack.variable"
 """Property that holds the name of an environment variable; `client.rack` takes its place when a client is made."""
 
 PROVIDER_SECONDS: Final = 10.0
-"""Bounds one call of a provider, which may have to load a library: whoever waits hears within 15 s what is wrong."""
+"""Bounds one call of a provider, which may have to load a library; the user learns within 15 s that it failed."""
 
 _LATEST_SECONDS: Final = 10 * 366 * 86_400
 """An expiry beyond ten years is one in milliseconds."""
@@ -96,7 +96,7 @@ def fetch_token(cluster: str, properties: Mapping[str, Any]) -> Token:
         # Not its text, nor the error itself as a cause: either may quote the token, or the secret that it is made with.
         raise KAFKA_LOGIN_REFUSED.retryable(
             f"{where} failed: {type(error).__name__} at line {frame.lineno} of {PurePath(frame.filename).name}",
-            next_step="try again; if it persists, see what it says where this ran:"
+            next_step="try again; if it persists, call it on the same machine to see its error:"
             f" python -c 'import {module} as p; p.{function}(\"\")', with sasl.oauthbearer.config between the quotes",
         )
     return _token(answer.result(), where, place)
@@ -117,10 +117,10 @@ def _named(cluster: str, name: str) -> tuple[Callable[[], TokenProvider], str]:
     setting = f"clusters.{cluster}.token_provider of the settings"
     if name not in own:
         raise BAD_SETTING.terminal(
-            f"Kafka cluster {cluster!r}: no token provider {name!r} is installed here; there is"
+            f"Kafka cluster {cluster!r}: no token provider {name!r} is installed here; installed are"
             f" {', '.join(sorted({*PROVIDERS, *own}))}",
-            next_step=f"correct {setting}, or install the package whose entry point of the group {GROUP} has that name, where"
-            " pipelines run and where their executors run",
+            next_step=f"correct {setting}; or install the package that has this entry point in the group {GROUP}, where pipelines"
+            " run and on their executors",
         )
     return lambda: _load(cluster, own[name]), own[name].value
 
@@ -203,7 +203,7 @@ def msk_iam(config: str) -> tuple[str, float]:
     region = options.get("region") or os.environ.get("AWS_REGION") or session.get_config_variable("region")
     if not region or options.keys() - {"region", "profile"}:
         raise BAD_SETTING.terminal(
-            f"the token provider 'msk-iam' takes region=REGION and profile=PROFILE, and found {', '.join(sorted(options)) or 'no region'}",
+            f"the token provider 'msk-iam' expected region=REGION and perhaps profile=PROFILE, found {', '.join(sorted(options)) or 'no region'}",
             next_step="set sasl.oauthbearer.config of the cluster's properties, as region=eu-central-1, or the variable AWS_REGION",
         )
     if session.get_credentials() is None:

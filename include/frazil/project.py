@@ -33,7 +33,8 @@ PIPELINES_VARIABLE = "FRAZIL_PIPELINES"
 SHIPPED = "frazil-references.json"
 """File beside shipped settings: the values of their references on the machine that they are from."""
 SHIPPED_VARIABLE = "FRAZIL_SHIPPED"
-"""Set where Frazil sent the project: else that file is nobody's, and must not say what the settings' references stand for."""
+"""Set where Frazil sent the project. Without it the file has an unknown author, and must not set values for references of the
+settings."""
 
 
 @dataclass(frozen=True)
@@ -308,6 +309,7 @@ def _complete(settings: T, kind: str, name: str, file: Path) -> T:
     if reference is not None:
         raise BAD_SETTING.terminal(
             f"{file}: {kind}.{name} refers to field {reference[1]!r} of the Airflow connection {reference[0]!r}, which is not known here",
-            next_step=f"Airflow's tasks find it in the connection: add it there; elsewhere set {connection_variable(*reference)}",
+            next_step="in Airflow, add the field to the connection; elsewhere, set the variable"
+            f" {connection_variable(*reference)}",
         )
     return settings

@@ -31,7 +31,7 @@ _URGED_EVERY_SECONDS = 0.5
 """Between two attempts to end what the engine works at: a job may begin just behind the first."""
 
 _PARENT_CHECK_SECONDS = 0.5
-"""How soon a process without a parent ends: it must not go on committing for nobody."""
+"""How soon a process without a parent ends: it must not keep committing after its caller is gone."""
 
 _FINISHING_SECONDS = 20.0
 """How long it may go on with a batch that is decided. What needs Spark fails by itself."""
@@ -72,7 +72,7 @@ def stopped(what: str) -> Stopped:
     return Stopped(
         f"asked to stop by {_stop.requester}: {what}",
         code=STOP_REQUESTED,
-        next_step="the next run goes on where this one stopped; nothing is lost",
+        next_step="the next run continues where this one stopped; nothing is lost",
     )
 
 

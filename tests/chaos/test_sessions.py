@@ -118,7 +118,7 @@ def test_session_outlives_restart_of_its_broker(tmp_path: Path, children: Nurser
         session = orders.start(child.stay)
         assert until(lambda: "batch 1: finished" in session.output, SECONDS), session.output
         local_broker.stop(processes)
-        assert until(lambda: "tried again" in session.output, SECONDS), session.output
+        assert until(lambda: "trying again" in session.output, SECONDS), session.output
         local_broker.start(home, processes, print)
         orders.fill(100)
         assert until(lambda: "batch 2: finished" in session.output, SECONDS), session.output

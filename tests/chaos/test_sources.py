@@ -152,7 +152,7 @@ def test_daily_topic_that_vanishes_unread_is_refused_or_skipped_on_record(lab: M
     orders.configure(on_data_loss="skip_recorded")
     orders.run()
 
-    assert (ended.code, "vanished before it was read" in ended.output) == (Terminal.exit_code, True), ended.output
+    assert (ended.code, "was deleted before it was read" in ended.output) == (Terminal.exit_code, True), ended.output
     assert orders.batches("ingest")[-1]["skipped"] == f'[["{day}",0,20,60]]'
     assert len(orders.rows()) == 20
 

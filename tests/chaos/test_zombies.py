@@ -102,7 +102,7 @@ def test_zombie_behind_restored_backup_needs_no_person(lab: MakeLab, point: Fail
     zombie.resume()
     ended = zombie.wait()
 
-    assert (ended.code, "was taken back" in ended.output) == (Retryable.exit_code, True), ended.output
+    assert (ended.code, "was undone" in ended.output) == (Retryable.exit_code, True), ended.output
     orders.run()
     orders.assert_clean()
     orders.assert_at_rest()

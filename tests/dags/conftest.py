@@ -138,4 +138,5 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> VariableStore:
     kept = VariableStore()
     monkeypatch.setattr("frazil_airflow.alerts.callbacks.Variables", lambda: kept)
     monkeypatch.setattr("frazil_airflow.dags.monitor.Variables", lambda: kept)
+    monkeypatch.setattr("frazil_airflow.outputs.run_summary.Variables", lambda: kept)
     return kept

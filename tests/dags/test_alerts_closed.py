@@ -96,7 +96,7 @@ def test_unmonitored_pipeline_leaves_no_incident_open(
 
     assert notifications(hook) == [("refused/orders", "firing"), ("refused/orders", "recovered")]
     assert hook.bodies[-1]["cause"] == f"{why} Nobody watches it. It was:\nrecords are lost"
-    assert store.texts == {}
+    assert store.texts.keys() == {"frazil_api_complaint"}  # of this Airflow, which no pipeline has to do with
 
 
 def closing(store: VariableStore, minutes: int = 0) -> list[str]:

@@ -27,7 +27,7 @@ def test_driver_on_kubernetes_inherits_its_environment(tmp_path: Path, monkeypat
     )
     provider = "airflow.providers.apache.spark.hooks.spark_submit"
     monkeypatch.delattr(f"{provider}.kube_client", raising=False)
-    with pytest.raises(Terminal, match="lacks the provider of Kubernetes"):
+    with pytest.raises(Terminal, match="Kubernetes provider is not installed"):
         ingest.take(job)
     monkeypatch.setattr(f"{provider}.kube_client", object(), raising=False)
     starts: list[dict[str, Any]] = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from frazil.doctor import services as doctor
+from frazil.doctor import examine as doctor
 from frazil.error_codes import INTERNAL
 from frazil.errors import Terminal
 from frazil.pipeline.files.load import ConfigError

@@ -1,4 +1,4 @@
-"""docs/quickstart.md as its reader types it: a clean copy, a broker of their own, commands out of the page."""
+"""docs/quickstart.md as its reader types it: the wheel, no checkout, a broker of their own, commands out of the page."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from frazil.runtime.jars import fetch
 from frazil.runtime.process import until
 from tests.conftest import FreePorts
 from tests.produce import produce
+from tests.wheel import build_wheel
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -31,10 +32,10 @@ LANDED_SECONDS = 480
 
 
 class NewUser:
-    """Somebody in a terminal, in a copy of the repository.
+    """Somebody in a terminal, in a folder without Frazil's sources.
 
     Attributes:
-        folder: The copy.
+        folder: Where they work.
         env: Variables of the terminal.
     """
 
@@ -55,18 +56,16 @@ class NewUser:
 
     @property
     def home(self) -> Home:
-        """Where the copy keeps its stack."""
+        """Where their project keeps its stack."""
         return Home.resolve(self.env | {"FRAZIL_PROJECT": str(self.folder / "lake")})
 
 
 @pytest.fixture(scope="module")
 def new_user(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts, broker: str) -> Iterator[NewUser]:
-    """A clean copy with what `make setup` makes (linked, not made again), an empty home of its user, and 500 orders in Kafka."""
+    """The unpacked wheel, jars (linked, not fetched again), an empty home of its user, and 500 orders in Kafka."""
     fetch(Home.resolve(), "spark")
-    folder = tmp_path_factory.mktemp("stranger")
-    for name in ("dags", "plugins", "include", "spark_jobs"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", folder)
+    folder, wheel = tmp_path_factory.mktemp("stranger"), tmp_path_factory.mktemp("wheel")
+    shutil.unpack_archive(build_wheel(wheel), wheel / "site", "zip")
     (folder / ".frazil").mkdir()
     (folder / ".frazil" / "jars").symlink_to(Home.resolve().jars)
     topic = f"orders-{uuid4().hex}"
@@ -77,7 +76,7 @@ def new_user(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts, br
     env = {
         "HOME": str(tmp_path_factory.mktemp("user")),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": os.pathsep.join([str(folder / "include"), str(folder / "plugins")]),
+        "PYTHONPATH": str(wheel / "site"),
         "FRAZIL_AIRFLOW_PORT": str(port),
         "KAFKA": broker,
         "TOPIC": topic,

@@ -193,7 +193,10 @@ def test_failed_note_does_not_undo_maintenance(make: Make, monkeypatch: pytest.M
     monkeypatch.setattr(orders.engine, "note", away)
 
     assert orders.step("compaction").status == "done"
-    assert f"{ORDERS}: what was done is not noted in the table: the catalog does not answer" in orders.said
+    assert (
+        f"{ORDERS}: the result could not be stored in the table's properties: the catalog does not answer"
+        in orders.said
+    )
     assert f"{ORDERS}: its snapshots are held for longer than needed: the catalog does not answer" in orders.said
 
 
@@ -284,7 +287,7 @@ def test_lost_position_is_reported_as_error(make: Make, monkeypatch: pytest.Monk
         return expire_snapshots(*asked)
 
     monkeypatch.setattr(steps, "expire_snapshots", break_it)
-    with pytest.raises(Terminal, match="does not say any more"):
+    with pytest.raises(Terminal, match=r"the expiry removed .*, which Frazil needs"):
         orders.step("expiry")
 
 

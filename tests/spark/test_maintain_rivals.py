@@ -155,7 +155,7 @@ def test_merges_do_not_starve_compaction(make: Make, monkeypatch: pytest.MonkeyP
 
     outcome = beside_compaction(orders, monkeypatch, Failpoint.BRANCH_STAGED, orders.run)
 
-    assert any("compaction lost to another commit, again with fewer files" in of for of in orders.said)
+    assert any("another commit was faster than compaction, trying again with fewer files" in of for of in orders.said)
     assert (outcome.status, orders.engine.calls.count("rewrite_data_files")) == ("done", 2)
     orders.assert_clean()
 

@@ -84,7 +84,7 @@ def test_change_at_offset_of_lost_record_is_later_than_its_row(
 
     planned = resets.preview_reset(scope(merged), ResetOrder(target))
     assert planned.remarks == (
-        "what records that Kafka lost made of rows stays in shop.orders until other records of their keys come",
+        "rows from records that Kafka lost stay in shop.orders until other records of their keys arrive",
     )
     reset(merged, target)
     assert run(merged, apply) == 1

@@ -182,7 +182,7 @@ def test_batch_killed_after_decision_is_finished_by_next_run(
             place.run()
     is_there = point in (Failpoint.FOLLOW_COMMITTED, Failpoint.RECORD_COMMITTING)
     if not is_there:
-        with pytest.raises(EngineNeeded, match=r"shop\.docs gets its part by Spark"):
+        with pytest.raises(EngineNeeded, match=r"shop\.docs needs Spark for its part"):
             recover(RunContext.open(place.project, place.project.pipeline("docs")))
         planned = place.plan()
         assert planned.plan is not None

@@ -107,7 +107,7 @@ def test_unknown_provider_is_terminal_and_names_those_that_are_installed() -> No
     error = failure()
 
     assert type(error) is Terminal
-    assert "no token provider 'shop' is installed here; there is msk-iam" in error.message
+    assert "no token provider 'shop' is installed here; installed are msk-iam" in error.message
     assert "clusters.prod.token_provider" in (error.next_step or "")
 
 

@@ -13,7 +13,7 @@ from frazil.pipeline.channels import Severity
 from frazil.pipeline.syntax.strict import read_json, write_json
 
 ChoreKind = Literal["failed_maintenance", "failed_report", "failed_replay"]
-"""What a failed run beside ingestion may be about."""
+"""What a failed run other than ingestion was for."""
 
 FailureKind = Literal["failed_run", "tolerance", "conflict", ChoreKind]
 

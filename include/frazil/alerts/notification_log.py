@@ -22,7 +22,7 @@ from frazil.pipeline.channels import SEVERITIES, Notice, Severity
 from frazil.pipeline.syntax.strict import read_json, write_json
 
 PATIENCE: Mapping[str, int] = {"unreadable": 3}
-"""Looks, one after another, that a trouble must hold before anybody is told: a broker that restarts is nobody's trouble."""
+"""Checks in a row that must find a condition before people are notified: a broker that restarts is no reason to notify."""
 
 FIRST_WAIT = timedelta(minutes=1)
 LONGEST_WAIT = timedelta(hours=1)

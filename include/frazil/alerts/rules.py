@@ -36,7 +36,7 @@ class Case:
 
     Attributes:
         condition: How the pipeline is doing.
-        promise: How old the instant may be that its tables are complete through.
+        promise: Freshness objective: how old the instant may be that its tables are complete through.
         interval: Between the last run that was due and the next; two looks if that is longer.
         fewest: Unread records, the fewest of each finished interval, the newest one last.
         failure: The failure that the last failed ingest run stored, if any.
@@ -74,12 +74,12 @@ def _tables_not_made(case: Case) -> Trouble | None:
     if read < DEAD_OF or count <= DEAD_SHARE * read or condition.open_letters == 0:
         return None
     cause = (
-        f"{count:,} of {read:,} records in {spoken(condition.window_seconds)} name tables that were not made: a run makes no more"
-        " than route.create.max_new_tables, all runs together max_tables; or a table of that name is there, as their letters say."
+        f"{count:,} of {read:,} records in {spoken(condition.window_seconds)} name tables that were not created: a run creates at"
+        " most route.create.max_new_tables tables, all runs together max_tables; or the name is taken. The dead letters show which."
         " All other records landed, these wait as dead letters (TABLE_NOT_MADE)."
     )
     step = f'frazil dead-letters replay {condition.pipeline} --reason "the next tables"'
-    return f"{condition.pipeline}: records name more tables than may be made", cause, step
+    return f"{condition.pipeline}: records name more tables than may be created", cause, step
 
 
 def _refused(case: Case) -> Verdict:
@@ -128,8 +128,8 @@ def _stale(case: Case) -> Verdict:
         else ("The tables are complete", f"{condition.lag:,} records are not read yet.")
     )
     cause = (
-        f"{what} through {_instant(through)} only: {spoken(age.total_seconds())} before"
-        f" {_instant(condition.read_at)}, promised are {spoken(case.promise.total_seconds())}. {unread}"
+        f"{what} only through {_instant(through)}, {spoken(age.total_seconds())} before {_instant(condition.read_at)}; the"
+        f" freshness objective is {spoken(case.promise.total_seconds())}. {unread}"
     )
     title = f"{condition.title}: stale for {spoken((age - case.promise).total_seconds())}"
     return title, cause, _look_at(condition, "history")
@@ -154,7 +154,7 @@ def _lag(case: Case) -> Verdict:
     if most is None or condition.lag <= most:
         return None
     unread = waiting(condition) if condition.is_capture else f"{condition.lag:,} records are not read yet"
-    cause = f"{unread}, {most:,} are tolerated.{_oldest(condition)}"
+    cause = f"{unread}; the limit is {most:,}.{_oldest(condition)}"
     return f"{condition.title}: {waiting(condition)}", cause, _look_at(condition, "lag")
 
 
@@ -169,8 +169,8 @@ def _growing(case: Case) -> Verdict:
     if not grows or not waits or condition.runs.is_paused:
         return None
     cause = (
-        f"Unread {condition.unit}, the fewest of each interval: {', '.join(f'{count:,}' for count in last)}. More arrives than is"
-        f" read.{_oldest(condition)}"
+        f"Smallest number of unread {condition.unit} in each interval: {', '.join(f'{count:,}' for count in last)}. More arrive"
+        f" than are read.{_oldest(condition)}"
     )
     return f"{condition.title}: lag is growing, {waiting(condition)}", cause, _look_at(condition, "lag")
 
@@ -187,7 +187,7 @@ def _retention(case: Case) -> Verdict:
     lines = [_retention_text(retention) for retention in urgent[:20]]
     if urgent[20:]:
         lines.append(f"and {len(urgent) - 20} more")
-    taking = "is about to take" if first.headroom >= 0 else "took"
+    taking = "will soon delete" if first.headroom >= 0 else "deleted"
     title = f"{condition.pipeline}: Kafka's retention {taking} unread records of {first.topic}/{first.partition}"
     step = (
         f"kafka-configs.sh --bootstrap-server BROKER --alter --entity-type topics --entity-name {first.topic} --add-config retention.ms=-1"
@@ -208,8 +208,8 @@ def _is_near(retention: Retention, least: float) -> bool:
 def _retention_text(retention: Retention) -> str:
     where = f"topic {retention.topic}, partition {retention.partition}"
     if retention.headroom < 0:
-        return f"{where}: {-retention.headroom:,} offsets are gone that were not read"
-    return f"{where}: {spoken(retention.seconds_left or 0.0)} left until records go that were not read"
+        return f"{where}: {-retention.headroom:,} unread offsets are deleted"
+    return f"{where}: {spoken(retention.seconds_left or 0.0)} left until unread records are deleted"
 
 
 def _failed(case: Case) -> Iterator[tuple[str, Notice | None]]:
@@ -233,7 +233,7 @@ def _failed(case: Case) -> Iterator[tuple[str, Notice | None]]:
 _TITLES = {
     "failed_run": "a run failed",
     "tolerance": "too many dead letters, nothing was published",
-    "conflict": "rivals kept a run from landing anything",
+    "conflict": "other commits kept a run from landing anything",
 }
 
 
@@ -248,7 +248,7 @@ def _failure(case: Case) -> Failure | None:
         if failure is not None and failure.run == runs.last_run:
             return failure
         ended_at = runs.last_ended_at or case.condition.read_at
-        cause = "Airflow ended it: no task of it could say why. Its log may."
+        cause = "Airflow ended the run before a task could report the reason. The run's log may have it."
         return Failure("", runs.last_run, ended_at, "failed_run", "warning", cause)
     if failure is None or _is_over(case):
         return None
@@ -276,9 +276,9 @@ def _is_over(case: Case) -> bool:
 _CHORES: Mapping[ChoreKind, tuple[str, str]] = {
     "failed_maintenance": ("maintenance failed", "frazil maintain {} --dry-run"),
     "failed_report": ("the report on dead letters failed", "frazil dead-letters report {}"),
-    "failed_replay": ("dead letters could not be brought home", 'frazil dead-letters replay {} --reason "…" --dry-run'),
+    "failed_replay": ("the replay of dead letters failed", 'frazil dead-letters replay {} --reason "…" --dry-run'),
 }
-"""How they are told, and what shows more of them."""
+"""Title of each notice, and the command that shows more."""
 
 
 def _chores(case: Case) -> Iterator[tuple[str, Notice | None]]:
@@ -309,7 +309,7 @@ def _notice(case: Case, kind: str, severity: Severity, title: str, cause: str, s
 
 
 def _oldest(condition: Condition) -> str:
-    return "" if condition.lag_seconds is None else f" The oldest waits for {spoken(condition.lag_seconds)}."
+    return "" if condition.lag_seconds is None else f" The oldest has waited for {spoken(condition.lag_seconds)}."
 
 
 def _instant(instant: datetime) -> str:

@@ -105,7 +105,8 @@ def _is_due_to_table_limit(staged: Staged, tolerance: Tolerance) -> bool:
 def _too_many(figures: str) -> Terminal:
     return TOO_MANY_DEAD_LETTERS.terminal(
         f"{TOO_MANY_DEAD}: {figures}",
-        next_step="fix the producer or the pipeline's columns, or raise dead_letters.tolerance in the pipeline file",
+        next_step="fix the producer or the pipeline's columns, or raise dead_letters.tolerance in the pipeline file;"
+        " docs/runbooks/tolerance.md has the steps",
     )
 
 
@@ -185,20 +186,21 @@ def check_identity(plan: RunPlan, facts: ClusterFacts, read: Collection[str], pi
     """
     if facts.cluster_id != plan.cluster:
         raise CLUSTER_CHANGED.terminal(
-            f"the Kafka cluster changed from {plan.cluster} to {facts.cluster_id} since the plan; nothing was published"
+            f"the Kafka cluster changed from {plan.cluster} to {facts.cluster_id} since the plan; nothing was published",
+            next_step="check bootstrap_servers of the cluster in the settings, then run again",
         )
     for name in sorted(read):
         planned, topic = plan.topics[name], facts.topics.get(name)
         if topic is None:
             raise TOPIC_RECREATED.retryable(
-                f"topic {name} vanished while it was read; nothing was published",
-                next_step="run again: the next plan looks at what is left of it",
+                f"topic {name} was deleted while it was read; nothing was published",
+                next_step="run again: the next plan checks whether the topic still exists",
             )
         if topic.id != planned.id:
             raise TOPIC_RECREATED.terminal(
                 f"topic {name} was recreated since the plan (topic id {planned.id}, found {topic.id});"
                 " nothing was published",
-                next_step="its offsets begin at 0; to read it from its beginning, beside the rows of the old one:"
+                next_step="to read the new topic from offset 0 and keep the rows of the old one:"
                 f' frazil reset {pipeline} --to earliest --topic {name} --reason "topic was recreated"',
             )
 
@@ -210,7 +212,7 @@ _NAMED = 10
 """Truncated partitions that a message describes; its command has all."""
 
 BATCHES_REFUSED = "batches were refused"
-"""In the error of a run that rivals let land nothing; alerts know it by these words."""
+"""In the error of a run whose batches all lost to other commits; alerts recognise it by this text."""
 
 
 def check_position(
@@ -301,9 +303,9 @@ def check_truncations(
         more = [f"and {len(lines) - _NAMED} more partitions"] if lines[_NAMED:] else []
         listed = "\n".join(f"  {line}" for line in [*lines[:_NAMED], *more])
         raise LOG_TRUNCATED.terminal(
-            f"records that were read are gone from the log, and what is in their place was never read:\n{listed}",
-            next_step="find out what happened to the brokers (an unclean leader election, a disk restored from a copy); then, to"
-            " read the present records in place of the rows of lost records (beside them: --allow-duplicates): "
+            f"the log lost records that were already read, and may hold other records at their offsets:\n{listed}",
+            next_step="find out what happened to the brokers (an unclean leader election, a disk restored from a copy). Then read on"
+            " from where the log ended; this removes the rows of lost records (--allow-duplicates keeps them): "
             + _reset(pipeline, "FILE.json", "topic lost records")
             + f" with {json.dumps(offsets)} in FILE.json",
         )
@@ -320,8 +322,9 @@ def check_vanished(position: Position, vanished: Iterable[str], on_data_loss: Da
         if topic.unread and on_data_loss == "fail":
             lost = ", ".join(f"{n}: {topic.next[n]} to {topic.end[n] - 1}" for n in topic.unread)
             raise TOPIC_RECREATED.terminal(
-                f"topic {name} vanished before it was read to its end; lost per partition: {lost}",
-                next_step="set source.on_data_loss: skip_recorded for a run to go on without them, on record",
+                f"topic {name} was deleted before it was read to its end; lost per partition: {lost}",
+                next_step="to continue without these records, set source.on_data_loss: skip_recorded for one run; the ledger records"
+                " the loss",
             )
 
 
@@ -331,14 +334,15 @@ def _check_topic(
     if topic_position.id is not None and topic.id is not None and topic_position.id != topic.id:
         raise TOPIC_RECREATED.terminal(
             f"topic {name} was recreated: the position belongs to topic id {topic_position.id}, the broker shows {topic.id}",
-            next_step="its offsets begin at 0; to read it from its beginning, beside the rows of the old one: "
+            next_step="to read the new topic from offset 0 and keep the rows of the old one: "
             + _reset(pipeline, "earliest", "topic was recreated", name),
         )
     if len(topic.partitions) < len(topic_position.next):
         raise TOPIC_RECREATED.terminal(
-            f"topic {name} has {len(topic.partitions)} partitions, the position knows {len(topic_position.next)}:"
+            f"topic {name} has {len(topic.partitions)} partitions, the position has {len(topic_position.next)}:"
             " it was recreated",
-            next_step=_reset(pipeline, "earliest", "topic was recreated", name),
+            next_step="to read the new topic from offset 0 and keep the rows of the old one: "
+            + _reset(pipeline, "earliest", "topic was recreated", name),
         )
     for number, partition in enumerate(topic.partitions):
         offset = topic_position.next[number] if number < len(topic_position.next) else 0
@@ -372,14 +376,15 @@ def _check_partition(place: _PartitionPlace, partition: PartitionFacts, on_data_
         raise RECORDS_EXPIRED.terminal(
             f"{place}: records {place.offset} to {partition.log_start - 1} were deleted by retention before they were read"
             f" (position {place.offset}, log start {partition.log_start})",
-            next_step="lengthen the topic's retention; to go on without them, on record, set source.on_data_loss:"
-            " skip_recorded, or once: " + place.move(partition.log_start, "records lost to retention"),
+            next_step="lengthen the topic's retention. To continue without these records, which the ledger then records as skipped, set"
+            " source.on_data_loss: skip_recorded; or only this once: "
+            + place.move(partition.log_start, "records lost to retention"),
         )
     if place.offset > partition.high_watermark:
         end = partition.high_watermark
         raise LOG_TRUNCATED.terminal(
             f"{place}: the position is {place.offset}, the log ends at {end}; the topic lost records or was recreated",
-            next_step="find out what happened to the topic; then, to go on at its end: "
+            next_step="find out what happened to the topic; then, to continue at its end: "
             + place.move(partition.stable_end, "topic lost records")
             if place.is_named
             else "find out what happened to the topic; if it was recreated, to read it from its beginning: "

@@ -158,7 +158,7 @@ TopicPartition = tuple[str, int]
 
 
 UNKNOWN_EPOCH = -1
-"""In place of a leader epoch that nobody told."""
+"""Stands for an unknown leader epoch."""
 
 
 def known_epochs(epochs: Iterable[int]) -> tuple[int, ...]:

@@ -91,7 +91,7 @@ class TablePart:
 
     @property
     def changes(self) -> ChangeCounts | None:
-        """Changes that are merged into the table; None if rows are added to it, or nobody counted."""
+        """Changes that are merged into the table; None if rows are added to it, or changes were not counted."""
         is_merged = self.operation is not None and self.operation.merge is not None
         counted = [ChangeCounts.from_ops(file.ops) for file in self.files if file.ops]
         return sum(counted, ChangeCounts()) if is_merged and len(counted) == len(self.files) else None

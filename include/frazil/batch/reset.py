@@ -50,8 +50,8 @@ def reset_position(
 ) -> Position:
     """The position that a reset writes.
 
-    Topics and partitions without an offset stay where they are; a partition that nobody has read yet begins at its
-    beginning. A topic that was recreated begins a new incarnation: rows of the older one stay in the table. In another
+    Topics and partitions without an offset stay where they are; a partition that was never read begins at its beginning. A
+    recreated topic counts as a new one: rows of the older one stay in the table. In another
     cluster every topic is another one.
 
     Raises:
@@ -85,8 +85,8 @@ def _topics_of_other_cluster(
     unnamed = sorted((before.topics.keys() & facts.topics.keys()) - {topic for topic, _ in offsets})
     if unnamed:
         raise BAD_ARGUMENT.terminal(
-            f"Kafka cluster {facts.cluster_id} is another one than the position's, {before.cluster}, and"
-            f" {', '.join(unnamed)} is given no offset",
+            f"the position belongs to Kafka cluster {before.cluster}, the settings name cluster {facts.cluster_id}, and no offset"
+            f" is given for {', '.join(unnamed)}",
             next_step="name every topic and partition, or reset to earliest or latest without --topic",
         )
     return {name: TopicPosition(None, (), (), since=n) for name in before.topics}
@@ -114,7 +114,7 @@ def _offset(key: TopicPartition, offsets: Mapping[TopicPartition, int], base: To
         return offsets[key]
     if base is None:
         raise BAD_ARGUMENT.terminal(
-            f"topic {topic} was recreated, and partition {number} is given no offset",
+            f"topic {topic} was recreated, and no offset is given for partition {number}",
             next_step="name every partition of a topic that was recreated, or reset it to earliest or latest",
         )
     return base.next[number] if number < len(base.next) else 0  # the next plan says what is gone of it
@@ -317,7 +317,7 @@ def _read_ranges(text: str | None) -> tuple[Range, ...]:
 
 
 def _read_so_far(r: Range, n: int, position: Position) -> Range:
-    """A range of a batch up to the position; that of an earlier incarnation of its topic stays whole."""
+    """A range of a batch, cut at the position. A range of an earlier topic of the same name stays whole."""
     topic_position, next_offset = position.topics.get(r.topic), position.next_offset(r.topic, r.partition)
     return (
         r

@@ -129,5 +129,5 @@ def unfit_because(name: str) -> str | None:
 
 
 def first_names(*parts: tuple[str, ...]) -> tuple[str, ...]:
-    """The first of some names in their order, each once: the same whoever saw which of them."""
+    """The first names in sorted order, each once. The result does not depend on which task saw which names."""
     return tuple(sorted({name for part in parts for name in part})[:NAMES_TOLD])

@@ -77,7 +77,7 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iter
     if present and not any(file.is_asked for file in files.values()) and all(map(_is_folder_missing, present)):
         raise CAPTURE_UNREADABLE.retryable(
             f"all {len(present):,} known files and their folders are missing, such as {Path(present[0].path).parent}",
-            next_step="is the volume mounted, and is this the machine that has the files? Nothing was captured or forgotten",
+            next_step="check that the volume is mounted and that this machine has the files. Nothing was captured, no position was lost",
         )
     return tuple(files.values())
 
@@ -187,7 +187,7 @@ def is_captured(file: FoundFile, mark: FileMark) -> bool:
 
 
 class FileContents:
-    """Reads and caches file contents; implements `frazil.capture.files.Contents`.
+    """Reads and caches file contents.
 
     Args:
         most: Maximal bytes to decompress in order to check that compressed files are complete; later ones count as complete.
@@ -404,9 +404,9 @@ class _Reading:
                 raise self._changed() from error
         if len(line) > LONGEST_LINE:
             raise RECORD_TOO_LARGE.terminal(
-                f"{self.file.path}: the line at byte {self.offset:,} is longer than {LONGEST_LINE:,} bytes; nothing behind"
+                f"{self.file.path}: the line at byte {self.offset:,} is longer than {LONGEST_LINE:,} bytes; nothing after"
                 " it is captured",
-                next_step="see what the file is; a file that is not of lines is none to capture",
+                next_step="check the file: only text files with lines can be captured",
             )
         if not line:
             if self.file.is_packed or self.offset >= self.file.size:
@@ -449,8 +449,8 @@ class _Reading:
 
     def _changed(self) -> Retryable:
         return CAPTURE_UNREADABLE.retryable(
-            f"{self.file.path} was truncated or rewritten while it was read, behind byte {self.offset:,}",
-            next_step="run again: it is examined again",
+            f"{self.file.path} was truncated or rewritten while it was read, after byte {self.offset:,}",
+            next_step="run again: the next run checks it again",
         )
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from frazil.capture.contents import FileContents
 
 PRINTED: Final = 1024
 """Bytes at either end of what was captured that make its fingerprint: enough to tell lines of logs apart, which begin with
@@ -34,7 +37,7 @@ class FoundFile:
         inode: Its number there.
         size: Bytes, packed ones of a `.gz` file.
         changed: When it was written last, in nanoseconds since 1970; copies may bring it along.
-        touched: When it was written, renamed or given other rights last, which nobody can set.
+        touched: When it was last written, renamed or given other permissions; programs can't set this time.
         is_asked: Whether a pattern names it; others were found beside a known file, to which a rotation may have moved it.
     """
 
@@ -119,19 +122,6 @@ def state_of(marks: Iterable[FileMark]) -> dict[str, Any]:
     return {"files": [{_KEYS.get(name, name): value for name, value in asdict(mark).items()} for mark in ordered]}
 
 
-class Contents(Protocol):
-    """Access to the contents of files."""
-
-    def continues(self, file: FoundFile, mark: FileMark) -> bool:
-        """Whether a file begins with all that was captured up to a mark."""
-
-    def is_copy(self, file: FoundFile, original: FoundFile) -> bool:
-        """Whether a file is a copy of another one, or of its beginning; one without bytes is not."""
-
-    def is_whole(self, file: FoundFile) -> bool:
-        """Whether a packed file can be unpacked to its end. All others are whole."""
-
-
 @dataclass(frozen=True, slots=True)
 class Loss:
     """A file of which something may be missing."""
@@ -160,7 +150,7 @@ class FileDecisions:
 
 
 def decide_files(
-    marks: Sequence[FileMark], files: Sequence[FoundFile], contents: Contents, instant: int
+    marks: Sequence[FileMark], files: Sequence[FoundFile], contents: FileContents, instant: int
 ) -> FileDecisions:
     """Match each known file with the existing ones, by inode or contents, and find the new files.
 
@@ -185,7 +175,7 @@ def decide_files(
 
 
 def _match_marks(
-    marks: Sequence[FileMark], files: Sequence[FoundFile], contents: Contents
+    marks: Sequence[FileMark], files: Sequence[FoundFile], contents: FileContents
 ) -> dict[FileMark, FoundFile]:
     """Match the known files with existing ones."""
     by_id = {file.id: file for file in files}
@@ -255,7 +245,7 @@ def _loss(mark: FileMark, by_id: dict[tuple[int, int], FoundFile]) -> Loss | Non
 
 
 def _new_files(
-    unmatched: Iterable[FoundFile], matches: Mapping[FileMark, FoundFile], contents: Contents, instant: int
+    unmatched: Iterable[FoundFile], matches: Mapping[FileMark, FoundFile], contents: FileContents, instant: int
 ) -> tuple[list[FoundFile], list[tuple[FoundFile, str]]]:
     new, waiting = list[FoundFile](), list[tuple[FoundFile, str]]()
     # Of a file and its copy, both new, the one that is likely to be written on is taken.

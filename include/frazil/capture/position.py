@@ -116,11 +116,12 @@ class CapturePosition:
                 return cls(**body, reset=None if reset is None else _read_reset(reset))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BAD_CAPTURE_POSITION.terminal(
-                f"the kept position can't be read: {error}",
+                f"the stored position can't be read: {error}",
                 next_step="find out what else writes to the topic of positions",
             ) from error
         raise BAD_CAPTURE_POSITION.terminal(
-            f"the kept position is of version {version}, expected {_VERSION}", next_step="run the newer Frazil"
+            f"the stored position is of version {version}, expected {_VERSION}",
+            next_step="install the newer release of Frazil",
         )
 
 
@@ -148,7 +149,7 @@ def require_position(name: str, kind: str, position: CapturePosition | None, top
         if topic.used:
             raise BAD_CAPTURE_POSITION.terminal(
                 f"capture {name} has no position, and topic {topic.name!r} is not new: expected no records, found"
-                f" {topic.used:,} offsets; it is unknown which of them are of this capture",
+                f" {topic.used:,} offsets; it is unknown which of them came from this capture",
                 next_step=f"if it never ran, or its position is lost: {reset_command}",
             )
         return

@@ -158,7 +158,7 @@ def _reset_position(
     if order.restart_at is None or order.restart_at == "position":
         if last is None or last.kind != capture.capture:
             raise BAD_CAPTURE_POSITION.terminal(
-                f"capture {capture.name} has no position of kind {capture.capture} to go on from",
+                f"capture {capture.name} has no position of kind {capture.capture} to continue from",
                 next_step="--from beginning, or --from end",
             )
         state = last.state
@@ -313,7 +313,7 @@ def plan_reads(
         lost = "\n  ".join(f"{loss.mark.path} {loss.why}" for loss in decided.losses)
         raise BAD_CAPTURE_POSITION.terminal(
             f"capture {capture.name}: lines may be missing, so nothing is captured:\n  {lost}",
-            next_step="if the files were rotated, let paths name what rotation made of them. Else say what is to happen:"
+            next_step="if the files were rotated, add the names of rotated files to paths. Otherwise choose:"
             f" on_data_loss: skip, or frazil capture {capture.name} --from beginning|end --reason TEXT",
         )
     remarks = [f"{loss.mark.path} {loss.why}; what is missing is skipped" for loss in decided.losses]

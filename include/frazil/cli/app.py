@@ -24,7 +24,7 @@ from frazil.cli.demo import demo
 from frazil.cli.files import doctor, import_connector, new, validate
 from frazil.cli.operate import produce, repair, run, stack, status
 from frazil.cli.output import console
-from frazil.cli.output.console import examples
+from frazil.cli.output.console import examples, help_text
 from frazil.cli.reports import dead_letters, history, sql, verify
 from frazil.error_codes import INTERNAL
 from frazil.errors import EXIT_FAILED, FrazilError, marked, without_values
@@ -39,8 +39,8 @@ _DEBUG = "--debug"
 app = typer.Typer(
     name="frazil",
     help="Kafka topics become Iceberg tables: bounded batches with the offsets inside the snapshot.",
-    epilog="Begin with [cyan]frazil init[/cyan]; it says what comes next. "
-    "FRAZIL_HOME, FRAZIL_SETTINGS and FRAZIL_PIPELINES choose other places.",
+    epilog="Begin with [cyan]frazil init[/cyan]; it shows what comes next. "
+    "FRAZIL_HOME, FRAZIL_SETTINGS and FRAZIL_PIPELINES name other places of its files.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -129,7 +129,7 @@ frazil plugins --json
 frazil demo
 DEMO_EXIT=1 frazil demo --records 5000
 """
-"""Examples, line by line, that end the help of the command whose name stands last in them."""
+"""Examples for the help, one per line. Each belongs to the last command that its line names."""
 
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - the shape of an option's callback
@@ -152,7 +152,8 @@ def _globals(
 for _group, _members in _COMMANDS.items():
     for _command in _members:
         _name = _command.__name__.replace("_", "-")
-        app.command(_name, epilog=examples(_EXAMPLES, f"frazil {_name}"), rich_help_panel=_group)(_command)
+        _epilog = examples(_EXAMPLES, f"frazil {_name}")
+        app.command(_name, help=help_text(_command), epilog=_epilog, rich_help_panel=_group)(_command)
 
 app.add_typer(dead_letters.app, rich_help_panel="Repair")
 app.command(hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(repair.settle)

@@ -177,13 +177,13 @@ def librdkafka(java_properties: Mapping[str, str], secrets: Secrets, say: Say) -
             properties[_SAME[name]] = secrets.value(name, value, f"property {name} of the Kafka client")
             say(name, "carried", f"clusters: properties.{_SAME[name]}")
         elif name in _NO_EFFECT:
-            say(name, "changed", "Frazil's reader sets this itself, or has no use for it")
+            say(name, "changed", "Frazil's reader sets this itself, or does not need it")
         elif name not in _HANDLED:
             say(
                 name,
                 "not_supported",
                 "librdkafka may have no such property",
-                "look it up in librdkafka's CONFIGURATION.md",
+                "check librdkafka's CONFIGURATION.md",
             )
     _endpoint(java_properties, properties, say)
     _login(java_properties, properties, secrets, say)

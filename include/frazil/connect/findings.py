@@ -194,11 +194,11 @@ class ConnectorKeys:
         self._written.setdefault(name, []).append(key)
         if name in self._values and self._values[name] != value:
             spellings = " and ".join(self._written[name])
-            self.say(name, "refused", f"{spellings} are one option with two values", "keep the one that is meant")
+            self.say(name, "refused", f"{spellings} are the same option with two values", "remove the wrong one")
         if value or name not in self._values:
             self._values[name] = value
         if not value:
-            self.say(name, "changed", "empty, so it counts as not given")
+            self.say(name, "changed", "empty, so it counts as missing")
 
     def __contains__(self, name: str) -> bool:
         return bool(self._values.get(name))
@@ -224,7 +224,7 @@ class ConnectorKeys:
         return {name[len(prefix) :]: value for name, value in self._values.items() if name.startswith(prefix) and value}
 
     def say(self, name: str, outcome: Outcome, message: str, by_hand: str | None = None) -> None:
-        """Classify a key. If it is classified twice, the graver class counts; of equal ones, the first."""
+        """Classify a key. If it is classified twice, the more serious class counts; if both are equal, the first one."""
         missing = [name] if outcome == "refused" else []
         for written in self._written.get(name, missing):
             finding = Finding(self.origin + written, outcome, message + _old_name(written, name), by_hand)

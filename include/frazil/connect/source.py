@@ -58,7 +58,7 @@ def source(keys: ConnectorKeys) -> dict[str, Any]:
 def _named(keys: ConnectorKeys, topics: str) -> dict[str, Any]:
     names = list(dict.fromkeys(name.strip() for name in topics.split(",") if name.strip()))
     if not names or not all(map(TOPIC.fullmatch, names)):
-        keys.say("topics", "refused", "a name is not one of a topic", "letters, digits, '.', '_' and '-'")
+        keys.say("topics", "refused", "not the name of a topic", "letters, digits, '.', '_' and '-'")
     keys.say("topics", "carried", "source.topics")
     return {"topics": names}
 
@@ -144,7 +144,7 @@ def _say(
 def _isolation(keys: ConnectorKeys, worker: ConnectorKeys) -> None:
     for origin, name in ((worker, f"consumer.{_ISOLATION}"), (keys, f"consumer.override.{_ISOLATION}")):
         if origin.get(name) == "read_committed":
-            origin.say(name, "carried", "committed records are all that is ever read")
+            origin.say(name, "carried", "Frazil always reads committed records only")
         elif name in origin:
             origin.say(name, "changed", "committed records only: those of aborted transactions never land")
 
@@ -226,11 +226,16 @@ def _topic(keys: ConnectorKeys, tolerance: str) -> dict[str, Any]:
     """The queue as the topic beside the dead-letter table."""
     topic = keys.get(_TOPIC) or ""
     if tolerance == "none":
-        keys.say(_TOPIC, "changed", "without errors.tolerance: all nothing gets there, in Kafka Connect neither")
+        keys.say(_TOPIC, "changed", "without errors.tolerance: all, no record goes there; Kafka Connect does the same")
         return {}
     read = [name.strip() for name in (keys.get("topics") or "").split(",")]
     if topic in read or not TOPIC.fullmatch(topic):
-        keys.say(_TOPIC, "not_supported", "no topic, or one that is read", "name another under dead_letters.topic")
+        keys.say(
+            _TOPIC,
+            "not_supported",
+            "not a topic, or a topic that the pipeline reads",
+            "name another under dead_letters.topic",
+        )
         return {}
     keys.say(_TOPIC, "carried", "dead_letters.topic, beside the dead-letter table")
     return {"topic": topic}

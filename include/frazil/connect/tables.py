@@ -146,7 +146,7 @@ def _static(keys: ConnectorKeys, static: Sequence[str]) -> RouteResult:
             expressions[table] = python_regex(pattern)
             keys.say(key, "carried", "route.static.tables")
         except UnusablePattern as error:
-            keys.say(key, "refused", str(error), "write the expression as Python has it")
+            keys.say(key, "refused", str(error), "write the expression in Python's syntax")
     if not expressions:
         keys.say(_FIELD, "refused", "no table has a route-regex, so the sink drops every record", "give each table one")
         return RouteResult(())
@@ -182,7 +182,7 @@ def _per_table_names(keys: ConnectorKeys) -> list[str]:
 _TIME_TRANSFORMS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
 _CALL = re.compile(r"(?P<transform>\w+)\((?P<column>[^,()]+)(?:,\s*(?P<size>\d+)\s*)?\)")
 _PARTS = re.compile(r"(?:[^,(]++|\((?:[^()]*\))?)+")
-"""What lies between commas that are not within parentheses. Each character is looked at once or twice."""
+"""Parts between commas outside parentheses, found in linear time."""
 
 
 def partition_fields(text: str) -> list[str]:
@@ -253,10 +253,15 @@ def merging(keys: ConnectorKeys) -> dict[str, Any]:
     if field is not None:
         why = "write: cdc by this field, merged by Spark; a word that changes.values does not list is a dead letter, where the sink inserts"
         keys.say(_CDC, "changed", f"{why}{apache}", "docs/changes.md")
-        keys.say(_UPSERT, "changed", "cdc-field decides, there as here")
+        keys.say(_UPSERT, "changed", "cdc-field decides, as in the sink")
         return {"write": "cdc", "changes": {"format": "op_column", "op": field, "values": _WORDS}}
     keys.say(
-        _UPSERT, *(("changed", f"write: upsert, merged by Spark{apache}") if upserts else ("carried", "off, as here"))
+        _UPSERT,
+        *(
+            ("changed", f"write: upsert, merged by Spark{apache}")
+            if upserts
+            else ("carried", "off, Frazil's default too")
+        ),
     )
     return {"write": "upsert"} if upserts else {}
 
@@ -273,7 +278,7 @@ def listed(keys: ConnectorKeys, routes: RouteResult, write: Mapping[str, Any]) -
         keys.say(
             _AUTO_CREATE,
             "changed",
-            "tables whose rows are merged are listed with their key: others are not made",
+            "tables with merged rows must be listed with their key: Frazil creates no others",
             "--table",
         )
     return replace(routes, creates=False)
@@ -398,9 +403,7 @@ def _writable(keys: ConnectorKeys, key: str, name: str, value: str) -> bool:
         )
         return False
     if (name, value) == ("format-version", "1") and (_CDC in keys or keys.is_true(_UPSERT)):
-        keys.say(
-            key, "not_supported", "rows are merged from format version 2 on", "have the table upgraded to version 2"
-        )
+        keys.say(key, "not_supported", "rows are merged from format version 2 on", "upgrade the table to version 2")
         return False
     if (name, value.lower()) in (("format-version", "3"), ("write.format.default", "orc")):
         keys.say(key, "changed", "destinations: properties; Spark writes such a table, with an engine of the settings")
@@ -425,12 +428,12 @@ def _policies(keys: ConnectorKeys) -> None:
         if keys.is_true(name):
             keys.say(name, "carried" if see is None else "changed", why, see)
         elif name in keys:
-            keys.say(
-                name, "carried", "off" if see is not None else "columns that records bring may be null all the same"
-            )
+            keys.say(name, "carried", "off" if see is not None else "columns that records add may be null in any case")
     name = "iceberg.tables.replace-null-with-default"
     if name in keys:
-        keys.say(name, "changed" if keys.is_true(name) else "carried", "a null stays null, defaults of schemas or not")
+        keys.say(
+            name, "changed" if keys.is_true(name) else "carried", "a null stays null, even if the schema has a default"
+        )
 
 
 def _own_or_default(keys: ConnectorKeys, table: str, option: str) -> str:
@@ -453,7 +456,7 @@ def _branch(keys: ConnectorKeys, table: str) -> str | None:
             "rename the branch, and write it by hand",
         )
         return None
-    keys.say(key, "carried", "branch; main, the default, is as here" if branch == "main" else "branch")
+    keys.say(key, "carried", "branch; main is Frazil's default too" if branch == "main" else "branch")
     return None if branch == "main" else branch
 
 
@@ -476,7 +479,7 @@ def _required(keys: ConnectorKeys, table: str, names: list[str], columns: Column
 
 
 def _refuse_no_key(keys: ConnectorKeys, table: str, names: list[str], columns: Columns, *, is_absent: bool) -> None:
-    """Refuse rows merged by a key that nobody knows: neither id-columns that the table has, nor its identifier fields."""
+    """Refuse merged rows without a key: neither id-columns nor identifier fields name columns of the table."""
     key, switch = _own_or_default(keys, table, "id-columns"), _CDC if _CDC in keys else _UPSERT
     if not columns:
         why = f"rows of {table} are merged by their key, and nothing tells the types of its columns"

@@ -74,7 +74,7 @@ def chain(
     """The transforms of a connector, in their order. `columns` of its tables say what documents contain; None: not yet."""
     aliases = _names(keys.get("transforms"))
     if len(set(aliases)) < len(aliases):
-        keys.say("transforms", "refused", "a name stands there twice", "name each transform once")
+        keys.say("transforms", "refused", "a name occurs twice", "name each transform once")
         return Chain()
     if aliases:
         keys.say("transforms", "carried", "transforms")
@@ -128,7 +128,7 @@ def _names(text: str | None) -> list[str]:
 
 
 def _step(keys: ConnectorKeys, alias: str, predicates: dict[str, dict[str, Any] | None]) -> dict[str, Any] | None:
-    """One entry, checked against its model; None if it can't be had."""
+    """One transform entry, checked against its model; None if a connector's transform can't be imported."""
     prefix = f"transforms.{alias}."
     options = keys.below(prefix)
     class_name = options.pop("type", None)
@@ -137,12 +137,10 @@ def _step(keys: ConnectorKeys, alias: str, predicates: dict[str, dict[str, Any] 
         return None
     when = _when(keys, alias, options, predicates)
     if when and when["predicate"] == "RecordIsTombstone":
-        keys.say(
-            f"{prefix}predicate", "changed", "tombstones are left out before transforms (value.null_value: filter)"
-        )
+        keys.say(f"{prefix}predicate", "changed", "tombstones are dropped before transforms (value.null_value: filter)")
         if not when.get("negate"):
             for option in ("type", *options):
-                keys.say(prefix + option, "changed", "it is for tombstones, which are left out before transforms")
+                keys.say(prefix + option, "changed", "it is for tombstones, which are dropped before transforms")
             return None
         when = None
     plain, _, half = class_name.partition("$")
@@ -151,7 +149,7 @@ def _step(keys: ConnectorKeys, alias: str, predicates: dict[str, dict[str, Any] 
         entry |= {"target": half.lower()} if half == "Key" else {}
     else:
         by_hand = "write it as a transform of Frazil's, Sql among them, or bring an own one: docs/transforms.md"
-        keys.say(f"{prefix}type", "refused", "a transform that has no counterpart", by_hand)
+        keys.say(f"{prefix}type", "refused", "Frazil has no such transform", by_hand)
         return None
     return _checked(keys, prefix, {**entry, **({"when": when} if when else {})}, options)
 
@@ -165,7 +163,7 @@ def _options(
     for written, value in options.items():
         key, option = f"transforms.{alias}.{written}", connect_class.renames.get(written, written)
         if option in entry:
-            keys.say(key, "refused", f"one option of {name} in two spellings", "keep the one that is meant")
+            keys.say(key, "refused", f"an option of {name} is written in two spellings", "remove the wrong one")
         elif option in spellings:
             entry[option] = value
         elif option in _NO_OPTION:
@@ -233,7 +231,9 @@ def _unused(keys: ConnectorKeys, aliases: list[str], predicates: dict[str, dict[
     for name in predicates.keys() - used:
         for option in keys.below(f"predicates.{name}."):
             keys.say(
-                f"predicates.{name}.{option}", "changed", "no transform names it, so it has no effect there either"
+                f"predicates.{name}.{option}",
+                "changed",
+                "no transform uses it, so it has no effect in Kafka Connect either",
             )
     for alias in aliases:
         if f"transforms.{alias}.negate" in keys:
@@ -305,7 +305,7 @@ def decoding(keys: ConnectorKeys, worker: ConnectorKeys, registry: str, secrets:
         return Decoding(_bare(origin, name, options))
     framed = converter.startswith(_FRAMED)
     by_hand = "docs/registries.md, Glue and Apicurio" if framed else "docs/formats.md, own formats: make a format of it"
-    origin.say("value.converter", "refused", "a converter that has no counterpart", by_hand)
+    origin.say("value.converter", "refused", "Frazil has no such converter", by_hand)
     return Decoding({})
 
 

@@ -65,10 +65,9 @@ def start(
     home: Home,
     processes: Processes,
     report: Callable[[str], None],
-    ready: Callable[[], bool] | None = None,
     secured: Secured | None = None,
 ) -> None:
-    """Start the broker unless it runs, and wait until it answers, and `ready` too. Missing jars are fetched.
+    """Start the broker unless it runs, and wait until it answers. Missing jars are fetched.
 
     A killed broker starts again on the same data. The first start formats the data folder with a random cluster id. One that is
     not `secured` is open to who reaches the port.
@@ -86,7 +85,7 @@ def start(
             require_free(secured.sasl, PORT_VARIABLES["kafka_sasl"], "the Kafka broker's listener SASL_SSL")
             require_free(secured.ssl, PORT_VARIABLES["kafka_ssl"], "the Kafka broker's listener SSL")
         _start(home, processes, ensure_java(report), secured)
-    _wait(home, processes, ready)
+    _wait(home, processes)
 
 
 def stop(processes: Processes) -> None:
@@ -179,10 +178,10 @@ def _java_command(home: Home, java: Java, options: tuple[str, ...] = ()) -> list
     return [str(java.command), *_JVM, log4j, "-cp", classpath, *options]
 
 
-def _wait(home: Home, processes: Processes, ready: Callable[[], bool] | None) -> None:
+def _wait(home: Home, processes: Processes) -> None:
     def started() -> bool:
         has_started = _STARTED in processes.log(NAME).read_text(encoding="utf-8", errors="replace")
-        return has_started and answers(home.ports.kafka) and (ready is None or ready())
+        return has_started and answers(home.ports.kafka)
 
     who = f"kafka: the broker at {bootstrap_servers(home)}"
     processes.wait_ready(NAME, who, started, _START_SECONDS, advice=", then start it again")

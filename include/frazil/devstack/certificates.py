@@ -11,18 +11,13 @@ from typing import Final
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from frazil.runtime.home import LOOPBACK, PRIVATE_FILE, write_atomically
 
 _VALID: Final = timedelta(days=3650)
-"""A stack on one machine has nobody who would renew."""
+"""Long, because no person renews certificates of a stack on one machine."""
 
 _CLOCKS: Final = timedelta(hours=1)
 """How much earlier than now a certificate begins: a container's clock may be behind."""

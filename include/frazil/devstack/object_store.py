@@ -147,8 +147,8 @@ def require_program(home: Home) -> None:
     built = _program_file(home)
     if not built.is_file() and go() is None:
         raise PROGRAM_MISSING.terminal(
-            f"the S3 server, {PROGRAM} {VERSION}, is built by Go, and no Go that does is on this machine",
-            next_step=f"install Go 1.26 or newer (https://go.dev/dl), or put the program of that version at {built}",
+            f"the S3 server, {PROGRAM} {VERSION}, must be built with Go, and this machine has no suitable Go",
+            next_step=f"install Go 1.26 or newer (https://go.dev/dl), or put the program, built elsewhere, at {built}",
         )
 
 

@@ -205,7 +205,7 @@ def _give_away(*places: Path) -> None:
     if reached.returncode != 0:
         raise STACK_FAILED.terminal(
             f"PostgreSQL does not run as root, and the user {_NOBODY}, who runs it instead, can't reach {places[0]}",
-            next_step="let FRAZIL_HOME name a folder whose parents everybody may enter, or be another user than root",
+            next_step="set FRAZIL_HOME to a folder that this user can reach, or run Frazil as another user than root",
         )
 
 

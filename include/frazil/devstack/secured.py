@@ -2,7 +2,7 @@
 
 Four listeners on the loopback interface. PLAINTEXT stays where it was, its clients are `User:ANONYMOUS`; SASL_SSL takes passwords
 (PLAIN, SCRAM-SHA-512) and, where somebody's keys are given, tokens (OAUTHBEARER); SSL and the controller's take certificates.
-The authorizer is on: whoever isn't granted something may do nothing, but for the broker itself.
+The authorizer is on: a client may only do what it was granted; the broker may do everything.
 
 Names of the broker's settings: https://kafka.apache.org/41/configuration/broker-configs/
 """

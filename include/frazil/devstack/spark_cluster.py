@@ -53,13 +53,12 @@ def start(
     report: Callable[[str], None],
     workers: int,
     *,
-    memory: str = "1g",
     secret: str | None = None,
 ) -> None:
     """Start the master and the workers unless they run, and wait until the workers are registered.
 
-    The master's page and the workers listen on any free ports. `memory` is what executors on a worker may have together, such
-    as ``1g``. Drivers must know the secret (`SECRET_VARIABLE`); without one whoever reaches the port may run code.
+    The master's page and the workers listen on any free ports. Executors on a worker have 1 GiB together. Drivers must know the
+    secret (`SECRET_VARIABLE`); without a secret, every client that reaches the port can run code.
 
     Raises:
         Terminal: The port is taken, or there is no fitting Java.
@@ -82,7 +81,7 @@ def start(
         "--cores",
         "1",
         "--memory",
-        memory,
+        "1g",
     )
     for number in range(workers):
         if processes.running(worker(number)) is None:

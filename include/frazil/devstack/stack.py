@@ -341,8 +341,8 @@ def _refuse_other_profile(home: Home, processes: Processes) -> None:
     running = [name for part in PARTS[before] for name in part.processes if processes.running(name) is not None]
     if running:
         raise STACK_FAILED.terminal(
-            f"{', '.join(running)} run in profile {before} of {home.root}, requested is {home.profile}",
-            next_step="`frazil down` first, or let FRAZIL_HOME name another folder",
+            f"{', '.join(running)} run in profile {before} of {home.root}; profile {home.profile} was requested",
+            next_step="`frazil down` first, or set FRAZIL_HOME to another folder",
         )
 
 

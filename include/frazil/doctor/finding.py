@@ -111,7 +111,7 @@ def clock_finding(machine: str, ahead: float) -> Finding:
     """Judge how far a clock is ahead of this one (below zero: behind), in seconds."""
     check = f"clock of {machine}"
     if abs(ahead) <= TOLERATED:
-        return Finding(check, "ok", "as this machine's, within a few seconds")
+        return Finding(check, "ok", "agrees with this machine's within a few seconds")
     difference = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
     return Finding(
         check, "failed" if abs(ahead) > REFUSED else "warning", difference, f"within {TOLERATED:.0f} s", _STEP
@@ -122,7 +122,7 @@ def record_finding(cluster: str, newest: float, now: float) -> Finding:
     """Judge the newest timestamp of a cluster's records, seconds since 1970."""
     check, ahead = f"clock of cluster {cluster}", newest - now
     if ahead <= TOLERATED:
-        return Finding(check, "ok", "no record is of the future, which is all that Kafka tells of clocks")
+        return Finding(check, "ok", "no record has a timestamp in the future; Kafka shows no more about clocks")
     difference = f"the newest record is {ahead:,.0f} s ahead of this machine's clock"
     step = f"a producer's clock, a broker's (LogAppendTime) or this one is off. {_STEP}"
-    return Finding(check, "warning", difference, "records of the past", step)
+    return Finding(check, "warning", difference, "records with timestamps in the past", step)

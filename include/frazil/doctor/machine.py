@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from frazil.doctor.finding import Check, Finding
+from frazil.extras import installed_version
 from frazil.runtime.home import Home
 from frazil.runtime.jars import first_mismatch, read_lock
 from frazil.runtime.java import INSTALL_HINT, NEWEST, OLDEST, find_java
@@ -64,7 +65,7 @@ def python_and_packages() -> Iterator[Finding]:
         yield Finding("packages", "warning", "Frazil is on the path, and not installed", "its pins in metadata", step)
         return
     yield python_finding(platform.python_version(), distribution["Requires-Python"] or "")
-    yield packages_finding(requirements, _version_of)
+    yield packages_finding(requirements, installed_version)
 
 
 def python_finding(version: str, specifier: str) -> Finding:
@@ -111,20 +112,13 @@ def _mismatch(requirement: Requirement, version: str | None) -> str | None:
     )
 
 
-def _version_of(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def java_finding(*, needed: bool) -> Finding:
     """Whether there is a Java that Spark runs on."""
     java = find_java()
     if java is not None:
         return Finding("java", "ok", f"{java.major} in {java.home}")
     expected = f"Java {OLDEST} to {NEWEST}"
-    return Finding("java", "failed" if needed else "warning", "none that fits", expected, INSTALL_HINT)
+    return Finding("java", "failed" if needed else "warning", "no suitable one", expected, INSTALL_HINT)
 
 
 def jar_findings(home: Home, *, needs_spark: bool) -> Iterator[Finding]:

@@ -1,34 +1,24 @@
-"""All checks, several at once, since most of them wait for others: of clusters, catalogs, registries, Airflow, topics,
-tables, and of an engine's executors.
+"""Checks of what settings and pipeline files name: Kafka clusters, catalogs and their storage, Schema Registries;
+topics, positions and tables.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from importlib import metadata
-from importlib.util import find_spec
-from platform import python_version
-from typing import Any, Final
+from typing import Final
 
 from frazil.doctor.finding import (
-    TOLERATED,
     Check,
     Finding,
     State,
     ask_time,
     clock_finding,
-    error_finding,
     findings_of,
     record_finding,
 )
-from frazil.doctor.machine import machine_checks
-from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.extras import require
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.patches.files import credentials_expire_ms
@@ -37,14 +27,11 @@ from frazil.kafka.admin.topics import NEEDED, TopicAccess, topic_access
 from frazil.monitor.condition import HEALTH, Condition, state_of
 from frazil.monitor.freshness import freshness_objective
 from frazil.monitor.reading import read, table_health
-from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, INLINE_ENGINE, Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.catalogs import LACKS
 from frazil.project import Project
 from frazil.runtime import home, spark_server
-from frazil.runtime.airflow_login import any_api, remote_url
-from frazil.spark.submit.configuration import digest
 from frazil.spark.submit.server import managed_engine
-from frazil.spark.submit.submission import run_probe
 
 _CLUSTER: Final = "cluster {}"
 
@@ -69,7 +56,7 @@ def service_checks(project: Project, pipelines: Iterable[Pipeline], *, is_all: b
     tables = tuple(table for pipeline in named for table in (*pipeline.tables, pipeline.ledger_table))
     checks += [partial(catalog, project, name, tables) for name in sorted(catalogs)]
     checks += [partial(registry, project, name) for name in sorted(registries)]
-    return [*checks, partial(warm_spark, project), partial(airflow, project)]
+    return [*checks, partial(warm_spark, project)]
 
 
 def cluster_check(pipeline: Pipeline) -> str:
@@ -115,7 +102,7 @@ def storage(lake: Lake, tables: Iterable[str]) -> Finding:
     """
     check, place = f"storage of {lake.name}", lake.storage(tables)
     if place is None:
-        return Finding(check, "ok", "not known before there is a table: the server tells where it is")
+        return Finding(check, "ok", "unknown until there is a table: the server decides where it is")
     place.check_writable()
     answer = f"a file was written to {place.location}, read and removed"
     if (end := credentials_expire_ms(place.properties)) is not None:
@@ -159,30 +146,6 @@ def warm_spark(project: Project) -> Iterator[Finding]:
     yield Finding(_WARM, "warning", f"the server {state}", f"one at {address}", step)
 
 
-def airflow(project: Project) -> Iterator[Finding]:
-    """Whether the configured Airflow answers, and its components are healthy. No finding without Airflow."""
-    if find_spec("httpx") is None:  # comes with Airflow's packages
-        return
-    is_embedded = remote_url() is None
-    try:
-        with any_api(project.home) as api:
-            states = api.health()
-    except Terminal as refusal:
-        if not is_embedded:  # else it was never started in this home
-            yield error_finding("airflow", refusal)
-        return
-    except Retryable as problem:
-        yield error_finding("airflow", problem, "warning" if is_embedded else "failed")
-        return
-    ill = sorted(name for name, component in states.items() if not component.is_healthy)
-    if ill:
-        step = "look at their logs" + ("; `frazil up` starts what ended" if is_embedded else "")
-        yield Finding("airflow", "failed", f"not healthy: {', '.join(ill)}", "all components are", step)
-    else:
-        yield Finding("airflow", "ok", f"answers, with {', '.join(sorted(states)) or 'no component yet'}")
-    yield from clock("airflow", remote_url() or project.home.airflow_url)
-
-
 def clock(server: str, url: str) -> Iterator[Finding]:
     """Compare an HTTP server's clock with this one, if its answer has a time."""
     answer = ask_time(url)
@@ -220,7 +183,7 @@ def topics(project: Project, pipeline: Pipeline) -> Iterator[Finding]:
     if not names:
         step = "a topic that appears is read from its beginning; is the pattern right, and may the topics be seen?"
         no_match = f"none matches {source.topics_pattern}"
-        yield Finding(f"topics of {pipeline.name}", "warning", no_match, "a topic at least", step)
+        yield Finding(f"topics of {pipeline.name}", "warning", no_match, "at least one topic", step)
         return
     access = topic_access(cluster, names)
     yield access_finding(f"topics of {pipeline.name}", access)
@@ -265,154 +228,9 @@ def _next_step(complaint: str | None) -> str | None:
 def tables_finding(check: str, pipeline: str, scores: dict[str, int]) -> Finding:
     """Judge health scores, table by table."""
     if not scores:
-        return Finding(check, "ok", "there are none yet: the first run makes them")
+        return Finding(check, "ok", "there are none yet: the first run creates them")
     shown = ", ".join(f"{table} {score}" for table, score in sorted(scores.items()))
     if min(scores.values()) >= HEALTH:
         return Finding(check, "ok", f"health of 100: {shown}")
     step = f"frazil maintain {pipeline} --dry-run says what is due; frazil maintain {pipeline} does it"
     return Finding(check, "warning", f"health of 100: {shown}", f"{HEALTH} or more", step)
-
-
-_ENVIRONMENT: Final = "give the executors the driver's environment: the image, a packed archive, or the same packages"
-"""Next step where an executor lacks something; see docs/spark-on-a-cluster.md."""
-
-_CAUSES: Final = (
-    (
-        re.compile(r"Cannot run program \"([^\"]+)\""),
-        "no Python at {0} on an executor",
-        "set spark.pyspark.python of the engine to the executors' own, or " + _ENVIRONMENT,
-    ),
-    (
-        re.compile(r"different minor versions?.*?(\d\.\d+).*?(\d\.\d+)", re.DOTALL),
-        "an executor has Python {0}, the driver {1}",
-        _ENVIRONMENT,
-    ),
-    (re.compile(r"No module named '?([\w.]+)"), "an executor lacks the module {0}", _ENVIRONMENT),
-    (
-        re.compile(r"(Initial job has not accepted any resources)"),
-        "no executor came: {0}",
-        "is the cluster up, and does it have the cores and the memory that the engine asks for?",
-    ),
-)
-"""Lines of Spark's log where no task could report: the pattern, what it means, what to do."""
-
-
-def executor_checks(project: Project, pipelines: Sequence[Pipeline], engines: Iterable[str]) -> list[Check]:
-    """A check for each engine, with the pipelines that use it."""
-    return [partial(executors, project, name, _users(project, pipelines, name)) for name in engines]
-
-
-def _users(project: Project, pipelines: Sequence[Pipeline], engine: str) -> list[str]:
-    auto = project.settings.auto.engine
-    used = {
-        pipeline.name: {auto if pipeline.engine == AUTO_ENGINE else pipeline.engine, pipeline.maintenance_engine}
-        for pipeline in pipelines
-    }
-    return [name for name, engines in used.items() if engine in engines]
-
-
-def executors(project: Project, engine: str, pipelines: list[str]) -> Iterator[Finding]:
-    """Whether the executors of an engine have what tasks need, and reach brokers and storage."""
-    check = f"executors of {engine}"
-    try:
-        answer = run_probe(project, engine, pipelines, lambda _: None)
-    except FrazilError as error:
-        yield failure_finding(check, error)
-        return
-    if answer is not None:
-        driver = {name: _version(name) for name in ("pyspark", "pyarrow", "confluent-kafka", "pyiceberg")}
-        yield from executor_findings(check, json.loads(answer), driver, digest())
-
-
-def failure_finding(check: str, error: FrazilError) -> Finding:
-    """The finding for a failed job, with cause and next step if Spark's message is a known one."""
-    for pattern, problem, step in _CAUSES:
-        if (match := pattern.search(error.message)) is not None:
-            return Finding(check, "failed", problem.format(*match.groups()), "a task on each", step)
-    return error_finding(check, error, expected="a job that ends well")
-
-
-def executor_findings(
-    check: str, answer: Mapping[str, Any], driver: Mapping[str, str | None], sources: str
-) -> Iterator[Finding]:
-    """Compare the executors' answers (of `frazil.spark.jobs.probe`) with the driver's versions and code digest."""
-    by_executor = {facts["executor"]: facts for facts in answer["told"]}
-    wrong = 0
-    for name, facts in by_executor.items():
-        for problem, expected, step in _mismatches(facts, driver, sources):
-            wrong += 1
-            yield Finding(check, "failed", f"{name}: {problem}", expected, step)
-        if (ahead := _ahead(facts["time"], answer)) != 0:
-            yield clock_finding(name, ahead)
-    if not wrong:
-        python = next(iter(by_executor.values()))["python"] if by_executor else python_version()
-        yield Finding(check, "ok", f"{len(by_executor)} answered, with Python {python} and the driver's packages")
-
-
-def _mismatches(
-    facts: Mapping[str, Any], driver: Mapping[str, str | None], sources: str
-) -> Iterator[tuple[str, str, str | None]]:
-    if facts["lacks"] is not None:
-        yield f"it can't import what tasks need: {facts['lacks']}", "Frazil and its packages", _ENVIRONMENT
-    other_versions = {
-        name: has for name, has in facts["versions"].items() if name in driver and has not in (None, driver[name])
-    }
-    for name, has in other_versions.items():
-        yield f"{name} is {has}", f"{driver[name]}, as the driver's", _ENVIRONMENT
-    if facts["sources"] not in (None, sources):
-        yield "its Frazil is another one", "the driver's, file by file", _ENVIRONMENT
-    for what, message, step in facts["problems"]:
-        yield f"{what}: {message}", f"an executor reaches {what}", step
-
-
-def _ahead(instant: float, answer: Mapping[str, Any]) -> float:
-    """Least number of seconds that a clock is ahead of the driver's: the answer came between the job's start and end."""
-    off = instant - answer["ended"] if instant > answer["ended"] else min(0.0, instant - answer["began"])
-    return off if abs(off) > TOLERATED else 0.0
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-_AT_ONCE: Final = 8
-"""Checks at work together: a cluster that is away is waited for 8 s, and there may be several."""
-
-
-def examine(project: Project, pipelines: Sequence[Pipeline], *, is_all: bool, with_spark: bool) -> list[Finding]:
-    """Look at this machine, the services and the pipelines. If the pipelines are all of the project (`is_all`), all that the
-    settings name is looked at. `with_spark` runs a task per executor, which takes seconds.
-    """
-    engines = {
-        name
-        for pipeline in pipelines
-        for name in (pipeline.engine, pipeline.maintenance_engine)
-        if name != INLINE_ENGINE
-    }
-    named = {project.settings.auto.engine if name == AUTO_ENGINE else name for name in engines}
-    named &= project.settings.engines.keys()  # what is unknown, the files' check says
-    starts = any(engine.type == "submit" or engine.managed for engine in map(project.engine_entry, named))
-    checks = machine_checks(project.home, needs_spark=starts)
-    checks += service_checks(project, pipelines, is_all=is_all)
-    findings = run_checks(checks)
-    failed_checks = {finding.check for finding in findings if finding.state == "failed"}
-    of_pipelines = (
-        pipeline_checks(project, pipeline, has_cluster=cluster_check(pipeline) not in failed_checks)
-        for pipeline in pipelines
-    )
-    findings += run_checks(check for checks in of_pipelines for check in checks)
-    if with_spark:  # alone: it uses all cores
-        findings += run_checks(executor_checks(project, pipelines, sorted(named)), at_once=1)
-    return findings
-
-
-def run_checks(checks: Iterable[Check], at_once: int = _AT_ONCE) -> list[Finding]:
-    """The findings of all checks, in order."""
-    with ThreadPoolExecutor(at_once, "doctor") as pool:
-        findings_of_all = [
-            finding for findings in pool.map(lambda check: list(check()), checks) for finding in findings
-        ]
-    return list(dict.fromkeys(findings_of_all))  # pipelines of one cluster say the same of its clock

@@ -156,7 +156,7 @@ def as_frazil(error: BaseException, doing: str) -> FrazilError:
     cause = error_line(error)
     if isinstance(error, CommitStateUnknownException):
         return OutcomeUnknown(
-            f"{doing}: the catalog did not say whether the commit landed ({cause})", code=COMMIT_UNKNOWN
+            f"{doing}: the catalog's answer does not show whether the commit landed ({cause})", code=COMMIT_UNKNOWN
         )
     for meaning in _MEANINGS:
         if meaning.fits(error):
@@ -194,8 +194,8 @@ class _Meaning:
 _KEYS_ENDED = _Meaning(
     Retryable,
     (OSError,),
-    "the keys of the storage ended before the work did",
-    "the next try gets new ones. If it ends so again, have the catalog lend keys for longer, or make batches smaller:"
+    "the storage's temporary credentials expired during the work",
+    "the next try gets new ones. If this happens again, let the catalog issue credentials for longer, or make batches smaller:"
     " limits.max_records, limits.max_bytes",
     says=("ExpiredToken",),
     code=CATALOG_UNREACHABLE,
@@ -212,8 +212,8 @@ _MEANINGS = (
     _Meaning(
         Terminal,
         (FileNotFoundError,),
-        "a file is gone that must be there",
-        "was it deleted by hand or by an orphan removal? Restore it from a backup of the storage",
+        "a file that is still needed is missing",
+        "restore it from a backup of the storage; it may have been deleted by hand or by an orphan removal",
         code=TABLE_MISSING,
     ),
     _Meaning(
@@ -251,8 +251,8 @@ _MEANINGS = (
         Retryable,
         (BadRequestError,),
         "a clock is wrong: the server's is more than a minute behind this commit or the table's last one",
-        "set the clock that is wrong, of the server, of this host or of the one that committed last; the message has both times in"
-        " milliseconds since 1970. Runs go on by themselves once the clocks agree",
+        "set the clock that is wrong, of the server, of this host or of the host that committed last; the message has both times in"
+        " milliseconds since 1970. Runs continue by themselves once the clocks agree",
         code=CLOCK_WRONG,
         says=("Invalid update timestamp", "Invalid snapshot timestamp", "Expected sorted"),
     ),
@@ -278,7 +278,7 @@ _MEANINGS = (
         Terminal,
         (RESTError, ValidationError),
         "the answer is not from a catalog's API",
-        "is the uri in the settings file the root of an Iceberg REST catalog?",
+        "check the uri in the settings file: it must be the root of an Iceberg REST catalog",
     ),
 )
 """The first that fits counts: special cases stand before the general ones."""

@@ -278,7 +278,9 @@ def _note(work: steps.Work, outcome: TableOutcome) -> None:
     try:
         work.note(MAINTAINED_KEY, noted)
     except (Retryable, OutcomeUnknown) as failure:
-        work.context.report(f"{outcome.table}: what was done is not noted in the table: {failure.message}")
+        work.context.report(
+            f"{outcome.table}: the result could not be stored in the table's properties: {failure.message}"
+        )
 
 
 def _inspected(context: RunContext, name: str) -> Inspection:

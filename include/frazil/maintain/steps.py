@@ -240,7 +240,7 @@ def _in_one_commit(work: Work, rules: Compaction, arguments: dict[str, Any]) -> 
         except Conflict as rival:
             options["max-files-to-rewrite"] = str(max(rules.min_files, most // share))
             work.context.report(
-                f"{work.table}: compaction lost to another commit, again with fewer files: {rival.message}"
+                f"{work.table}: another commit was faster than compaction, trying again with fewer files: {rival.message}"
             )
     return _rewrite(work, arguments)
 
@@ -332,9 +332,9 @@ def expire(work: Work, rules: Expiry, guard: TableGuard) -> dict[str, int]:
     missing = lost_keys(before, read_state(work.context.lake, work.table))
     if missing:
         raise StateLost(
-            f"table {work.table}: after the expiry it does not say any more {', '.join(missing)}",
+            f"table {work.table}: the expiry removed {', '.join(missing)}, which Frazil needs",
             code=POSITION_LOST,
-            next_step=f"frazil lag {work.context.pipeline.name} shows whether the position is there; report this",
+            next_step=f"frazil lag {work.context.pipeline.name} shows whether the position is still there; please report this",
         )
     return counts
 

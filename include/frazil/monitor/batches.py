@@ -94,7 +94,7 @@ class FileReads(Generic[T]):
 
 
 MEMORY: Final = 256 * 2**20
-"""Bytes that figures of all ledgers may take: about 400,000 batches. Those that nobody looked at for longest go."""
+"""Bytes that figures of all ledgers may take: about 400,000 batches. The least recently used ones are dropped."""
 
 PAGES_MEMORY: Final = 64 * 2**20
 """Bytes of one ledger that are kept for its pages, of these."""

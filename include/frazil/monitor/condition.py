@@ -22,7 +22,7 @@ class Retention:
         seconds_left: Until `retention.ms` may take what was not read yet, at least; 0 if it took some. None if the topic
             keeps records for ever, or if that is unknown.
         cut_to_seconds: The shortest `retention.ms` that still keeps what was not read yet; None if that is unknown.
-        by_size: Whether `retention.bytes` may take records sooner: when, nobody can tell.
+        by_size: Whether `retention.bytes` may delete records sooner, at an unknown time.
     """
 
     topic: str
@@ -165,7 +165,7 @@ class Condition:
 # | Refused | a plan would refuse, or the last run by hand did: the next run fails until a person acts |
 # | Failed | the last finished run failed |
 # | Degraded | Kafka or the catalog can't be read; a decided batch is unfinished for 5 minutes; retention took unread records, or may take them when three quarters of it are over; more than a tenth of the window's records (of 1,000 and more) are dead letters; a table's health is below 50 |
-# | Behind | records wait for longer than promised |
+# | Behind | records wait for longer than the freshness objective |
 # | Running | a run is at work, or a batch is decided and not finished yet |
 # | Idle | nothing of all that |
 
@@ -270,7 +270,7 @@ def _behind(condition: Condition, promise: float | None) -> str | None:
         return None
     if condition.lag_seconds <= promise:
         return None
-    return f"{waiting(condition)}, the oldest for {spoken(condition.lag_seconds)}; promised are {spoken(promise)}"
+    return f"{waiting(condition)}, the oldest for {spoken(condition.lag_seconds)}; the freshness objective is {spoken(promise)}"
 
 
 def waiting(condition: Condition) -> str:

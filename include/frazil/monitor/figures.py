@@ -107,7 +107,9 @@ def _class(wait: float) -> int:
 
 
 def quantiles(counts: Mapping[int, int], shares: tuple[float, ...]) -> list[float] | None:
-    """Quantiles of waits, in seconds; None without any. Of records per class of waits; the shares grow."""
+    """Quantiles of waiting times in seconds, from counts of records per class of waiting time; None without records. The
+    shares must ascend.
+    """
     total = sum(counts.values())
     if not total:
         return None

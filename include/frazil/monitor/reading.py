@@ -80,7 +80,7 @@ def with_ages(
         condition: As it is known without them.
         lag: By partition.
         times: Partition with records that were not read -> timestamp of the first, in milliseconds; None if it has none.
-        retentions: Topic -> how long it keeps records; those that nobody may see are left out.
+        retentions: Topic -> how long it keeps records; without topics whose configuration this user may not see.
     """
     distances = tuple(_retentions(condition.read_at, lag, times, retentions))
     seconds = _oldest(condition, lag.total, times)

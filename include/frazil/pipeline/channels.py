@@ -17,7 +17,7 @@ Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[str, ...] = get_args(Severity)
 
 MAX_TEXT = 2_800
-"""Characters of a cause; Slack takes 3,000 of a text, and nobody reads more on a telephone. Logs have the rest."""
+"""Characters of a cause; Slack takes 3,000 of a text, and more is too long for a telephone. Logs have the rest."""
 
 MAX_TITLE = 150
 """Characters of a title: what Slack takes of a header. PagerDuty takes 1,024, mail programs show about 80."""
@@ -81,12 +81,12 @@ def shortened(text: str, length: int = MAX_TEXT) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def visible(text: str) -> str:
-    """A text from a record on one line, without control characters and without characters that change the direction of
-    reading.
+def visible(text: str, spaces: str = "") -> str:
+    """A text from a record on one line, without control characters, but for `spaces`, and without characters that change
+    the direction of reading.
     """
     return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+        sign if sign.isprintable() or sign in spaces else sign.encode("unicode_escape").decode() for sign in text
     )
 
 

@@ -5,13 +5,12 @@ transforms.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from functools import reduce
 from importlib.metadata import entry_points
 from inspect import cleandoc
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -27,7 +26,7 @@ from pydantic import (
 )
 
 from frazil.pipeline.syntax.patterns import Expression
-from frazil.pipeline.syntax.strict import Model
+from frazil.pipeline.syntax.strict import Model, option_keys
 from frazil.pipeline.syntax.types import parse_type
 from frazil.records.transforms.catalogue import GROUP, PREDICATES, TRANSFORMS
 from frazil.records.transforms.definition import Definition, Predicate, TransformDefinition, options_of, pairs, split
@@ -108,24 +107,10 @@ Defined = TypeVar("Defined", bound=_Defined)
 
 def _model(base: type[Defined], kind_key: str, definition: type[Definition]) -> type[Defined]:
     """Make the model of a definition: what files may say, with its sentences."""
-    name, hints = definition.__name__, get_type_hints(definition)
-    keys: dict[str, Any] = {kind_key: (Literal[name], Field(description=base.model_fields[kind_key].description))}
-    validators: dict[str, Any] = {}
-    for declared in fields(definition):  # type: ignore[arg-type]  # definitions are dataclasses
-        form, check, bounds = (declared.metadata[part] for part in ("form", "check", "bounds"))
-        default = {"default": declared.default} if declared.default is not MISSING else {}
-        if declared.default_factory is not MISSING:
-            default = {"default_factory": declared.default_factory}
-        described = Field(**default, alias=declared.metadata["key"], description=declared.metadata["meaning"], **bounds)
-        keys[declared.name] = (_FORMS[form] if isinstance(form, str) else hints[declared.name], described)
-        if isinstance(form, tuple):
-            read, accepted = form
-            before = field_validator(declared.name, mode="before", json_schema_input_type=accepted)
-            validators[f"read_{declared.name}"] = before(read)
-        if check is not None:
-            validators[f"check_{declared.name}"] = field_validator(declared.name)(check)
-    sentence = cleandoc(definition.__doc__ or "").partition("\n\n")[0]
-    model = create_model(name, __base__=base, __module__=__name__, __doc__=sentence, __validators__=validators, **keys)
+    name, sentence = definition.__name__, cleandoc(definition.__doc__ or "").partition("\n\n")[0]
+    kind: Any = (Literal[name], Field(description=base.model_fields[kind_key].description))
+    keys = {kind_key: kind, **option_keys([definition], _FORMS)}
+    model = create_model(name, __base__=base, __module__=__name__, __doc__=sentence, **keys)
     model.definition = definition
     return model
 

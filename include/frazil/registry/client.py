@@ -152,9 +152,9 @@ class RegistrySchemas:
 
         Raises:
             TooManyUnknownIds: Within a minute 100 ids had no schema.
-            Retryable: Nobody answered within 30 seconds, or the registry is not available. For earlier versions of a
+            Retryable: No answer came within 30 seconds, or the registry is not available. For earlier versions of a
                 Protobuf schema it is tried for a minute more, and the next call continues where this one stopped.
-            Terminal: It refuses the credentials, is no registry, or can't be trusted.
+            Terminal: The server refuses the credentials, is not a registry, or has an untrusted certificate.
         """
         if isinstance(schema_id, int) and schema_id > MAX_ID:
             return None
@@ -417,8 +417,8 @@ def _content_id(registry: Registry, client: SchemaRegistryClient, global_id: int
         raise REGISTRY_FAILED.terminal(
             f"{registry}: its API for Confluent's clients takes global ids (APICURIO_CCOMPAT_LEGACY_ID_MODE_ENABLED): content id"
             f" {content_id} is another schema there",
-            next_step=f"set framing: apicurio-content-id in registries.{registry.name} of the settings: such a server is asked by"
-            " the ids as they are",
+            next_step=f"set framing: apicurio-content-id in registries.{registry.name} of the settings; Frazil then looks schemas up"
+            " by the ids in the records",
         )
     return content_id
 
@@ -440,7 +440,7 @@ def _has_version(client: SchemaRegistryClient, content_id: int, artifact: str, n
 
 def _no_search(registry: Registry) -> Terminal:
     return REGISTRY_FAILED.terminal(
-        f"{registry}: it has no search for versions by their global ids, which Apicurio 3 brings",
+        f"{registry}: this server can't look up versions by global id; Apicurio 3 can",
         next_step="let producers write content ids (apicurio.registry.use-id: contentId), or let the server give global ids to"
         f" Confluent's clients, and set framing: apicurio-content-id in registries.{registry.name} of the settings",
     )

@@ -130,8 +130,8 @@ def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilErr
     """Translate an error of the client into Frazil's error with a next step.
 
     Returns:
-        `Retryable` where asking later may help: nobody answers, too slow, too busy, broken. `Terminal` where a person
-        must act: credentials, permissions, certificates, the address, a property.
+        `Retryable` if a later try may help: no answer, a slow, busy or broken server. `Terminal` if a person must act:
+        credentials, permissions, certificates, the address, a property.
     """
     description = registry.redact(f"{type(error).__name__}: {str(error)[:300]}")
     where = f"{registry}: {doing}"
@@ -149,7 +149,7 @@ def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilErr
     if _is_silence(error):
         return REGISTRY_FAILED.retryable(
             f"{where}: no answer ({description})",
-            next_step=f"is the registry up? If it persists, {_settings(registry, 'url')}",
+            next_step=f"check that the registry runs. If it persists, {_settings(registry, 'url')}",
         )
     return REGISTRY_FAILED.terminal(
         f"{where}: {description}",
@@ -214,7 +214,7 @@ _GLUE_REFUSED: Final = frozenset(
 )
 _GLUE_BUSY: Final = frozenset({"ThrottlingException", "Throttling", "RequestLimitExceeded", "TooManyRequestsException"})
 _NOBODY: Final = UUID(int=0)
-"""A version that nobody has: who is told so may ask for versions."""
+"""A version that does not exist: an answer that says so proves that this client may read versions."""
 
 
 class GlueVersions:
@@ -237,8 +237,8 @@ class GlueVersions:
         """Return a version of a schema, or None if there is none.
 
         Raises:
-            Retryable: Nobody answers, or it is too busy.
-            Terminal: It refuses the credentials, or is no Glue.
+            Retryable: Glue does not answer, or is too busy.
+            Terminal: Glue refuses the credentials, or the server is not Glue.
         """
         from botocore.exceptions import ClientError
 
@@ -285,7 +285,7 @@ class GlueVersions:
                 ) from error
             raise REGISTRY_FAILED.retryable(
                 f"{where}: no answer ({type(error).__name__})",
-                next_step=f"can this machine reach Glue? If it persists, check registries.{self._registry.name}.url of the settings",
+                next_step=f"check that this machine can reach Glue. If it persists, check registries.{self._registry.name}.url of the settings",
             ) from error
         except boto.ClientError as error:
             raise self._answer_error(error, where) from error

@@ -80,7 +80,7 @@ class BatchHistory:
         removed: Rows removed from tables by replay, reset and rewind.
         bytes_read: Bytes of the keys and values read, if written down.
         started_by: `cli:user@host` or `airflow:scheduled|manual|backfill[:user]`, if written down.
-        reason: Why, in the words of whoever asked for it.
+        reason: Why, as the user wrote it.
         unknown_fields: Fields of written records that no column took, if they were counted.
         schema_changes: Table -> what of its schema was changed for records of the batch.
         changes: Table that rows are merged into -> changes that were staged for it.

@@ -187,8 +187,8 @@ def held_position(project: Project, pipeline: Pipeline) -> SummaryValue | None:
     holder = _held_in(lake.load_table(closing), pipeline, closing)
     if holder is None:
         raise POSITION_LOST.terminal(
-            f"pipeline {pipeline.name}: its ledger names {closing} as the table of its position, and that holds none",
-            next_step=f"was {closing} dropped and created again? frazil history {pipeline.name} shows the last positions",
+            f"pipeline {pipeline.name}: its position should be in table {closing}, but that table has none",
+            next_step=f"{closing} was probably dropped and created again: the error of frazil run {pipeline.name} has the steps",
         )
     return holder
 

@@ -162,7 +162,7 @@ def note_told(
 def _kept_report(pipeline: Pipeline, report: LetterReport, run: str) -> KeptReport:
     period, reporting = report.batches, pipeline.dead_letters.report
     if period is None:
-        raise ValueError("a report that is kept tells its batches")
+        raise ValueError("a stored report must name its batches")
     return KeptReport(
         pipeline=pipeline.name,
         name=_name_of(report.until),
@@ -211,7 +211,7 @@ def _read(folder: Folder, name: str) -> KeptReport:
     except ValueError as error:
         raise BAD_FILE.terminal(
             f"{folder.location}/{name}{_FACTS} holds no report: {error}",
-            next_step="remove the file: the next report begins behind the one before it",
+            next_step="remove the file: the next report begins where the one before it ended",
         ) from error
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Final, Literal
 
 from frazil import __version__, kafka_properties
+from frazil.extras import installed_version
 from frazil.pipeline.channels import CHANNELS
 from frazil.records.formats import catalogue as formats
 from frazil.records.transforms import catalogue as transforms
@@ -59,7 +60,7 @@ def _delivered() -> Iterator[Plugin]:
     for name in kafka_properties.PROVIDERS:
         yield Plugin("token provider", name, FRAZIL, __version__)
     for name, channel in CHANNELS.items():
-        installed = _version(channel.package)
+        installed = installed_version(channel.package)
         problem = None if installed else f"not installed where this command runs: pip install {channel.package}"
         yield Plugin("channel", name, channel.package, installed, problem=problem)
 
@@ -80,10 +81,3 @@ def _loading_problem(entry: EntryPoint) -> str | None:
     except (ImportError, AttributeError, SyntaxError, TypeError, ValueError) as problem:
         return f"{type(problem).__name__}: {problem}"
     return None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -118,7 +118,7 @@ def parse(connection: DuckDBPyConnection, sql: str) -> Question:
         # DuckDB serialises questions only: anything that would change something is "not implemented".
         reason = "it would change something" if tree.get("error_type") == "not implemented" else tree["error_message"]
         raise BAD_ARGUMENT.terminal(
-            f"not a query on tables: {reason}", next_step="write one SELECT; tables are only read here"
+            f"not a query on tables: {reason}", next_step="write one SELECT: frazil sql only reads tables"
         )
     if len(tree["statements"]) != 1:
         raise BAD_ARGUMENT.terminal(
@@ -213,7 +213,7 @@ def _read(lake: Lake, path: Path, question: Question) -> pa.Table:
         ]:
             raise BAD_ARGUMENT.terminal(
                 f"table {name}: column {unreadable_columns[0]} is a variant, which only an engine can read",
-                next_step="ask for its other columns here, and for this one in Spark",
+                next_step="select only its other columns here, and query this one with Spark",
             )
         fields = [field.name for field in table.schema().fields if field.name not in hidden]
         columns = [field for field in fields if question.words is None or field.casefold() in question.words]
@@ -231,7 +231,7 @@ def _table_at_ref(table: Table, name: str, suffix: str) -> Table:
             for of_name, branch_or_tag in table.metadata.refs.items()
         )
         raise NAME_UNKNOWN.terminal(
-            f"table {name} has no {kind} {ref}", next_step=f"behind the table: {', '.join(refs) or 'no rows yet'}"
+            f"table {name} has no {kind} {ref}", next_step=f"it has: {', '.join(refs) or 'no snapshots yet'}"
         )
     return BranchTable(table, name, ref)
 
@@ -255,8 +255,8 @@ def _resolve(lake: Lake, path: Path) -> tuple[str, str | None]:
     raise NAME_UNKNOWN.terminal(
         f"there is no table {spelled} in catalog {lake.name}"
         + (f", did you mean {suggestions[0]}?" if suggestions else ""),
-        next_step=f"its tables: {', '.join(names) or 'none yet'}; behind each: {', '.join(METADATA_TABLES)}, branch_NAME,"
-        " tag_NAME",
+        next_step=f"its tables: {', '.join(names) or 'none yet'}; after a table's name and a dot: {', '.join(METADATA_TABLES)},"
+        " branch_NAME, tag_NAME",
     )
 
 

@@ -91,8 +91,10 @@ def task_instance(row: Mapping[str, Any]) -> TaskInstance:
 COMPONENTS = ("scheduler", "triggerer", "dag_processor")
 """Processes whose heartbeats the health endpoint reports."""
 
-_REQUEST_SECONDS = 45.0
-"""Bounds one request; parsing and the wait for a busy SQLite file are what makes an answer slow."""
+_TIMEOUT = httpx.Timeout(45.0, connect=10.0)
+"""Bounds one request, in seconds; parsing and the wait for a busy SQLite file are what makes an answer slow. Behind a firewall that
+drops packets nothing connects, and every run would wait for its note.
+"""
 
 _BUSY_SECONDS = 30.0
 """How long a request is sent again while Airflow says that its database refused it: SQLite under load."""
@@ -113,13 +115,16 @@ class AirflowApi:
     Every method raises:
         Retryable: Airflow does not answer, or answers that it can't now (429, 5xx).
         Terminal: Airflow refused the request: the login, an unknown DAG or run, invalid parameters,
-            a conflict.
+            a conflict. Or another server answered, such as the page of a single sign-on.
     """
 
     def __init__(self, url: str, user: str, password: str, make_token: Callable[[], str] | None = None) -> None:
         self._url, self._user, self._password = url.rstrip("/"), user, password
         self._make_token = make_token or self._token_of_login
-        self._client = httpx.Client(base_url=self._url, timeout=_REQUEST_SECONDS, trust_env=False)
+        try:
+            self._client = httpx.Client(base_url=self._url, timeout=_TIMEOUT, trust_env=False)
+        except httpx.InvalidURL as error:
+            raise AIRFLOW_FAILED.terminal(f"{self._url!r} is not an address of Airflow: {error}") from error
         self._token: str | None = None
 
     def __enter__(self) -> Self:
@@ -169,16 +174,14 @@ class AirflowApi:
         *,
         run_id: str | None = None,
         conf: Mapping[str, Any] | None = None,
-        logical_date: datetime | None = None,
         note: str | None = None,
     ) -> DagRun:
         """Create a run.
 
         A paused DAG queues its run. Give the run a name to try again safely: a second one of the same name is refused.
-        `conf` is checked by the DAG; `logical_date` is the end of a data interval.
+        `conf` is checked by the DAG.
         """
-        date = logical_date.isoformat() if logical_date else None
-        body: dict[str, Any] = {"logical_date": date, "conf": dict(conf or {}), "note": note}
+        body: dict[str, Any] = {"logical_date": None, "conf": dict(conf or {}), "note": note}
         if run_id is not None:
             body["dag_run_id"] = run_id
         return dag_run(self._request("POST", f"/dags/{_part(dag_id)}/dagRuns", json=body))
@@ -228,10 +231,10 @@ class AirflowApi:
             task_instance(row) for row in self._pages(f"{_run_path(dag_id, run_id)}/taskInstances", "task_instances")
         ]
 
-    def log(self, dag_id: str, run_id: str, task_id: str, *, try_number: int = 1, map_index: int = -1) -> str:
+    def log(self, dag_id: str, run_id: str, task_id: str, *, try_number: int = 1) -> str:
         """Return a task's log as text, one event per line."""
         path = f"{_run_path(dag_id, run_id)}/taskInstances/{_part(task_id)}/logs/{try_number}"
-        answer = self._request("GET", path, params={"map_index": map_index, "full_content": True})
+        answer = self._request("GET", path, params={"map_index": -1, "full_content": True})
         return "\n".join(str(line.get("event", "")) for line in answer["content"])
 
     def page(self, path: str) -> str:
@@ -255,14 +258,18 @@ class AirflowApi:
         """Return the slots of every pool by its name."""
         return {row["name"]: row["slots"] for row in self._pages("/pools", "pools")}
 
-    def ensure_pool(self, name: str, slots: int, description: str = "") -> None:
+    def ensure_pool(self, name: str, slots: int) -> None:
         """Create a pool or resize it: a task whose pool does not exist waits for ever."""
         existing = self.pools()
         if name not in existing:
-            self._request("POST", "/pools", json={"name": name, "slots": slots, "description": description})
+            self._request("POST", "/pools", json={"name": name, "slots": slots, "description": ""})
         elif existing[name] != slots:
-            body = {"pool": name, "slots": slots, "description": description, "include_deferred": False}
+            body = {"pool": name, "slots": slots, "description": "", "include_deferred": False}
             self._request("PATCH", f"/pools/{_part(name)}", json=body)
+
+    def connection_ids(self) -> frozenset[str]:
+        """Return the names of the connections in Airflow's database. Others may be in variables or a secrets backend."""
+        return frozenset(row["connection_id"] for row in self._pages("/connections", "connections"))
 
     def _pages(self, path: str, key: str, **params: str | list[str]) -> list[Mapping[str, Any]]:
         rows: list[Mapping[str, Any]] = []
@@ -284,7 +291,11 @@ class AirflowApi:
 
     def _token_of_login(self) -> str:
         body = {"username": self._user, "password": self._password}
-        return str(self._send("POST", "/auth/token", {"json": body})["access_token"])
+        answer = self._send("POST", "/auth/token", {"json": body})
+        try:
+            return str(answer["access_token"])
+        except (KeyError, TypeError) as error:
+            raise AIRFLOW_FAILED.terminal(f"Airflow at {self._url} answered the login without a token") from error
 
     def _send(self, method: str, path: str, content: Mapping[str, Any]) -> Any:
         return self._checked(self._try(method, path, content))
@@ -304,16 +315,22 @@ class AirflowApi:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
             return self._client.request(method, path, **{"headers": headers, **content})
-        except httpx.TransportError as error:
+        except (httpx.RequestError, UnicodeEncodeError) as error:  # a header has ASCII only
             raise AIRFLOW_FAILED.retryable(
                 f"Airflow at {self._url} does not answer {method} {path}: {type(error).__name__} {error}",
                 next_step="`frazil status` shows whether it runs, `frazil up` starts it",
             ) from error
 
     def _checked(self, answer: httpx.Response) -> Any:
-        if answer.is_success:
-            return answer.json() if answer.content else None
         request = f"{answer.request.method} {answer.request.url.path}"
+        if answer.is_success:
+            try:
+                return answer.json() if answer.content else None
+            except ValueError as error:
+                raise AIRFLOW_FAILED.terminal(
+                    f"{self._url} answered {request} with no JSON: it is not Airflow, or a login page before it",
+                    next_step="name the address at which Airflow's API answers without a page; or give a bearer token",
+                ) from error
         message = f"Airflow at {self._url} answered {answer.status_code} to {request}: {_detail(answer)}"
         if answer.is_server_error or answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
             raise AIRFLOW_FAILED.retryable(message)

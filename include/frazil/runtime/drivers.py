@@ -18,7 +18,7 @@ from frazil.runtime.home import Home, private_folder
 from frazil.runtime.process import stat_of
 
 _UNFINISHED = ".unfinished"
-"""Ends the name of a file that is being written: nobody reads it, and who is killed over it leaves an empty one."""
+"""Suffix of a file that is being written. No process reads such a file; a killed process leaves an empty one."""
 
 
 @dataclass(frozen=True, slots=True)

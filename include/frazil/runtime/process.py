@@ -1,5 +1,5 @@
-"""Start and stop the processes of the stack, detached from whoever started them; read /proc, and wait for a condition
-instead of for a time.
+"""Start and stop the processes of the stack, detached from the process that starts them; read /proc; wait for a condition, not
+for a time.
 
 Every process opens its own session, and its children stay in it, also those that open a process
 group of their own (Airflow's tasks do) and those whose parent died. Stopping ends the whole

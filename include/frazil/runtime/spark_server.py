@@ -29,7 +29,7 @@ GRACE_SECONDS: Final = 15.0
 """A Spark that is asked to end takes 1-3 s."""
 
 _GATE: Final = f"{NAME}.gate"
-"""Lock of whoever starts or stops the server."""
+"""Lock that a process holds while it starts or stops the server."""
 
 _START_SECONDS: Final = 180.0
 """Bounds the way from the process to its first answer; 8 s on two idle cores."""

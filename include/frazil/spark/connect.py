@@ -114,7 +114,7 @@ class Server:
             raise Unavailable(
                 f"{self.name} at {self.place} does not answer: {error}",
                 code=SPARK_UNAVAILABLE,
-                next_step="start it, or mend the engine's url; a managed one is started by the next run",
+                next_step="start it, or correct the engine's url; the next run starts a managed server by itself",
             ) from error
 
     def refusal(self, error: PySparkException) -> Unavailable | Terminal:
@@ -243,7 +243,7 @@ def _let_go(answers: Any) -> None:
 _SUFFIX: Final = ".session"
 
 _FORGOTTEN_SECONDS: Final = 2 * 86_400.0
-"""Age from which an id is of no use: a server ends what nobody used for about a day, or sooner."""
+"""Age from which a session id is of no use: servers end sessions that were idle for about a day, or sooner."""
 
 
 @dataclass(slots=True)
@@ -318,7 +318,7 @@ _READY: Final = "frazil.session"
 """Set in a session that was checked and configured: a server that was started anew has none of it under the same id."""
 
 _LEAVE_SECONDS: Final = 5.0
-"""Bounds the farewell to a server that may be gone. One that lives ends what nobody waits for by itself."""
+"""Bounds the request that closes a session, since the server may be gone. A running server ends idle sessions by itself."""
 
 _ENDED: Final = ("SESSION_CLOSED", "SESSION_CHANGED")
 """What a server says to the id of a session that it ended."""
@@ -451,7 +451,7 @@ def _with_time_limit(seconds: float, ask: Callable[[], T], server: Server) -> T:
         raise Unavailable(
             f"{server.name}: {server.place} takes connections and gave no answer in {seconds:.0f} s",
             code=SPARK_UNAVAILABLE,
-            next_step="is it a spark connect server, and is it well? look at its log",
+            next_step="check that it is a Spark Connect server, and read its log",
         )
     return answers[0]
 

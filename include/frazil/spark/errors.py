@@ -55,7 +55,8 @@ def not_started(error: BaseException) -> Retryable:
     if _GIVEN_UP in detail:
         return SPARK_UNAVAILABLE.retryable(
             "Spark did not start: no master took the job within a minute",
-            next_step="is the engine's `master` in the settings right, up, and reachable from here? `frazil doctor --spark` asks it",
+            next_step="check that the engine's `master` in the settings is right, running and reachable from here: `frazil doctor --spark`"
+            " tests it",
         )
     return SPARK_UNAVAILABLE.retryable(f"Spark did not start: {type(error).__name__}: {detail[:500]}")
 

@@ -108,7 +108,7 @@ def reading_tables(doing: str) -> Iterator[None]:
             raise FileGone(
                 message,
                 code=TABLE_MISSING,
-                next_step="was it deleted by hand or by an orphan removal? Restore it from a backup of the storage",
+                next_step="restore it from a backup of the storage; it may have been deleted by hand or by an orphan removal",
             ) from quotable(error)
         is_refused = isinstance(error, _REFUSED) or "ACCESS_DENIED" in lines[0]  # as PyArrow says it of S3
         if isinstance(error, (*_UNAVAILABLE, *_loaded(_UNAVAILABLE_CATALOGS))) and not is_refused:
@@ -125,7 +125,7 @@ def _wrapped() -> tuple[type[Exception], ...]:
 
 
 def _loaded(names: Iterable[str]) -> tuple[type[Exception], ...]:
-    """Those exceptions of libraries of catalogs that are loaded: nobody raises another."""
+    """Exceptions of the catalog libraries that are loaded: a library that is not loaded raises none."""
     parts = (name.rpartition(".") for name in names)
     return tuple(getattr(sys.modules[module], name) for module, _, name in parts if module in sys.modules)
 
@@ -228,7 +228,7 @@ def _read_branch(table: Table, name: str, branch: str) -> None:
     if ref is None:
         raise TABLE_LOST.terminal(
             f"table {name} has no branch {branch}, which the pipeline file names",
-            next_step="was it dropped? frazil run says what to do",
+            next_step="somebody dropped it: run the pipeline (frazil run), and its error has the steps",
         )
     table.metadata = table.metadata.model_copy(update={"current_snapshot_id": ref.snapshot_id})
 

@@ -255,7 +255,7 @@ def _settings_entry(entries: Mapping[str, T], name: str, kind: str, project: Pro
     if name not in entries:
         known_names = ", ".join(sorted(entries))
         raise BAD_SETTING.terminal(
-            f"{project.settings_file}: {kind}.{name} is not there", next_step=f"known under {kind}: {known_names}"
+            f"{project.settings_file}: {kind}.{name} is missing", next_step=f"defined under {kind}: {known_names}"
         )
     return entries[name]
 

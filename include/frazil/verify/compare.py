@@ -120,8 +120,8 @@ class Comparison:
     def _report_unread_span(self, start: int, end: int) -> None:
         """Report records at offsets that no batch read.
 
-        Above the log start only records count: an offset may contain a transaction marker or be compacted. Below it nobody
-        can tell, so every offset counts as a missing record.
+        Above the log start only records count: an offset may contain a transaction marker or be compacted. Below it this is
+        unknown, so every offset counts as a missing record.
         """
         requested, (low, high) = self.subject.bounds, self.subject.log
         start, end = max(start, requested[0]), end if requested[1] is None else min(end, requested[1])

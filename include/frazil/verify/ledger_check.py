@@ -23,8 +23,9 @@ from frazil.verify.reading import Bounds
 def ledger_differences(
     batches: Sequence[Batch], exploded: Collection[int] = (), *, is_merged: bool = False
 ) -> Iterator[Difference]:
-    """Contradictions within the ledger. Batches among `exploded` may have made several rows of a record. Where changes are
-    merged into rows no batch removes any.
+    """Contradictions within the ledger. Batches in `exploded` may have several rows per record.
+
+    In tables with merged rows no batch removes rows.
     """
     yield from _number_differences(batches)
     for batch in batches:

@@ -109,7 +109,7 @@ def _from_file(file: Path, logs: Logs) -> dict[Key, int]:
         raise BAD_ARGUMENT.terminal(f"{file} holds no offsets: {error}", next_step=_SHAPE) from error
     if unknown_partitions := [f"{topic}/{n}" for topic, n in sorted(offsets.keys() - logs.keys())]:
         raise BAD_ARGUMENT.terminal(
-            f"{file} names {', '.join(unknown_partitions)}: the pipeline did not read that, or Kafka does not have it any more",
+            f"{file} names {', '.join(unknown_partitions)}: the pipeline never read it, or Kafka no longer has it",
             next_step=f"known: {', '.join(f'{topic}/{n}' for topic, n in sorted(logs)) or 'no partitions'}",
         )
     return offsets

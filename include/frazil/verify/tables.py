@@ -11,14 +11,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-from pyiceberg.expressions import (
-    AlwaysTrue,
-    And,
-    BooleanExpression,
-    EqualTo,
-    GreaterThanOrEqual,
-    LessThan,
-)
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -367,7 +360,7 @@ def _property_value(metadata: TableMetadata, key: str, table: str) -> str | None
         return str(json.loads(text)["value"])
     except (ValueError, KeyError, TypeError) as error:
         raise BAD_STATE.terminal(
-            f"property {key} of {table} can't be read: {text[:200]!r}", next_step="was it edited by hand?"
+            f"property {key} of {table} can't be read: {text[:200]!r}", next_step=_EDITED
         ) from error
 
 
@@ -409,6 +402,7 @@ T = TypeVar("T")
 NOT_MADE = "TABLE_NOT_MADE"
 """Code of a letter whose record names a table that its batch could not make; a later one may have."""
 
+_EDITED: Final = "it was probably edited by hand: take its text from an older metadata file of the table"
 _CREATED_KEY = "frazil.made."
 """Prefix of the property key of their names; the name of the pipeline follows."""
 
@@ -440,7 +434,7 @@ def _created_tables(ledger: Table, pipeline: Pipeline) -> tuple[str, ...]:
     except (ValueError, KeyError, TypeError) as error:
         raise BAD_STATE.terminal(
             f"table {pipeline.ledger_table}: property {_CREATED_KEY}{pipeline.name} is not readable: {text!r}",
-            next_step="was it edited by hand?",
+            next_step=_EDITED,
         ) from error
 
 
@@ -458,7 +452,7 @@ def with_created_tables(project: Project, pipeline: Pipeline) -> Pipeline:
     if not declared.tables:
         raise NEVER_RAN.terminal(
             f"pipeline {pipeline.name} has no table yet: no record named a table that can be created",
-            next_step=f"frazil dead-letters {pipeline.name} says what became of its records",
+            next_step=f"frazil dead-letters list {pipeline.name} shows what became of its records",
         )
     return declared
 
@@ -475,7 +469,7 @@ def with_key(pipeline: Pipeline, name: str, table: Table) -> Pipeline:
     identifier = tuple(sorted(table.schema().identifier_field_names()))
     if not identifier:
         raise ROW_KEY_UNKNOWN.terminal(
-            f"table {name} has no identifier fields, and the pipeline file names no identifier: nothing says which rows are one",
+            f"table {name} has no identifier fields, and the pipeline file names no identifier: the key of its rows is unknown",
             next_step="name the columns under identifier",
         )
     keyed = [each.keyed(identifier) if each.table == name else each for each in pipeline.destinations]

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Variable
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from asgiref.sync import sync_to_async
 
@@ -27,7 +26,7 @@ from frazil.pipeline.settings.capture import Flow, dag_of
 from frazil.project import Project
 from frazil_airflow.compat import AirflowFailException, AsyncCallback, named_deadline
 from frazil_airflow.project.pipelines import MAINTAIN, REPLAY, REPORT
-from frazil_airflow.project.secrets import load_project
+from frazil_airflow.project.secrets import Variables, load_project
 
 if TYPE_CHECKING:
     from frazil.alerts.notification_log import Page
@@ -36,28 +35,6 @@ if TYPE_CHECKING:
 # A pipeline's page is one Variable, which the monitor alone writes, one task at a time. It lives in Airflow's database and so
 # survives restarts; a task may not touch that database otherwise. Notices of late runs, sent while no monitor runs, have a
 # separate page.
-
-
-class Variables:
-    """Texts by name: Airflow's Variables, which people see with their descriptions in its UI."""
-
-    def get(self, name: str) -> str | None:
-        """Return the value; None if there is no such variable."""
-        text: str | None = Variable.get(name, default=None)
-        return text
-
-    def names(self, prefix: str) -> list[str]:
-        """Return the names of variables that begin so, of those in Airflow's database."""
-        return [name for name in Variable.keys(prefix) if name.startswith(prefix)]
-
-    def set(self, name: str, text: str, description: str) -> None:
-        """Make the variable, or give it another value."""
-        Variable.set(name, text, description=description)
-
-    def delete(self, name: str) -> None:
-        """Remove the variable."""
-        Variable.delete(name)
-
 
 _PREFIX, _LATE_PREFIX = "frazil_alerts__", "frazil_late__"
 
@@ -175,7 +152,7 @@ def delete_variables(store: Variables, *variables: str) -> None:
 _KILLED = "its process ended without a word: it was killed, or its machine was lost"
 
 _COMMAND = "Cannot execute: "
-"""Before the command line, in errors of the Spark provider; the line has settings that are nobody's business."""
+"""Stands before the command line in errors of the Spark provider. The command line has settings that must not be shown."""
 
 _REASONS = {
     "timed_out": "the run took too long: Airflow ended it (dagrun_timeout)",

@@ -161,7 +161,8 @@ def _order(context: Context) -> CaptureOrder:
 
 def _other_kind(capture: str) -> Exception:
     return FILES_OUTDATED.terminal(
-        f"capture {capture} is of another kind than when its DAG was parsed", next_step="run it again in a minute"
+        f"capture {capture} is of another kind than when its DAG was parsed",
+        next_step="run it again in a minute: Airflow then has read the new file",
     )
 
 

@@ -100,7 +100,7 @@ def _step(count: int) -> str:
 
 
 BY_THE_CLOCK = ("scheduled__", "backfill__")
-"""How ids of runs begin that nobody, and no lag, called for."""
+"""How ids of runs begin that neither a person nor lag started."""
 
 
 class FairOrder(PriorityWeightStrategy):

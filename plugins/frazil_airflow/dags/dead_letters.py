@@ -252,7 +252,7 @@ def _outcome(name: str, replayed_letters: ReplayResult, *, dry_run: bool) -> str
     landed = "would become rows" if dry_run else "are rows now"
     parts = [
         f"{name}: of {replayed_letters.tried:,} dead letters {replayed_letters.landed:,} {landed}",
-        *([f"{replayed_letters.filtered:,} are left out on purpose"] if replayed_letters.filtered else []),
+        *([f"{replayed_letters.filtered:,} are filtered out"] if replayed_letters.filtered else []),
         *([f"{sum(dead.values()):,} stay dead ({codes})"] if dead else []),
     ]
     batches = f", batch {', '.join(map(str, replayed_letters.batches))}" if replayed_letters.batches else ""
@@ -260,17 +260,17 @@ def _outcome(name: str, replayed_letters: ReplayResult, *, dry_run: bool) -> str
 
 
 def _doc(name: str) -> str:
-    return f"""### Dead letters of {name} come home
+    return f"""### Replay dead letters of {name}
 
-Decodes open dead letters again with the present pipeline file, from what the table keeps of them: Kafka is not asked. What is
-good now lands as rows, exactly once, in a batch of its own; the position stays. What is still bad stays dead, with its new
-reason. It is the same as
+Decodes open dead letters again with the present pipeline file. The records are read from the dead-letter table, not from Kafka.
+Those that fit now land as rows, exactly once, in a batch of their own. The position does not move. The others stay open, with
+their new reason. This command does the same:
 
 ```
 frazil dead-letters replay {name} --code CODE --since 24h --reason "…"
 ```
 
-It may run beside ingestion: whichever is decided second reads the tables again and does its part on top.
+A replay may run while ingestion runs. If both commit at once, the second one reads the tables again and tries again.
 """
 
 
@@ -318,7 +318,7 @@ class LetterReportOperator(BaseOperator):
             ]  # all: one channel that is away keeps back none
         if failed := [why for _, whys in answers for why in whys]:
             raise NOTICE_UNDELIVERED.retryable(
-                f"pipeline {self.pipeline}: what is new is kept, and not all channels were notified of it: "
+                f"pipeline {self.pipeline}: the report of new dead letters is kept, but did not reach all channels: "
                 + "; ".join(failed)
             )
         return _facts(next((report for report, _ in answers if report.name == shown.name), shown))

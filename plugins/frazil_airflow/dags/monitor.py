@@ -1,5 +1,5 @@
-"""The DAG `monitor`: checks every pipeline and capture, and notifies people of troubles and of their end. While it is paused, nobody is
-notified.
+"""The DAG `monitor`: checks every pipeline and capture, and sends notices when a problem begins and when it ends. While it is
+paused, it sends none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from frazil.pipeline.settings.capture import Flow, dag_of
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil.project import Project
 from frazil_airflow.alerts.callbacks import (
-    Variables,
     delete_late_page,
     delete_variables,
     last_failure,
@@ -37,15 +36,8 @@ from frazil_airflow.alerts.callbacks import (
 )
 from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.dags.maintenance import maintenance_schedule
-from frazil_airflow.project.pipelines import (
-    MAINTAIN,
-    REPLAY,
-    REPORT,
-    broken_pipelines,
-    sound_captures,
-    sound_pipelines,
-)
-from frazil_airflow.project.secrets import load_project
+from frazil_airflow.project.pipelines import MAINTAIN, REPLAY, REPORT, broken_pipelines, sound_captures, sound_pipelines
+from frazil_airflow.project.secrets import Variables, load_project
 
 if TYPE_CHECKING:
     from frazil.alerts.failure import ChoreKind, Failure

@@ -23,8 +23,7 @@ THROUGH = "complete_through"
 def destination_assets(pipeline: Pipeline) -> dict[str, Asset]:
     """Return the tables that a pipeline announces new data of, as assets: the destinations in the order of the file.
 
-    Of tables that records name, none is known before they do: their pipeline's ledger, which has a row per batch and
-    table, comes first and stands for all of them.
+    Tables that records name are unknown beforehand. The pipeline's ledger, which has a row per batch and table, comes first and represents all of them.
 
     Its name is the table's as Spark SQL writes it, catalog first: asset names are unique in Airflow, table names only
     in their catalog. Asset ``lake.rpc.pizzas`` has the URI ``iceberg://lake/rpc/pizzas`` and the group ``lake``.

@@ -20,7 +20,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-"""A page without scripts, whose style is in it; samples quote records, so nobody else keeps it."""
+"""The headers allow no scripts and only inline styles. Samples quote records, so caches must not store the page."""
 
 
 def create_app() -> FastAPI:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Connection
@@ -22,6 +22,7 @@ from frazil.pipeline.settings.capture import Flow
 from frazil.run.batches.plan import RunResult
 from frazil_airflow.compat import AirflowNotFoundException, Stats, conf
 from frazil_airflow.outputs.assets import destination_assets
+from frazil_airflow.project.secrets import Variables
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
@@ -125,31 +126,60 @@ def with_facts(note: str | None, paragraph: str) -> str:
 
 CONNECTION = "frazil_api"
 
+_COMPLAINT = "frazil_api_complaint"
+"""Airflow Variable: the day, in UTC, on which a log last said that Airflow's REST API gives nothing."""
+
 _log = logging.getLogger(__name__)
 
 
 def write_note(run: Any, summary: str) -> None:
-    """Put a line into the note of Airflow's run. The data has landed by now, so a note that fails is a warning."""
-    try:
-        login = Connection.get(CONNECTION)
-    except AirflowNotFoundException:
-        _log.info("the run gets no note: there is no Airflow connection %r", CONNECTION)
-        return
-    try:
-        with _api(login) as api:
-            api.note(run.dag_id, run.run_id, with_facts(api.run(run.dag_id, run.run_id).note, summary))
-    except FrazilError as error:
-        _log.warning("the run gets no note: %s", error)
+    """Put a line into the note of Airflow's run. The data has landed by now, so a note that fails is a line of a log."""
+
+    def write(api: AirflowApi) -> None:
+        api.note(run.dag_id, run.run_id, with_facts(api.run(run.dag_id, run.run_id).note, summary))
+
+    _ask(write)
 
 
-def _api(login: Connection) -> AirflowApi:
+def runs_of(flows: Sequence[Flow]) -> Mapping[str, Runs]:
+    """Return Airflow's run states of pipelines and captures by unique name; empty if its API is not available."""
+    from frazil.monitor.watch import fetch_runs
+
+    runs: Mapping[str, Runs] | None = _ask(lambda api: fetch_runs(api, [flow.unique_name for flow in flows]))
+    return runs or {}
+
+
+def _ask(request: Callable[[AirflowApi], Any]) -> Any:
+    """Ask Airflow's REST API. Return None if there is no login for it, or it does not answer, or refuses."""
     from frazil.runtime.airflow_api import AirflowApi
     from frazil.runtime.airflow_login import token_maker
 
-    if login.login:
-        return AirflowApi(address(login), login.login, login.password or "")
-    make_token = token_maker(login.password or "", f"the password of the Airflow connection {CONNECTION!r}")
-    return AirflowApi(address(login), "", "", make_token)
+    try:
+        login = Connection.get(CONNECTION)
+        user, password = login.login or "", login.password or ""
+        make_token = None if user else token_maker(password, f"the password of the Airflow connection {CONNECTION!r}")
+        with AirflowApi(address(login), user, password, make_token) as api:
+            return request(api)
+    except AirflowNotFoundException:
+        step = f"airflow connections add {CONNECTION} --conn-type http --conn-host URL --conn-login USER --conn-password PASSWORD"
+        _complain(logging.INFO, f"there is no Airflow connection {CONNECTION}", step)
+    except FrazilError as error:
+        step = f"correct the Airflow connection {CONNECTION}; its user must be allowed to read DAGs and to edit runs"
+        _complain(logging.WARNING, error.message_with_code, step)
+    return None
+
+
+def _complain(level: int, problem: str, step: str) -> None:
+    """Say in the log of one task a day what lacks. Each run asks, and so does each look of the monitor."""
+    today, store = f"{datetime.now(UTC):%Y-%m-%d}", Variables()
+    if store.get(_COMPLAINT) == today:
+        return
+    text = (
+        "%s. So runs get no notes, and the monitor reads results of runs from the tables alone. Alerts are sent all the same."
+        " No other task says so today.\n  next: %s"
+    )
+    _log.log(level, text, problem, step)
+    store.set(_COMPLAINT, today, "Frazil: the day on which a task's log said why runs get no notes")
 
 
 def address(login: Connection) -> str:
@@ -157,20 +187,6 @@ def address(login: Connection) -> str:
     host = login.host or "localhost"
     base = host if "://" in host else f"{login.schema or 'http'}://{host}"
     return f"{base}:{login.port}" if login.port else base
-
-
-def runs_of(flows: Sequence[Flow]) -> Mapping[str, Runs]:
-    """Return Airflow's run states of pipelines and captures by unique name; empty if its API is not available."""
-    from frazil.monitor.watch import fetch_runs
-
-    try:
-        with _api(Connection.get(CONNECTION)) as api:
-            return fetch_runs(api, [flow.unique_name for flow in flows])
-    except AirflowNotFoundException:
-        _log.info("there is no Airflow connection %r: results of runs are read from the tables alone", CONNECTION)
-    except FrazilError as error:
-        _log.warning("Airflow does not give the states of runs; they are read from the tables alone: %s", error)
-    return {}
 
 
 # Where none is switched on this costs nothing. Plain StatsD drops tags, so there their values end the name, as in Airflow's

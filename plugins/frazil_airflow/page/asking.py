@@ -124,7 +124,7 @@ RUNS = RecentRuns()
 """For the whole process."""
 
 OLD = timedelta(seconds=4 * REFRESH_SECONDS)
-"""From what age on a reading is not taken for the present: nobody looked for a while, or reading takes long."""
+"""Age from which a reading counts as old: the page was not opened for a while, or reading takes long."""
 
 
 @dataclass(frozen=True, slots=True)

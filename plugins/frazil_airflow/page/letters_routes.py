@@ -28,7 +28,7 @@ from frazil_airflow.page.rendering import render
 from frazil_airflow.project.pipelines import INGEST, REPORT
 
 MOST = 16_384
-"""Bytes that are shown; a page with megabytes in it helps nobody."""
+"""Bytes that are shown: a page with megabytes is of no use."""
 
 MOST_OF_HEADER = 512
 """Bytes that are shown of a header: a record may have many."""

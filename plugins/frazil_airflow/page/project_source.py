@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 FORSAKEN_SECONDS = 300.0
-"""When nobody asked for so long, no condition is read any more: a page that is not looked at costs nothing."""
+"""Without a request for so long, conditions are no longer read: a page that is not open costs nothing."""
 
 SEATS = 8
 """Requests that read tables at a time. Airflow's own requests share the threads: a catalog that hangs must not take them all."""

@@ -21,6 +21,7 @@ from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from frazil.monitor.condition import STATES, spoken
+from frazil.pipeline.channels import visible
 from frazil.report.dead_letters_summary import template_environment
 from frazil_airflow.page.access import run_of
 
@@ -91,10 +92,7 @@ def ago(moment: datetime | None, now: datetime) -> str:
 
 def plain(text: str) -> str:
     """A text from a record without characters that are invisible or change the direction of reading."""
-    return "".join(
-        character if character.isprintable() or character in "\n\t" else character.encode("unicode_escape").decode()
-        for character in text
-    )
+    return visible(text, "\n\t")
 
 
 def code(text: str) -> Markup:
@@ -207,7 +205,8 @@ def _environment() -> Environment:
         "code": code,
         "segment": lambda text: quote(str(text), safe=""),
     }
-    environment.globals |= {"ago": ago, "run_of": run_of, "static": _static, "STATES": STATES}
+    urgent_first = sorted(STATES, key=lambda state: state == "Paused")  # a person chose to pause: that can wait
+    environment.globals |= {"ago": ago, "run_of": run_of, "static": _static, "STATES": urgent_first}
     return environment
 
 

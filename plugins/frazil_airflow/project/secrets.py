@@ -3,6 +3,8 @@ and with its errors as task outcomes.
 
 Asked for whenever the settings are loaded, so a rotated password counts from then on. Parsing a DAG asks for none: it needs no
 secret, and a secrets backend is too slow for it.
+
+Also Airflow's Variables, in which callbacks, the monitor and notes of runs keep what outlives a task.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from airflow.sdk import Connection
+from airflow.sdk import Connection, Variable
 
 from frazil.errors import Terminal
 from frazil.pipeline.files.files import connection_fields, connection_variable
@@ -66,6 +68,27 @@ def _field(connection: str, field: str) -> str | None:
         getattr(airflow_connection, field) if field in standard_fields else airflow_connection.extra_dejson.get(field)
     )
     return None if value is None else str(value)
+
+
+class Variables:
+    """Texts by name: Airflow's Variables, which people see with their descriptions in its UI."""
+
+    def get(self, name: str) -> str | None:
+        """Return the value; None if there is no such variable."""
+        text: str | None = Variable.get(name, default=None)
+        return text
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names of variables that begin so, of those in Airflow's database."""
+        return [name for name in Variable.keys(prefix) if name.startswith(prefix)]
+
+    def set(self, name: str, text: str, description: str) -> None:
+        """Make the variable, or give it another value."""
+        Variable.set(name, text, description=description)
+
+    def delete(self, name: str) -> None:
+        """Remove the variable."""
+        Variable.delete(name)
 
 
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)")

@@ -117,7 +117,7 @@ async def _call_airflow(
 
 
 def refuse_forged(request: Request) -> None:
-    """Refuse changes that a page of another site could ask for by the cookie of whoever looks at it.
+    """Refuse changes that a page of another site could request with the user's cookie (CSRF).
 
     A browser sends neither JSON nor an Authorization header to another site without asking there first.
 

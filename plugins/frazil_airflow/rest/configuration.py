@@ -45,7 +45,8 @@ ENTRIES: Final = {"clusters": "frazil.cluster", "catalogs": "frazil.catalog", "r
 """Keys of a sink's configuration that name an entry of the settings, where its own keys don't tell which one is meant."""
 
 HIDDEN: Final = "${hidden:secret}"
-"""Stands for a secret that somebody wrote into a pipeline file. Sent back, it is refused as a reference that nobody allows."""
+"""Stands for a secret that somebody wrote into a pipeline file. If a client sends it back, it is refused as a reference that
+is not allowed."""
 
 _CONNECTOR: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,89}")
 _RECORD: Final = re.compile(r"# connect: (\{.*\})")
@@ -77,7 +78,7 @@ def checked_name(connector: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A configuration as a pipeline file that nobody has checked yet.
+    """A configuration as a pipeline file, before any check.
 
     Attributes:
         text: The file; empty if it can't be written.

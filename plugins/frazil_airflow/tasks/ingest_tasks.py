@@ -187,7 +187,7 @@ def stay(pipeline: str, order: str, outlet_events: Any, submit: Submit | None = 
             # No Retryable, which the session would try again by itself: in this process that can't help.
             if submit is None or _engine_of_jobs(session) != engine:
                 raise FrazilError(
-                    f"pipeline {pipeline} names another engine than its DAG, which is about to follow",
+                    f"pipeline {pipeline} names another engine than its DAG; Airflow will read the new file soon",
                     code=FILES_OUTDATED,
                 )
             return submit(waits)

@@ -126,7 +126,7 @@ def _hand_over(pipeline: str, run: str, order: str) -> Handover:
     location = storage_of(project, project.pipeline(pipeline))
     if location == local_storage(project.home):
         raise BAD_ARGUMENT.terminal(
-            f"pipeline {pipeline} has no tables yet, so there is no storage from which a job elsewhere could read the order of a dry run",
+            f"pipeline {pipeline} has no tables yet, and a dry run on another machine needs a table's storage to pass its plan",
             next_step=f"frazil run {pipeline} --dry-run --engine inline",
         )
     handover = Handover.begin(project, location, pipeline, run)
@@ -135,7 +135,7 @@ def _hand_over(pipeline: str, run: str, order: str) -> Handover:
 
 
 def outcome(pipeline: str, order: str, attempt: str) -> str | None:
-    """Return the result that the job left; waits while its driver says that it is at work, whatever the operator thinks.
+    """Return the result that the job left. Waits as long as its driver reports that it works, even if the operator has ended.
 
     Order and outcome stay, for another try of this task, until orphan removal takes them.
 
@@ -147,8 +147,8 @@ def outcome(pipeline: str, order: str, attempt: str) -> str | None:
         arguments = ["--pipeline", pipeline, "--order", order, "--attempt", attempt]
         job_outcome = Handover.from_arguments(load_project(), "outcome", arguments).await_outcome()
     error: FrazilError | None = RUN_FAILED.retryable(
-        f"the job of pipeline {pipeline} left no outcome: it was lost, or it did not get as far as its storage",
-        next_step="look at its log, where the task before this one started it; the next run asks the tables what it did",
+        f"the job of pipeline {pipeline} left no outcome: it was lost, or failed before it reached the storage",
+        next_step="read its log, from the task before this one; the next run reads from the tables what the job did",
     )
     if job_outcome is not None:
         error = job_outcome.error

@@ -5,7 +5,6 @@ maintenance.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Connection, Context
@@ -56,7 +55,6 @@ class SparkJobOperator(SparkSubmitOperator):
         self.plan_json = plan_json
         self.asset_name = asset_name
         self.is_killed = False
-        self.withdraw: Callable[[], object] | None = None
 
     def execute(self, context: Context) -> str | None:  # type: ignore[override]  # the provider's returns nothing
         """Run the job and wait for it.
@@ -81,8 +79,7 @@ class SparkJobOperator(SparkSubmitOperator):
             if (earlier := handover.collect(self.plan_json)) is not None:
                 self.log.info("an earlier attempt finished this; its result is used")
                 return earlier.result
-            handover.hand_over(self.plan_json, outlives=job.outlives)
-        self.withdraw = handover.withdraw if job.outlives else None
+            handover.hand_over(self.plan_json)
         with private_properties(handover.project.home, self.pipeline, run, job.private) as properties:
             self.application_args = handover.arguments
             self.properties_file = str(properties) if properties is not None else None
@@ -156,8 +153,6 @@ class SparkJobOperator(SparkSubmitOperator):
     def on_kill(self) -> None:
         """End the job when Airflow ends the task, and start no other one."""
         self.is_killed = True
-        if self.withdraw is not None:  # its driver is elsewhere
-            self.withdraw()
         super().on_kill()
 
     def _require_connection(self) -> None:
@@ -185,7 +180,7 @@ def _require_kubernetes() -> None:
 
     if not hasattr(spark_submit, "kube_client"):
         raise PROGRAM_MISSING.terminal(
-            "for a Spark master on Kubernetes Airflow lacks the provider of Kubernetes",
+            "the Spark master is on Kubernetes, and Airflow's Kubernetes provider is not installed",
             next_step="install apache-airflow-providers-cncf-kubernetes wherever tasks run; docs/spark-on-a-cluster.md",
         )
 

@@ -70,6 +70,13 @@ def test_200_pipelines_are_paged_with_urgent_ones_first(open_page: Open, source:
     assert re.findall(r'/pipelines/(\w+)"', page.get("/?sort=name&order=down").text)[0] == "zebras"
 
 
+def test_states_are_offered_as_they_are_sorted(open_page: Open):
+    """What needs a person first, what a person paused last."""
+    chosen = open_page().get("/?state=Paused").text
+
+    assert re.findall(r'<a class="state-(\w+)"', chosen) == ["refused", "idle", "paused"]
+
+
 def test_dead_letters_are_found_between_two_instants(open_page: Open):
     """By record time, each end an instant or how long ago, as the command takes them; what is none of these is refused."""
     page, path = open_page(), "/pipelines/orders/dead-letters"

@@ -51,7 +51,7 @@ class Drill:
 
 
 DRILLS = (
-    Drill("refused", "topic made anew", troubles.topic_recreated, "was recreated", "its offsets begin at 0"),
+    Drill("refused", "topic made anew", troubles.topic_recreated, "was recreated", "read the new topic from offset 0"),
     Drill(
         "refused",
         "records lost",
@@ -101,14 +101,14 @@ DRILLS = (
         "stale",
         "no run begins",
         troubles.no_run_begins,
-        r"30 min( \d+ s)? before .* promised are 20 min",
+        r"30 min( \d+ s)? before .* freshness objective is 20 min",
         "frazil history orders",
     ),
     Drill(
         "lag",
         "much arrives",
         troubles.much_arrives,
-        "190 records are not read yet, 100 are tolerated",
+        "190 records are not read yet; the limit is 100",
         "frazil lag orders",
     ),
     Drill(
@@ -122,7 +122,7 @@ DRILLS = (
         "retention",
         "retention is near",
         troubles.retention_is_near,
-        "(9|10) min .*left until records go",
+        "(9|10) min .*left until unread records are deleted",
         "kafka-configs.sh",
     ),
     Drill(

@@ -69,7 +69,7 @@ def test_keys_and_tokens_that_end_during_a_batch_cost_no_record(
         orders.run(stage=stage_slowly)
         assert "the catalog lends its keys for 0 minutes" in storage(lake(orders), [ORDERS]).observed
         send(orders, {0: [order(2)]})
-        with pytest.raises(Retryable, match="the keys of the storage ended before the work did"):
+        with pytest.raises(Retryable, match="the storage's temporary credentials expired"):
             orders.run(stage=stage_late)
         orders.run()
 

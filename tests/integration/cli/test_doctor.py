@@ -25,7 +25,7 @@ def test_healthy_project_gets_no_advice(landed: Any, options: tuple[str, ...]) -
     assert {name: of["found"] for name, of in found.items() if of["state"] == "failed"} == {}
     assert found["position of orders"]["found"].startswith("batch 1")
     assert "which may be read" in found["topics of orders"]["found"]
-    assert "no record is of the future" in found["clock of cluster local"]["found"]
+    assert "no record has a timestamp in the future" in found["clock of cluster local"]["found"]
     assert not options or "answered, with Python" in found["executors of spark"]["found"]
     assert sorted((landed.root / "home" / "warehouse").rglob("*")) == before
 

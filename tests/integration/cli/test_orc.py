@@ -50,7 +50,7 @@ def test_killed_job_neither_loses_nor_doubles_orc_rows(place: Place) -> None:
     killed = place.frazil("run", "payments", **{VARIABLE: "decide.committed=kill"})
     assert killed.returncode == Retryable.exit_code, killed.stderr
     finished = place.succeed("run", "payments")
-    assert "by Spark" in finished.stderr
+    assert "needs Spark" in finished.stderr
     idle = place.succeed("run", "payments")
 
     assert "nothing new" in idle.stderr

@@ -71,7 +71,7 @@ def test_rewind_is_shown_before_it_is_done(filled: Place) -> None:
     code, written = filled.answer("y", *TO_TABLE)
     assert (code, "begins epoch 1" in written) == (0, True), written
     code, written = filled.answer("y", *TO_TABLE)
-    assert (code, "there is nothing to go back to" in written) == (0, True), written
+    assert (code, "there is nothing to rewind" in written) == (0, True), written
     assert filled.json("run", "orders")["read"] == 300
     filled.succeed("verify", "orders")
 

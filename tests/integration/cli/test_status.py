@@ -59,3 +59,13 @@ def test_status_tells_of_refused_run_until_another_one_lands(place: Place, clust
     assert "run by hand of" in told["why"]
     assert "dead letters" in told["why"]
     assert place.json("status")["pipelines"]["orders"]["state"] == "Idle"
+
+
+def test_status_says_that_the_airflow_of_the_environment_gives_no_runs(landed: Place) -> None:
+    """Without a word, a pipeline whose runs all fail would look idle."""
+    ended = landed.succeed(
+        "status", "--json", FRAZIL_AIRFLOW_URL="http://127.0.0.1:1", FRAZIL_AIRFLOW_PASSWORD="unused"
+    )
+
+    assert '"state":"Idle"' in ended.stdout
+    assert ended.stderr.startswith("runs unknown: Airflow at http://127.0.0.1:1 does not answer")

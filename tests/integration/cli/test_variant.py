@@ -40,7 +40,7 @@ def test_killed_job_neither_loses_nor_doubles_documents(place: Place) -> None:
     planned = place.json("plan", "docs")
     assert (planned["records"], planned["plan"] is None) == (0, False)
     finished = place.succeed("run", "docs")
-    assert "by Spark" in finished.stderr
+    assert "needs Spark" in finished.stderr
     idle = place.succeed("run", "docs")
 
     assert "nothing new" in idle.stderr
@@ -76,7 +76,7 @@ def test_batch_of_a_table_that_the_edited_file_lacks_waits_for_its_return(place:
     refused = place.frazil("run", "docs")
     assert refused.returncode == Terminal.exit_code
     assert "gives parts to shop.docs" in refused.stderr
-    assert "name it under destinations again" in refused.stderr
+    assert "add it to the file again" in refused.stderr
 
     file.write_text(SEVERAL.format(topic=place.topic) + documents)
     place.succeed("run", "docs")

@@ -123,10 +123,13 @@ def test_airflow_gets_dags_plugin_and_provider_from_the_wheel(installed: Install
     """
     (installed.project / "include" / "pipelines" / "typo.yaml").write_text("name: typo\nsauce: {topics: [t]}\n")
     (installed.project / "dags").mkdir()
-    (installed.project / "dags" / "frazil.py").write_text("from frazil_airflow import dags\n\ndags.load()\n")
+    file = installed.project / "dags" / "frazil_dags.py"
+    file.write_text("from frazil_airflow import dags\n\ndags.load()\n")
 
+    script = installed.python(str(file))  # as people check a DAG file: its folder is then the first where Python looks
     done = installed.python("-c", PROBE, str(installed.project / "dags"))
 
+    assert script.returncode == 0, script.stderr
     assert done.returncode == 0, done.stderr
     probe: dict[str, Any] = json.loads(done.stdout.rpartition("PROBE ")[2])
     kinds = ("dead_letters", "ingest", "maintain", "replay_dead_letters")

@@ -11,7 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from frazil.doctor import airflow as doctor
 from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.pipeline.settings.settings import EngineSettings
 from frazil.runtime.airflow_api import AirflowApi
 from frazil_airflow.outputs.run_summary import write_note
 
@@ -189,3 +191,38 @@ def test_failed_token_is_a_warning_without_its_text(
 
     assert "acme_tokens:bad, which made no token: OSError" in caplog.text
     assert "hunter2" not in caplog.text
+ENGINES = [EngineSettings(), EngineSettings(pool="shared pool", connection="yard", master="spark://yard:7077")]
+
+
+def test_doctor_names_missing_pools_and_connections_with_the_commands_that_make_them(
+    script: Script, api: AirflowApi
+) -> None:
+    """A task waits forever for a pool that is missing; a connection may be where nobody can ask for it."""
+    script.answers = [
+        (201, {"access_token": "t"}),
+        (200, {"pools": [{"name": "frazil_spark", "slots": 2}], "total_entries": 1}),
+        (200, {"connections": [{"connection_id": "frazil_spark"}], "total_entries": 1}),
+    ]
+
+    findings = [*doctor.pools(api, ENGINES), *doctor.connections(api, ENGINES)]
+
+    assert [(finding.state, finding.next_step) for finding in findings] == [
+        ("failed", 'airflow pools set frazil_maintenance 1 "Spark jobs that may run at once"'),
+        ("failed", "airflow pools set 'shared pool' 1 \"Spark jobs that may run at once\""),
+        (
+            "warning",
+            "airflow connections add frazil_api --conn-type http --conn-host URL --conn-login USER --conn-password PASSWORD",
+        ),
+        ("warning", "airflow connections add yard --conn-type spark --conn-host spark://yard:7077"),
+    ]
+
+
+def test_doctor_goes_on_where_a_login_may_not_see_pools_and_connections(script: Script, api: AirflowApi) -> None:
+    """Which is no fault of the pipelines."""
+    script.answers = [(201, {"access_token": "t"}), (403, {"detail": "Forbidden"}), (403, {"detail": "Forbidden"})]
+
+    findings = [*doctor.pools(api, ENGINES), *doctor.connections(api, ENGINES)]
+
+    assert [finding.state for finding in findings] == ["warning", "ok"]
+    assert "answered 403 to GET /api/v2/pools" in findings[0].observed
+    assert "needed: frazil_api, frazil_spark, yard" in findings[1].observed

@@ -120,10 +120,10 @@ def test_change_that_a_server_refuses_stops_no_run(rest_shop: MakeShop, proxy: A
     proxy.refuse("add-schema", 400)
     lines: list[str] = []
     with pytest.raises(
-        Terminal, match=r"batch 2 has changes on record that were not made: deep\.er\.orders: add price double"
+        Terminal, match=r"batch 2 records changes that were not made: deep\.er\.orders: add price double"
     ):
         apply_file(scope(rewritten(orders, table % "id: long, price: double"), lines.append), request())
-    assert any(line.startswith("table deep.er.orders is left as it is: changing the schema") for line in lines), lines
+    assert any(line.startswith("table deep.er.orders was not changed: changing the schema") for line in lines), lines
 
     put(orders, {"id": 2})
     orders = rewritten(orders, table % "id: long")

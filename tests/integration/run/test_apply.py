@@ -169,7 +169,7 @@ def test_refusal_leaves_every_table_as_it_was(shop: MakeShop) -> None:
     before = {table: location(orders, table) for table in ("shop.orders", COPY, orders.pipeline.ledger_table)}
 
     for deed in (lambda: preview_changes(scope(orders)), lambda: apply(orders)):
-        with pytest.raises(Terminal, match="nothing is changed") as refusal:
+        with pytest.raises(Terminal, match="nothing was changed") as refusal:
             deed()
         assert "table shop.copies: column id: declared string, the table has int: a column only gets" in str(
             refusal.value

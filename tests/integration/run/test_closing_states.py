@@ -172,7 +172,7 @@ def test_late_run_on_restored_table_is_resolved_by_one_command(shop: MakeShop, a
     with pytest.raises(Retryable):
         orders.run()
 
-    with pytest.raises(Terminal, match=r"holds batch 2 \(.*\) last, and the pipeline was at batch 2 \("):
+    with pytest.raises(Terminal, match=r"ends at batch 2 \(.*\), but the pipeline was at batch 2 \("):
         orders.run()
     assert follow_refusals(orders) == 1
     assert position(orders).n > 2
@@ -309,13 +309,16 @@ def test_table_without_position_property_does_not_start_over(shop: MakeShop) -> 
     orders = positionless(shop)
     before, rows = state(orders), places(orders)
     with pytest.raises(
-        Terminal, match=r"holds batch 3 .*, and no position: its property kafka\.offsets\.orders is gone"
+        Terminal, match=r"ends at batch 3 .* and has no position: its property kafka\.offsets\.orders is gone"
     ):
         orders.run()
     assert state(orders) == before
 
     (first,) = preview_reset(scope(orders), ResetOrder(EARLIEST)).remarks
-    assert first == f"the position is gone from table {ORDERS}: what will come again is taken out of all destinations"
+    assert (
+        first
+        == f"the position is gone from table {ORDERS}: rows that will land again are removed from all destinations"
+    )
     reset(orders, "earliest")
     orders.run()
 
@@ -343,7 +346,7 @@ def test_reset_of_lost_position_leaves_rows_of_compacted_topic(shop: MakeShop) -
     configure(orders.cluster, orders.topic, {"cleanup.policy": "compact,delete"})
     before = state(orders)
 
-    with pytest.raises(Terminal, match="compacted: rows of records that compaction removed would go"):
+    with pytest.raises(Terminal, match="compacted: rows whose records compaction removed would be deleted"):
         reset(orders, "earliest")
     assert state(orders) == before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.batch.changes import LetterChoice
+from frazil.errors import Terminal
 from frazil.failpoints import Failpoint
 from frazil.iceberg.commit.summary_state import LETTERS_KEY
 from frazil.kafka.admin.topics import create_topic
@@ -169,7 +171,7 @@ def with_rival(orders: Any, template: str = WRITE, listed: str = "") -> Any:
 def test_table_in_which_its_maker_has_landed_nothing_yet_is_left_to_it(
     shop: Callable[..., Any], at_failpoint: At, point: Failpoint, template: str
 ) -> None:
-    """Whoever makes a table claims no topic before its rows: one who found it meanwhile would land them once more."""
+    """Whoever makes a table claims its topics before the decision: one who found it earlier would land them in its place."""
     orders = with_rival(shops.auto_creating(shop, template=template), template)
     fill(orders, (1, "shop.a"))
     orders.run()
@@ -180,9 +182,8 @@ def test_table_in_which_its_maker_has_landed_nothing_yet_is_left_to_it(
     orders.run()
     run_other(orders)
     assert ids(orders, ("shop.a", "shop.new")) == {"shop.a": [1], "shop.new": [2, 3]}
-    assert "pipeline orders made it, and has landed nothing in it yet" in "".join(
-        row["message"] for row in orders.rows("shop.other__dead_letters")
-    )
+    reason = "made it, and has landed nothing in it yet" if point is Failpoint.AUDITED else "landed topic"
+    assert f"pipeline orders {reason}" in "".join(row["message"] for row in orders.rows("shop.other__dead_letters"))
     assert letters(orders) == []
     assert_clean(orders)
 
@@ -239,3 +240,36 @@ def test_existing_table_from_the_future_holds_up_only_its_records(shop: Callable
     (message,) = messages(orders)
     assert f"table {THEIRS} was changed last at" in message
     assert_clean(orders)
+
+
+@pytest.mark.short("finds-committed")
+@pytest.mark.parametrize(
+    "point",
+    [Failpoint.AUDITED, Failpoint.DECIDE_COMMITTING, Failpoint.DECIDE_COMMITTED],
+    ids=["audited", "committing", "committed"],
+)
+@pytest.mark.parametrize("rival", ["lists", "finds"])
+def test_table_that_two_pipelines_begin_to_write_gets_each_record_once(
+    shop: Callable[..., Any], at_failpoint: At, rival: str, point: Failpoint
+) -> None:
+    """One pipeline makes the table that another one lists newly, or lists one that records of another name."""
+    listed = f"{{table: shop.y, {shops.COLUMNS}}}"
+    orders = with_rival(shops.auto_creating(shop), shops.COLUMNS)
+    fill(orders, (1, "shop.a"))
+    orders.run()
+    run_other(orders)
+    fill(orders, (2, "shop.y"))
+
+    def run(deed: Callable[[], object]) -> None:
+        with contextlib.suppress(Terminal):  # of the second one to list it
+            deed()
+
+    if rival == "lists":
+        orders = with_rival(orders, shops.COLUMNS, listed)
+    else:
+        orders = orders.with_pipeline(shops.file_of(orders, listed=listed))
+    at_failpoint(point, lambda: run(lambda: run_other(orders)))
+    for _ in range(2):
+        run(orders.run)
+        run(lambda: run_other(orders))
+    assert ids(orders, ("shop.a", "shop.y")) == {"shop.a": [1], "shop.y": [2]}

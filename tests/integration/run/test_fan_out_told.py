@@ -74,7 +74,7 @@ def test_new_table_without_kafka_columns_does_not_stop_rewind(shop: MakeShop) ->
 
     assert [row["id"] for row in two.rows("shop.orders")] == [row["id"] for row in two.rows("shop.refunds")] == [1]
     roll_back(two, "shop.orders")
-    with pytest.raises(Terminal, match=r"table shop\.refunds holds rows of later ones") as refused:
+    with pytest.raises(Terminal, match=r"table shop\.refunds holds rows of later batches") as refused:
         to_table(two)
     assert "--to-table --allow-duplicates" in str(refused.value.next_step)
 

@@ -66,7 +66,9 @@ def test_run_planned_before_deploy_lands_nothing_after_it(shop: MakeShop, at_fai
         fill(new, range(14, 20))
 
     at_failpoint(point, deploy)
-    with pytest.raises(Retryable, match=r"this run read names .* the file names .*shop\.audit"):
+    with pytest.raises(
+        Retryable, match=r"this run read a pipeline file with .*; the file was edited and has .*shop\.audit"
+    ):
         old.run()
 
     new = old.with_pipeline(file_of(old))

@@ -362,6 +362,6 @@ def test_repair_refuses_what_is_no_follower(shop: MakeShop) -> None:
     assert repair(orders, LEDGER) is None
     with pytest.raises(Terminal, match="holds the position"):
         repair(orders, ORDERS)
-    with pytest.raises(Terminal, match="no follower"):
+    with pytest.raises(Terminal, match=r"no table shop\.other that could be repaired"):
         repair(orders, "shop.other")
     assert len(places(orders)) == 2

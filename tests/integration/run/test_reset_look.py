@@ -66,7 +66,7 @@ def test_rewind_preview_changes_nothing(shop: MakeShop) -> None:
         preview_reset(scope(orders), EARLIEST)
 
     assert state(orders) == before
-    assert "goes on from batch 1; the pipeline was at batch 2" in seen.remarks[0]
+    assert "continues from batch 1; the pipeline was at batch 2" in seen.remarks[0]
     assert [(move.before, move.after) for move in seen.moves] == [(8, 4)]
     assert count_removed(scope(orders), seen) == RemovalCounts({}, 2)
     assert to_table(orders).n == seen.after.n

@@ -63,7 +63,7 @@ def test_rolled_back_records_land_again_on_demand(shop: MakeShop, by: int) -> No
     """A rollback by any number of batches is refused until a reset follows it; then the records land again, once."""
     orders = landed(shop)
     roll_back(orders, ORDERS, by)
-    with pytest.raises(Terminal, match=rf"{ORDERS} holds batch {3 - by} .* at batch 3 ") as refused:
+    with pytest.raises(Terminal, match=rf"{ORDERS} ends at batch {3 - by} .* at batch 3 ") as refused:
         orders.run()
     assert "frazil reset orders --to-table" in str(refused.value.next_step)
     to_table(orders)

@@ -1,4 +1,4 @@
-"""A run that stays, when something fails, is half written, or asks it to stop: what is tried again, and what ends it."""
+"""A run that stays, when something fails, is half written, or asks it to stop: what is trying again, and what ends it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.servers import delete_topic
 def test_temporary_batch_failure_does_not_end_session(
     shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What passes is tried again, planned anew; what does not pass ends the run with its own words."""
+    """What passes is trying again, planned anew; what does not pass ends the run with its own words."""
     monkeypatch.setattr(sessions, "PAUSES_SECONDS", (0.1, 0.1))
     orders, said = staying(shop()), list[str]()
     orders.produce_orders(range(5))
@@ -41,9 +41,9 @@ def test_temporary_batch_failure_does_not_end_session(
     with session(orders, clock, said) as made:
         assert run_session(made, failing) is None
     assert orders.ids() == list(range(5))
-    assert [line for line in said if "tried again" in line] == [
-        "tried again in 0 s: no catalog",
-        "tried again in 0 s: no broker",
+    assert [line for line in said if "trying again" in line] == [
+        "trying again in 0 s: no catalog",
+        "trying again in 0 s: no broker",
     ]
 
     orders.produce_orders(range(5, 9))
@@ -76,7 +76,7 @@ def test_half_written_file_does_not_end_session(shop: MakeShop, clock: Clock, mo
     class Mends(list[str]):
         def append(self, line: str) -> None:
             said.append(line)
-            if "tried again" in line:
+            if "trying again" in line:
                 file.write_text(text)
 
     with session(orders, clock, Mends()) as made:
@@ -165,4 +165,4 @@ def test_session_in_job_ends_at_first_spark_failure(shop: MakeShop, clock: Clock
 
     with session(orders, clock, said, in_job=True) as made, pytest.raises(Retryable, match="its part"):
         run_session(made, fails)
-    assert not any("tried again" in line for line in said)
+    assert not any("trying again" in line for line in said)

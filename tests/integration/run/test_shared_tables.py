@@ -64,7 +64,7 @@ def test_shared_dead_letter_table_is_refused(shop: MakeShop) -> None:
     send(orders, {0: [order(0), bad(1)]})
     orders.run()
 
-    with pytest.raises(Terminal, match=rf"{LETTERS} is for letters of pipeline orders") as refused:
+    with pytest.raises(Terminal, match=rf"{LETTERS} belongs to pipeline orders") as refused:
         run_other(orders)
 
     assert "dead_letters.table" in str(refused.value)
@@ -132,7 +132,7 @@ def test_dead_letter_table_belongs_to_pipeline_that_created_it(shop: MakeShop, a
     send(orders, {0: [order(0), bad(1)]})
 
     def refused() -> None:
-        with pytest.raises(Terminal, match=rf"{LETTERS} is for letters of pipeline orders"):
+        with pytest.raises(Terminal, match=rf"{LETTERS} belongs to pipeline orders"):
             run_other(orders)
 
     at_failpoint("manifest.written", refused)
@@ -308,3 +308,85 @@ def test_removed_pipeline_resumes_when_its_file_is_back(shop: MakeShop) -> None:
     assert back.run().read == 1
     assert back.ids() == [0, 2]
     assert_clean(back)
+
+
+SHARED = "shop.both"
+
+Files = dict[str, tuple[str, bool]]
+
+
+def with_listed(orders: Any, files: Files) -> Any:
+    """Pipelines by name: the topics of each, and whether it lists the shared table beside one of its own."""
+    for name, (read, is_listed) in files.items():
+        text = PIPELINE.format(name=name, topic=read, table=f"shop.own_{name}", letters=f"shop.{name}_letters")
+        if is_listed:
+            text = text.replace("dead_letters:", f"  - {{table: {SHARED}, columns: {{id: long}}}}\ndead_letters:")
+        (orders.project.pipelines_folder / f"{name}.yaml").write_text(text)
+    return replace(orders, project=Project.load(environment(orders.project)))
+
+
+def assert_one_lands(orders: Any, at_failpoint: At, point: str, after: Files, without: Files) -> None:
+    """Of two pipelines that run at once, one is refused before it lands the topic, and goes on with its file from before."""
+    refused: dict[str, str] = {}
+
+    def run(name: str, deed: Callable[[], object]) -> None:
+        try:
+            deed()
+        except Terminal as refusal:
+            refused[name] = str(refusal)
+
+    at_failpoint(point, lambda: run("other", lambda: run_other(orders)))
+    run("orders", orders.run)
+    ((loser, message),) = refused.items()
+    assert f"landed topic {orders.topic} in table {SHARED}" in message
+    send(orders, {0: [order(8)]})
+    orders = with_listed(orders, after | {loser: without[loser]})
+    for _ in range(2):
+        orders.run()
+        run_other(orders)
+    assert sorted(row["id"] for row in orders.rows(SHARED) if row["id"] < 100) == [7, 8]
+    for name in ("orders", "other"):
+        assert verify(orders.project, orders.project.pipeline(name)).differences == ()
+
+
+@pytest.mark.short("table-decide.committed")
+@pytest.mark.parametrize("point", ["manifest.written", "follow.committing", "decide.committing", "decide.committed"])
+@pytest.mark.parametrize("new", ["table", "topic"])
+def test_table_that_a_pipeline_lists_newly_gets_a_topic_of_one(
+    shop: MakeShop, at_failpoint: At, new: str, point: str
+) -> None:
+    """Another one lists it, or brings the topic to it, at the same moment: the first one claims it before its decision."""
+    plain = shop(partitions=1)
+    topic = f"older-{uuid.uuid4().hex[:8]}"
+    sent(plain, topic, 100)
+    before = {"orders": (topic, new == "topic"), "other": (plain.topic, False)}
+    orders = with_listed(plain, before)
+    orders.run()
+    run_other(orders)
+    both = f"{topic}, {plain.topic}"
+    after = {"orders": (both, True), "other": (plain.topic, True)}
+    orders = with_listed(orders, after)
+    send(orders, {0: [order(7)]})
+    assert_one_lands(orders, at_failpoint, point, after, before)
+
+
+def test_pipeline_begins_while_another_lists_its_table(shop: MakeShop, at_failpoint: At) -> None:
+    """The table that closes the one's batches is claimed by the other before its decision: the one lands nothing there."""
+    plain = shop(partitions=1)
+    orders = with_listed(plain, {"orders": (plain.topic, False)})
+    send(orders, {0: [order(0)]})
+    orders.run()
+    orders = with_listed(orders, {"orders": (plain.topic, True)})
+    text = PIPELINE.format(name="other", topic=plain.topic, table=SHARED, letters=OTHER_LETTERS)
+    (orders.project.pipelines_folder / "other.yaml").write_text(text)
+    orders = replace(orders, project=Project.load(environment(orders.project)))
+    send(orders, {0: [order(7)]})
+
+    def refused() -> None:
+        with pytest.raises(Terminal, match=rf"pipeline orders landed topic {orders.topic} in table {SHARED}"):
+            run_other(orders)
+
+    at_failpoint("decide.committed", refused)
+    orders.run()
+    assert [row["id"] for row in orders.rows(SHARED)] == [7]
+    assert verify(orders.project, orders.pipeline).differences == ()

@@ -84,7 +84,9 @@ def test_wrong_credentials_are_terminal_and_name_their_setting(guarded: Any, tmp
             "ssl.ca.location": {**clients["PLAIN"], "ssl.ca.location": str(other_ca)},
             "renew the broker's certificate": {**clients["PLAIN"], "bootstrap.servers": old},
             "renew the certificate that clusters.prod": with_certificate("old", authority, timedelta(days=-1)),
-            "an authority sign it": with_certificate("foreign", Authority.make("other"), timedelta(days=1)),
+            "an authority that the broker trusts": with_certificate(
+                "foreign", Authority.make("other"), timedelta(days=1)
+            ),
             "set ssl.certificate.location": nothing_shown,
             "no token was received": {**clients["OAUTHBEARER"], "sasl.oauthbearer.client.secret": "wrong-secret"},
         }

@@ -65,7 +65,7 @@ def test_stale_table_raises_alert_with_its_figures():
     late = replace(WELL, complete_through=NOW - timedelta(minutes=40), lag=1200, lag_seconds=2_000.0)
 
     assert told(case(late)) == {"stale": "critical"}
-    assert "complete through 2026-05-01 11:26:40 UTC only" in cause(case(late), "stale")
+    assert "complete only through 2026-05-01 11:26:40 UTC" in cause(case(late), "stale")
     assert "1,200 records" in cause(case(late), "stale")
 
 
@@ -112,7 +112,7 @@ def test_records_of_tables_beyond_the_limit_raise_an_alert_until_they_landed():
         "warning",
         'frazil dead-letters replay pizzas --reason "the next tables"',
     )
-    assert "2,500 of 12,000 records in 1 d name tables that were not made" in notice.cause
+    assert "2,500 of 12,000 records in 1 d name tables that were not created" in notice.cause
     assert judge(case(replace(beyond, open_letters=0)))["tolerance"] is None
     assert judge(case(replace(beyond, dead_codes={"TABLE_NOT_MADE": 1_000})))["tolerance"] is None
     assert judge(case(replace(beyond, rows=10, dead_codes={"TABLE_NOT_MADE": 900}, dead=900)))["tolerance"] is None
@@ -184,7 +184,7 @@ def test_records_lost_to_retention_are_reported_with_their_number():
     """Offsets below the log start: how many are gone."""
     partition = Retention("orders", 0, headroom=-12, seconds_left=0.0, cut_to_seconds=None)
 
-    assert "12 offsets are gone" in cause(case(replace(WELL, retention=(partition,))), "retention")
+    assert "12 unread offsets are deleted" in cause(case(replace(WELL, retention=(partition,))), "retention")
 
 
 FAILED = replace(WELL, runs=Runs(last_state="failed", last_run="r1", last_ended_at=NOW, failures=1))

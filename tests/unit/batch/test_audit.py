@@ -250,7 +250,7 @@ def test_topic_without_staged_ranges_does_not_stop_a_batch() -> None:
     gone = ClusterFacts("cluster-a", {})
     check_identity(PLAN, gone, (), "p")
 
-    with pytest.raises(Retryable, match="orders vanished while it was read"):
+    with pytest.raises(Retryable, match="orders was deleted while it was read"):
         check_identity(PLAN, gone, {"orders"}, "p")
 
 

@@ -36,7 +36,7 @@ CASES = {
     "fewer partitions": (
         position_at(5, 5),
         facts_of((0, 9, 9)),
-        r"topic orders has 1 partitions, the position knows 2: it was recreated",
+        r"topic orders has 1 partitions, the position has 2: it was recreated",
         ResetCommand("pizzas", "earliest", "orders"),
     ),
     "retention passed": (
@@ -262,7 +262,7 @@ UNREAD = Position(3, 0, "c", {"day-1": TopicPosition("i", (0, 0, 0), (5, 9, 2), 
 
 def test_topic_that_vanished_unread_is_named_per_partition() -> None:
     """What is known to be lost is told per partition, and goes only where the pipeline says it may."""
-    with pytest.raises(Terminal, match=r"topic day-1 vanished .*: 0: 5 to 7, 2: 2 to 3") as told:
+    with pytest.raises(Terminal, match=r"topic day-1 was deleted .*: 0: 5 to 7, 2: 2 to 3") as told:
         check_vanished(UNREAD, ["day-1"], "fail")
 
     assert "source.on_data_loss: skip_recorded" in str(told.value.next_step)

@@ -63,5 +63,5 @@ def test_unmounted_volume_is_not_taken_for_removed_files(tmp_path: Path) -> None
     log.unlink()
     captured.look()  # removed, from a folder that is there
     (mark,) = marks_of(captured.state)
-    with pytest.raises(Retryable, match=r"is the volume mounted"):
+    with pytest.raises(Retryable, match=r"check that the volume is mounted"):
         find_files(captured.capture.paths, [replace(mark, device=mark.device + 1)], ["/"])

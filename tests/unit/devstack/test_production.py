@@ -120,7 +120,7 @@ def test_missing_go_is_reported_with_a_remedy(home: Home, monkeypatch: pytest.Mo
     """The message says what to install, and that the program may be brought instead."""
     monkeypatch.setattr(object_store, "go", lambda: None)
 
-    with pytest.raises(Terminal, match="no Go that does") as told:
+    with pytest.raises(Terminal, match="no suitable Go") as told:
         object_store.program(home)
 
     assert "go.dev/dl" in told.value.next_step

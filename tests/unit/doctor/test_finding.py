@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from frazil.doctor.examine import executor_findings, failure_finding
 from frazil.doctor.finding import ServerTime, clock_finding, record_finding
 from frazil.doctor.machine import disk_finding, jar_findings, packages_finding, python_finding
-from frazil.doctor.services import access_finding, executor_findings, failure_finding, position_finding, tables_finding
+from frazil.doctor.services import access_finding, position_finding, tables_finding
 from frazil.error_codes import INTERNAL
 from frazil.kafka.admin.topics import TopicAccess
 from frazil.monitor.condition import Condition, Retention

@@ -146,7 +146,7 @@ def test_refusal_of_the_storage_is_not_tried_again(reading: Callable[[str], Abst
 def test_keys_that_ended_are_named(store: str, until_ms: int | None) -> None:
     """Lent by a catalog, for less time than a batch takes: a retry alone may never help, so the next step says what does."""
     with (
-        pytest.raises(Retryable, match="keys of the storage ended") as raised,
+        pytest.raises(Retryable, match="temporary credentials expired") as raised,
         translated("writing a file", until_ms),
     ):
         raise OSError(f"{store}: no")

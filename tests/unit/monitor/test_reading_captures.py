@@ -51,13 +51,17 @@ def test_nothing_waits_for_longer_than_since_the_last_successful_run(
         (
             with_runs(FILES, done(20)),
             "Behind",
-            "2 files with 40 bytes wait, the oldest for 20 min; promised are 15 min",
+            "2 files with 40 bytes wait, the oldest for 20 min; the freshness objective is 15 min",
         ),
         (with_runs(FILES, done(5)), "Idle", "2 files with 40 bytes wait for the next run"),
         (with_runs(replace(FILES, lag=1), done(5)), "Idle", "1 file with 40 bytes waits for the next run"),
         (replace(FILES, lag=0, lag_bytes=0, lag_seconds=0.0), "Idle", "everything is in"),
         (replace(FILES, lag=None, lag_bytes=None, lag_seconds=None), "Idle", "its files are not on this machine"),
-        (with_runs(ROWS, done(20)), "Behind", "rows may wait, the oldest for 20 min; promised are 15 min"),
+        (
+            with_runs(ROWS, done(20)),
+            "Behind",
+            "rows may wait, the oldest for 20 min; the freshness objective is 15 min",
+        ),
         (with_runs(ROWS, done(5)), "Idle", "its last run took what was there"),
         (with_runs(ROWS, done(5, "failed")), "Failed", "the last run failed: r"),
         (replace(FILES, n=None, lag_seconds=9e9), "Idle", "it never ran"),
@@ -78,7 +82,7 @@ def test_late_capture_raises_an_alert_that_names_its_command(condition: Conditio
     assert late["stale"] is not None
     assert late["stale"].title == f"capture {condition.pipeline[8:]}: stale for 25 min"
     assert late["stale"].next_step == f"frazil capture {condition.pipeline[8:]} --dry-run"
-    assert "The topic has everything through 2026-05-01 11:20:00 UTC only" in late["stale"].cause
+    assert "The topic has everything only through 2026-05-01 11:20:00 UTC" in late["stale"].cause
     assert judge(case(with_runs(condition, done(5))))["stale"] is None
 
 
@@ -86,7 +90,7 @@ def test_lag_of_files_is_judged_by_its_own_limit() -> None:
     told = judge(case(with_runs(FILES, done(5)), lag=1))["lag"]
     assert told is not None
     assert (told.key, told.title) == ("lag/capture.logs", "capture logs: 2 files with 40 bytes wait")
-    assert told.cause.startswith("2 files with 40 bytes wait, 1 are tolerated.")
+    assert told.cause.startswith("2 files with 40 bytes wait; the limit is 1.")
 
 
 def test_rows_that_nobody_counted_raise_and_end_no_alert_of_lag() -> None:

@@ -111,7 +111,7 @@ def test_page_is_one_file_in_both_colour_schemes() -> None:
     assert "default-src 'none'" in page
     assert "prefers-color-scheme: dark" in page
     assert not re.search(r"https?://|url\(|@import", page)
-    assert all(text in page for text in ("WRONG_TYPE", "+100%", "team &lt;b&gt;", "Mend the producer"))
+    assert all(text in page for text in ("WRONG_TYPE", "+100%", "team &lt;b&gt;", "Correct the producer"))
 
 
 def test_messages_are_escaped_in_markdown() -> None:

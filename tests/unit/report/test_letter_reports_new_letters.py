@@ -183,8 +183,8 @@ def test_trend_compares_periods_of_equal_length(project: Project, append: Append
     ("payload", "message", "path"),
     [
         ("full", 'expected a long, found "x"', "id"),
-        ("redacted", "another kind of value", None),
-        ("none", "another kind of value", None),
+        ("redacted", "value is of another kind", None),
+        ("none", "value is of another kind", None),
     ],
 )
 def test_sample_respects_redaction(

@@ -92,12 +92,14 @@ TOUR = (
 
 def demo(
     *,
-    records: Annotated[int, typer.Option(min=1, envvar="DEMO_RECORDS", help="Pizzas to produce.")] = 20_000,
+    records: Annotated[
+        int, typer.Option(min=1, envvar="DEMO_RECORDS", help="Number of pizza orders to produce.")
+    ] = 20_000,
 ) -> None:
-    """Start Kafka and Airflow, produce pizza orders, land them in a table, maintain it, and open the page: none was lost.
+    """Demonstrate Frazil: start Kafka and Airflow, produce pizza orders, land and count them, maintain the table, open the page.
 
-    In a terminal the stack stays up until Ctrl-C; otherwise, or with DEMO_EXIT=1, it stops by itself. Ends with 1 if
-    something failed or the counts differ. Only what the demo started is stopped; topics and tables stay.
+    In a terminal the stack runs until Ctrl-C. Elsewhere, or with DEMO_EXIT=1, it stops by itself. The demo stops only the
+    servers that it started; topics and tables stay. The exit code is 1 if something failed or the counts differ.
     """
     require("airflow", "the demo")
     from frazil.cli.demo.run import land_pizzas, print_page, print_report

@@ -263,7 +263,7 @@ def print_report(project: Project, pipeline: Pipeline) -> bool:
 def print_maintenance(noted: Maintained | None) -> None:
     """Print the last maintenance result that is stored in the table's properties."""
     if noted is None:
-        console.say("nothing is noted in the table")
+        console.say("the table has no note of a maintenance step")
         return
     before, after = noted.outcome.before, noted.outcome.after
     console.say(
@@ -376,7 +376,7 @@ def read_page(api: AirflowApi, pipeline: str, table: str) -> PageReading:
         return bool(readings)
 
     if not until(read, _READ_SECONDS, 1):
-        raise RUN_FAILED.retryable(f"the page has not read pipeline {pipeline} within {_READ_SECONDS:.0f} s")
+        raise RUN_FAILED.retryable(f"the page did not show pipeline {pipeline} within {_READ_SECONDS:.0f} s")
     return readings[-1]
 
 

@@ -22,18 +22,20 @@ _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 def doctor(
     pipeline: Annotated[
         str | None,
-        typer.Argument(metavar="[PIPELINE]", help="All, and all that the settings name, if left out."),
+        typer.Argument(
+            metavar="[PIPELINE]", help="Check only this pipeline. Without a name: all, and every entry of the settings."
+        ),
     ] = None,
     *,
     spark: Annotated[
-        bool, typer.Option("--spark", help="Also run a small Spark job that asks the executors: takes some seconds.")
+        bool, typer.Option("--spark", help="Also run a small Spark job on the executors. It takes some seconds.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check versions, jars, settings, connections, permissions, clocks, topics, positions and tables, and say what to do.
+    """Check versions, jars, settings, connections, permissions, clocks, topics, positions and tables.
 
-    Nothing is read of topics and nothing is committed; a small file is written to each catalog's storage and removed. Ends with
-    exit code 1 if a run would fail over something; what is a warning is no reason.
+    Each finding has its next step. The command reads no records and commits nothing. It writes a small file to each catalog's
+    storage and removes it. The exit code is 1 if a run would fail; warnings don't count.
     """
     findings = list(_findings(pipeline, with_spark=spark))
     failed = any(finding.state == "failed" for finding in findings)
@@ -47,8 +49,8 @@ def doctor(
 
 def _findings(name: str | None, *, with_spark: bool) -> "Iterator[Finding]":
     from frazil.cli.files.verdict import judge
+    from frazil.doctor.examine import examine, run_checks
     from frazil.doctor.machine import machine_checks
-    from frazil.doctor.services import examine, run_checks
     from frazil.project import Project
     from frazil.runtime.home import Home
 

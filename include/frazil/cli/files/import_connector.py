@@ -28,7 +28,9 @@ def import_connector(  # noqa: PLR0913 - one parameter per option
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...", help="Connectors, as .json (both shapes) or .properties.", show_default=False
+            metavar="FILE...",
+            help="Connectors, as .json (with or without name and config) or .properties.",
+            show_default=False,
         ),
     ],
     *,
@@ -36,9 +38,9 @@ def import_connector(  # noqa: PLR0913 - one parameter per option
         Path | None,
         typer.Option("--worker", metavar="FILE", help="The worker's .properties: brokers, security, converters."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where settings.yaml and pipelines/ go.")] = Path(
-        "imported"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="Folder for settings.yaml and pipelines/.")
+    ] = Path("imported"),
     columns: Annotated[
         Path | None,
         typer.Option("--columns", metavar="FILE", help="Columns in YAML: {table: {column: type}}."),
@@ -46,7 +48,7 @@ def import_connector(  # noqa: PLR0913 - one parameter per option
     table: Annotated[
         list[str] | None,
         typer.Option(
-            "--table", metavar="TABLE", help="A table that records may name, for dynamic routing. Repeatable."
+            "--table", metavar="TABLE", help="A table that records may name, for dynamic routing. May be repeated."
         ),
     ] = None,
     cluster: Annotated[
@@ -55,21 +57,21 @@ def import_connector(  # noqa: PLR0913 - one parameter per option
     catalog: Annotated[
         str | None,
         typer.Option(
-            "--catalog", help="A catalog of your settings, instead of a new one; its tables tell their columns."
+            "--catalog", help="A catalog of your settings, instead of a new one. Columns are read from its tables."
         ),
     ] = None,
     registry: Annotated[str | None, typer.Option("--registry", help="A Schema Registry of your settings.")] = None,
     positions: Annotated[
         Positions | None,
-        typer.Option("--positions", help="Start where the stopped connector stopped, or refuse if that can't be told."),
+        typer.Option("--positions", help="Start where the stopped connector stopped, or fail if that is unknown."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
     as_json: Json = False,
 ) -> None:
     """Turn connectors of Kafka Connect's Iceberg sink (Apache, Tabular, Databricks) into pipelines.
 
-    Every key is reported: carried over, changed in meaning, not supported, or unknown. Secrets stay out of the files: they
-    name environment variables instead. Ends with exit code 78 if a connector is refused; nothing is written for it.
+    The report lists each key: carried over, changed in meaning, not supported, or unknown. The files hold no secrets, but name
+    environment variables instead. If a connector is refused, nothing is written for it, and the exit code is 78.
     """
     from frazil.cli.files.imported_files import ImportOptions, import_files
 

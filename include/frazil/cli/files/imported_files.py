@@ -357,7 +357,7 @@ def _text(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise BAD_FILE.terminal(
-            f"{file} can't be read: {reason}", next_step="look at its name and permissions"
+            f"{file} can't be read: {reason}", next_step="check its name and permissions"
         ) from error
 
 
@@ -369,7 +369,7 @@ def _declared(options: ImportOptions, connectors: Sequence[Connector]) -> dict[s
     try:
         document = yaml.safe_load(_text(file))
     except yaml.YAMLError as error:
-        raise BAD_FILE.terminal(f"{file} is no YAML", next_step="write {table: {column: type}}") from error
+        raise BAD_FILE.terminal(f"{file} is not YAML", next_step="write {table: {column: type}}") from error
     if not isinstance(document, dict):
         raise BAD_FILE.terminal(f"{file} has no columns", next_step="write {table: {column: type}}")
     named = {
@@ -389,7 +389,9 @@ def _declared(options: ImportOptions, connectors: Sequence[Connector]) -> dict[s
 
 def _mapping(file: Path, mapping: Any) -> Mapping[Any, Any]:
     if mapping is not None and not isinstance(mapping, dict):
-        raise BAD_FILE.terminal(f"{file}: columns of a table are no mapping", next_step="write {table: {column: type}}")
+        raise BAD_FILE.terminal(
+            f"{file}: the columns of a table are not a mapping", next_step="write {table: {column: type}}"
+        )
     return mapping or {}
 
 

@@ -19,6 +19,7 @@ from frazil.cli.output import console
 from frazil.cli.output.console import PLACES, Json, place
 from frazil.error_codes import BAD_FILE
 from frazil.errors import Terminal
+from frazil.pipeline.channels import visible
 from frazil.runtime.home import write_new
 
 if TYPE_CHECKING:
@@ -46,21 +47,22 @@ ClusterName = Annotated[
 def new(  # noqa: PLR0913 - the options of a command
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new pipeline.", show_default=False)],
     *,
-    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Topic to look at.", show_default=False)],
+    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Topic to read.", show_default=False)],
     table: Annotated[
-        str | None, typer.Option(metavar="TABLE", help="Its table, with the namespace.", show_default="default.NAME")
+        str | None,
+        typer.Option(metavar="TABLE", help="Table of the pipeline, with its namespace.", show_default="default.NAME"),
     ] = None,
     cluster: ClusterName = None,
     catalog: Annotated[
         str | None, typer.Option(help="Catalog of the settings file.", show_default="'lake', or the only one")
     ] = None,
-    records: Annotated[int, typer.Option(min=1, max=100_000, help="How many records to look at.")] = 1_000,
+    records: Annotated[int, typer.Option(min=1, max=100_000, help="Number of records to read.")] = 1_000,
     as_json: Json = False,
 ) -> None:
-    """Look at records of a topic and write the pipeline file that lands them: format, columns, keys, expected dead letters.
+    """Read records of a topic and write a pipeline file that lands them.
 
-    The first and the last records are decoded as a run would. Nothing is landed, and no file is replaced.
-    The file names fields of the records, and holds none of their values.
+    The command finds format, columns and keys, and predicts dead letters: it decodes the first and the last records as a run
+    does. Nothing lands, and no file is replaced. The file has names of the records' fields, but none of their values.
     """
     from frazil.cli.files.verdict import judge
     from frazil.project import Project
@@ -125,24 +127,26 @@ def _write(file: Path, text: str) -> None:
         write_new(file, line + text)
     except OSError as error:
         raise BAD_FILE.terminal(
-            f"{file} can't be written: {error.strerror}", next_step="look at its name and at the folder's permissions"
+            f"{file} can't be written: {error.strerror}", next_step="check its name and the folder's permissions"
         ) from error
 
 
 def peek(
     topic: Topic,
     *,
-    count: Annotated[int, typer.Option(min=1, max=1_000, help="How many records, at most.")] = 10,
+    count: Annotated[int, typer.Option(min=1, max=1_000, help="Show at most this number of records.")] = 10,
     from_: Annotated[
         str | None, typer.Option("--from", metavar=PLACES, help="Where to begin.", show_default="the last records")
     ] = None,
-    width: Annotated[int, typer.Option(min=10, max=100_000, help="Characters shown of a key, header or value.")] = 200,
+    width: Annotated[
+        int, typer.Option(min=10, max=100_000, help="Show at most this number of characters of a key, header or value.")
+    ] = 200,
     cluster: ClusterName = None,
     as_json: Json = False,
 ) -> None:
-    """Show records of a topic as they are: key, headers, timestamp, value, and what format they seem to have.
+    """Show records of a topic as they are: key, headers, timestamp, value, and the format that they seem to have.
 
-    Bytes that are no text are shown in hexadecimal digits; control characters are escaped. With --json, a line per record.
+    Bytes that are not text are shown as hexadecimal digits; control characters are escaped. --json prints a line per record.
     """
     from frazil.project import Project
 
@@ -246,9 +250,7 @@ def _show_record(record: dict[str, Any]) -> None:
 
 def _line(text: str | None) -> str:
     """One line: what a producer chose must neither look like lines of this command nor be left out by the console."""
-    if text is None:
-        return "null"
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+    return "null" if text is None else visible(text)
 
 
 _SETTINGS = """\
@@ -257,6 +259,8 @@ _SETTINGS = """\
 clusters:
   local:
     bootstrap_servers: KAFKA
+# For this machine alone: local:home is FRAZIL_HOME, or .frazil here. In an image or a container both are lost with it, tables
+# and positions: name a catalog and a store of your own before you deploy.
 catalogs:
   lake:
     type: jdbc
@@ -282,6 +286,11 @@ source:
 destinations:
   - table: shop.pizzas    # its columns are those that the records bring
 """
+_DAG_FILE = "dags/frazil_dags.py"
+"""Not `frazil.py`, as it was once: run as a script, that hides the package of this name."""
+
+_EARLIER_DAG_FILE = "dags/frazil.py"
+
 _DAGS = '''\
 """The DAGs of all pipelines and captures of this project, and the monitor."""
 
@@ -310,22 +319,22 @@ def schema_text(kind: Literal["pipeline", "settings"]) -> str:
 
 
 def schema(
-    kind: Annotated[Literal["pipeline", "settings"], typer.Argument(help="Of which file.", show_default=False)],
+    kind: Annotated[Literal["pipeline", "settings"], typer.Argument(help="The kind of file.", show_default=False)],
 ) -> None:
-    """Print the JSON Schema by which editors complete and check a file; frazil init lays both beside the files."""
+    """Print a JSON Schema with which editors complete and check a file. frazil init writes both schemas into a project."""
     typer.echo(schema_text(kind), nl=False)
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where the project is to be.")] = Path(),
+    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Folder of the project.")] = Path(),
     *,
     kafka: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Your broker.", show_default="the one of frazil up")
     ] = None,
 ) -> None:
-    """Make a project: settings, a pipeline, the DAG file, schemas for editors, .gitignore. What exists already stays.
+    """Create a project: settings, a pipeline, the DAG file, schemas for editors, .gitignore. Existing files stay.
 
-    With [cyan]--kafka[/cyan] there is no pipeline yet: [cyan]frazil new[/cyan] proposes one for a topic of yours.
+    With [cyan]--kafka[/cyan] no pipeline is created: [cyan]frazil new[/cyan] then proposes one for a topic of yours.
     """
     if kafka is not None and not kafka.strip():
         raise typer.BadParameter("--kafka is empty: expected HOST:PORT of your broker")
@@ -334,7 +343,8 @@ def init(
         + (_ENGINES if find_spec("pyspark") else ""),
         "include/schemas/pipeline.schema.json": schema_text("pipeline"),
         "include/schemas/settings.schema.json": schema_text("settings"),
-        "dags/frazil.py": _DAGS,
+        # A second file would make each DAG twice.
+        _EARLIER_DAG_FILE if (folder / _EARLIER_DAG_FILE).exists() else _DAG_FILE: _DAGS,
         ".gitignore": _IGNORED,
     }
     pipelines = folder / "include" / "pipelines"
@@ -346,7 +356,8 @@ def init(
             console.say(f"{'made' if _write_if_absent(folder / name, text) else 'kept':6}{folder / name}")
     except OSError as error:
         raise BAD_FILE.terminal(
-            f"{error.filename} can't be written: {error.strerror}", next_step="look at the folder, or name another one"
+            f"{error.filename} can't be written: {error.strerror}",
+            next_step="check the folder's permissions, or name another one",
         ) from error
     console.say(f"next: export FRAZIL_PROJECT={shlex.quote(str(folder.absolute()))}")
     for command in _FIRST_COMMANDS if kafka is None else ("frazil new NAME --topic TOPIC",):

@@ -21,35 +21,37 @@ def validate(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[NAME|FILE]...", help="Pipelines or captures by name, or files. All of the project when left out."
+            metavar="[NAME|FILE]...", help="Pipelines or captures by name, or files. Without one, the whole project."
         ),
     ] = None,
     *,
     diff: Annotated[
         str | None,
         typer.Option(
-            metavar="REVISION", help="Tell what the files change against a branch, tag or commit.", show_default=False
+            metavar="REVISION",
+            help="Also show what the files change against a branch, tag or commit.",
+            show_default=False,
         ),
     ] = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="With --diff: leave catalogs alone, and tell what the files tell.")
+        bool, typer.Option("--offline", help="With --diff: compare the files only, without catalogs.")
     ] = False,
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="With --diff: print a comment for a pull request.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check settings and pipeline files: every problem with its file, its key and the nearest known key.
+    """Check settings and pipeline files. Each problem is shown with its file, its key and the nearest known key.
 
-    With --diff, also what they would change: DAGs, tables, the position, and what the next run would refuse. Ends with exit
-    code 78 if a file can't be used, and with 1 if something would be refused.
+    With --diff, show also what the files would change: DAGs, tables, the position, and what the next run would refuse. The exit
+    code is 78 if a file can't be used, and 1 if the next run would refuse something.
     """
     from frazil.cli.files.verdict import judge
 
     if diff is None and (offline or as_markdown):
-        raise typer.BadParameter("--offline and --markdown belong to --diff")
+        raise typer.BadParameter("--offline and --markdown need --diff")
     if diff is not None and files:
-        raise typer.BadParameter("--diff is about all files of the project")
+        raise typer.BadParameter("--diff compares the whole project: remove the names")
     verdicts = judge([_file(file) for file in files or []], os.environ)
     broken = sum(bool(verdict.problems) for verdict in verdicts)
     if diff is not None and not broken:
@@ -126,8 +128,8 @@ def _short(file: str) -> str:
 def plugins(*, as_json: Json = False) -> None:
     """Show formats, transforms and alert channels, each with the package and version it comes from.
 
-    Own parts join by entry points of an installed package, see docs/formats.md and docs/transforms.md. They are loaded:
-    if one can't be, the command says why, and ends with 1. Executors need the same packages.
+    Your own ones come from entry points of installed packages (docs/formats.md, docs/transforms.md). The command loads each of
+    them. If one can't be loaded, it shows the error and ends with exit code 1. Executors need the same packages.
     """
     from rich.text import Text
 

@@ -27,22 +27,21 @@ PARTITIONS = 6
 
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to send to.", show_default=False)]
-Generate = Annotated[Literal["pizzas", "payments"] | None, typer.Option(help="Make up records of this kind.")]
-Count = Annotated[int | None, typer.Option(min=1, help="How many records to make up.")]
-Broken = Annotated[
-    int, typer.Option(min=0, max=1000, help="How many of every thousand made-up records are broken on purpose.")
-]
-Seed = Annotated[int | None, typer.Option(help="Equal seeds make up equal records.", show_default="another each time")]
-Lines = Annotated[Path | None, typer.Option(metavar="LINES", help="Send the lines of this file, one record each.")]
+Generate = Annotated[Literal["pizzas", "payments"] | None, typer.Option(help="Send generated records of this kind.")]
+Count = Annotated[int | None, typer.Option(min=1, help="Number of generated records.")]
+Broken = Annotated[int, typer.Option(min=0, max=1000, help="Broken records in every thousand generated ones.")]
+Seed = Annotated[int | None, typer.Option(help="The same seed generates the same records.", show_default="random")]
+Lines = Annotated[Path | None, typer.Option(metavar="LINES", help="Send each line of this file as one record.")]
 Headers = Annotated[
-    list[str] | None, typer.Option("--header", metavar="NAME=TEXT", help="Header of each record. May be repeated.")
+    list[str] | None,
+    typer.Option("--header", metavar="NAME=TEXT", help="Add this header to each record. May be repeated."),
 ]
 Rate = Annotated[float | None, typer.Option(min=0.001, help="Records per second.", show_default="as fast as possible")]
 Partitions = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Create the topic with so many if it is missing.",
+        help="Create the topic with this number of partitions, unless it exists.",
         show_default=f"{PARTITIONS} with --generate, else never",
     ),
 ]
@@ -63,9 +62,10 @@ def produce(  # noqa: PLR0913 - the options of a command
     cluster: ClusterName = "local",
     as_json: Json = False,
 ) -> None:
-    """Send records to a topic; every one is acknowledged by all in-sync replicas, and lands once.
+    """Send records to a topic: generated ones, or the lines of a file.
 
-    Give either [cyan]--generate[/cyan] with [cyan]--count[/cyan], or [cyan]--file[/cyan].
+    Give either [cyan]--generate[/cyan] with [cyan]--count[/cyan], or [cyan]--file[/cyan]. The producer is idempotent and waits
+    until all in-sync replicas have each record, so no record is lost or sent twice.
     """
     from frazil.project import Project
 
@@ -139,10 +139,10 @@ def _records(
         raise typer.BadParameter("give either --generate with --count, or --file", param_hint="--generate / --file")
     if file is not None:
         if count is not None:
-            raise typer.BadParameter("goes with --generate only; a file is sent whole", param_hint="--count")
+            raise typer.BadParameter("needs --generate; a file is always sent whole", param_hint="--count")
         return lines(file)
     if count is None:
-        raise typer.BadParameter("say how many records to make up", param_hint="--count")
+        raise typer.BadParameter("give the number of records to generate", param_hint="--count")
     return GENERATORS[str(generate)](count, seed=seed, broken_per_thousand=broken_per_thousand)
 
 
@@ -167,13 +167,16 @@ From = Annotated[
     Literal["beginning", "end", "position"] | None,
     typer.Option(
         "--from",
-        help="Go on there instead: with all that is there, with what comes from now on, or where it stood, in another"
-        " topic. Records may be captured again, or left out.",
+        help="Continue elsewhere. beginning: capture everything again. end: capture only what is added from now on."
+        " position: keep the position, although the topic is another one now.",
         show_default="the position",
     ),
 ]
 Why = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="With --from: why, kept with the position.", show_default=False)
+    str,
+    typer.Option(
+        "--reason", metavar="TEXT", help="The reason for --from, stored with the position.", show_default=False
+    ),
 ]
 
 
@@ -181,24 +184,24 @@ def capture(
     name: CaptureName,
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what would be captured; nothing is sent or made.")
+        bool, typer.Option("--dry-run", help="Show what would be captured. Send and create nothing.")
     ] = False,
     from_: From = None,
     reason: Why = "",
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Run a capture once: what is new in its files, or in its database, goes to its topic, each line or row once.
+    """Run a capture once: send the new lines of its files, or the new rows of its database, to its topic.
 
-    Records and position are committed together. A run that is killed is followed by one that continues after it; a run that
-    begins ends another one of the same capture.
+    Records and position are committed in one Kafka transaction, so each line or row is sent once. After a killed run, the
+    next one continues at the position. A new run of a capture ends an older one that is still at work.
     """
     from frazil.project import Project
 
     if (from_ is None) != (not reason):
-        raise typer.BadParameter("--from and --reason go together: the position keeps why it was moved")
+        raise typer.BadParameter("--from and --reason need each other: the reason is stored with the position")
     if dry_run and from_ is not None:
-        raise typer.BadParameter("a dry run looks from the position on: leave out --from")
+        raise typer.BadParameter("a dry run always begins at the position: remove --from")
     project = Project.load()
     chosen = project.capture(name)
     if dry_run:

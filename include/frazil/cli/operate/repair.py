@@ -30,20 +30,21 @@ if TYPE_CHECKING:
 def replay(  # noqa: PLR0913 - the options of a command
     pipeline: PipelineName,
     *,
-    from_: Annotated[str, typer.Option("--from", metavar=PLACES, help="Where to begin.", show_default=False)],
+    from_: Annotated[str, typer.Option("--from", metavar=PLACES, help="Where the range begins.", show_default=False)],
     end: Annotated[
-        str | None, typer.Option("--to", metavar=PLACES, help="Where to end.", show_default="the position")
+        str | None, typer.Option("--to", metavar=PLACES, help="Where the range ends.", show_default="the position")
     ] = None,
     reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the ledger.", show_default=False)
+        str | None,
+        typer.Option("--reason", metavar="TEXT", help="The reason, stored in the ledger.", show_default=False),
     ] = None,
     engine: Engine = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Read a range again under the present pipeline file, and replace its rows and dead letters, all at once.
+    """Read a range of the topics again with the present pipeline file, and replace its rows and dead letters in one commit.
 
-    Readers see the old rows until the new ones are there. The position stays: records beyond it are for a run.
+    Readers see the old rows until that commit. The position does not move, and records after it are left to the next run.
     """
     from frazil.project import Project
     from frazil.run.batches.plan import plan_run
@@ -58,7 +59,7 @@ def replay(  # noqa: PLR0913 - the options of a command
     with progress:
         planned = plan_run(project, chosen, request, progress.done)
     if planned.plan is None:
-        progress.done(f"{pipeline}: nothing to read again: the range is empty, or lies beyond the position")
+        progress.done(f"{pipeline}: nothing to read again: the range is empty, or after the position")
         result = empty_result(pipeline, run_id, planned)
     else:
         if not as_json:
@@ -79,17 +80,17 @@ def repair(  # noqa: PLR0913 - the options of a command
     *,
     reason: Reason,
     no_replay: Annotated[
-        bool, typer.Option("--no-replay", help="Go on without what was lost; a later repair fills it again.")
+        bool, typer.Option("--no-replay", help="Continue without the lost rows. A later repair lands them again.")
     ] = False,
     engine: Engine = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Let a pipeline continue whose table was dropped, rolled back or changed, and land again what Kafka still has.
+    """Repair a table that was dropped, rolled back or changed, so that its pipeline can continue.
 
-    TABLE is a destination that follows, the dead letters or the ledger. What it lost at most is written into the ledger;
-    then a replay reads those offsets again, for all tables of the pipeline. A ledger gets the rows of all batches whose
-    manifests are left.
+    TABLE is a destination, the dead-letter table or the ledger, but not the table that has the position (see frazil reset).
+    The command records in the ledger which offsets the table may have lost. Then a replay reads these offsets again from Kafka,
+    for all tables of the pipeline. A ledger is filled again from the batches' manifest files.
     """
     from frazil.project import Project
     from frazil.run.repair import repair as repairs
@@ -116,7 +117,7 @@ def repair(  # noqa: PLR0913 - the options of a command
         console.print_json(_report(planned, pipeline, n, filled))
     elif n is not None:
         console.say(
-            f"{pipeline}: repaired in batch {n}: table {table} goes on; frazil history {pipeline} shows what it lost"
+            f"{pipeline}: repaired in batch {n}: table {table} continues; frazil history {pipeline} shows what it lost"
         )
     if filled is not None and not as_json:
         show_result(filled)
@@ -125,7 +126,7 @@ def repair(  # noqa: PLR0913 - the options of a command
 def settle(_context: typer.Context) -> None:
     """Say which command took its place."""
     raise BAD_ARGUMENT.terminal(
-        "frazil settle is gone: frazil repair took its place", next_step="frazil repair PIPELINE TABLE --reason …"
+        "frazil settle was replaced by frazil repair", next_step="frazil repair PIPELINE TABLE --reason …"
     )
 
 
@@ -192,7 +193,7 @@ def reset(  # noqa: PLR0913 - the options of a command
         typer.Option(
             "--to",
             metavar=PLACES,
-            help="Where the next run goes on. A file names offsets by topic and partition; what it leaves out stays.",
+            help="Where the next run continues. A file has offsets by topic and partition; partitions that it omits stay.",
             show_default=False,
         ),
     ] = None,
@@ -200,25 +201,30 @@ def reset(  # noqa: PLR0913 - the options of a command
         bool,
         typer.Option(
             "--to-table",
-            help="Go on from what the closing table holds, after it was rolled back or restored: what landed behind that is"
-            " taken out of the other tables, and comes again.",
+            help="After a rollback or restore of the table that has the position: continue from the batches that it has. Rows of"
+            " later batches are removed from the other tables, and the next run lands them again.",
         ),
     ] = False,
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="TOPIC", help="Move this topic only; may be repeated.", show_default="all"),
+        typer.Option("--topic", metavar="TOPIC", help="Move only this topic. May be repeated.", show_default="all"),
     ] = None,
     allow_duplicates: Annotated[
-        bool, typer.Option("--allow-duplicates", help="On the way back: leave rows and dead letters where they are.")
+        bool,
+        typer.Option(
+            "--allow-duplicates",
+            help="When moving back: keep rows and dead letters, so that records land a second time.",
+        ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the move and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the move. Change nothing.")] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Move the position of a pipeline, on record. A batch that was decided is finished first.
+    """Move the position of a pipeline. The ledger records the move and its reason.
 
-    Forward, records are skipped. Back, their rows and dead letters are removed and the next run lands them again. A
-    topic that was recreated starts over, beside the rows of the old one. The consumer group moves too.
+    Moving forward skips records. Moving back removes the rows and dead letters of the range, and the next run lands them
+    again. If a topic was recreated, the rows of the old topic stay. A batch that was decided is finished first.
+    The consumer group moves too.
     """
     from frazil.project import Project
     from frazil.run.repair import reset as carrier
@@ -226,7 +232,7 @@ def reset(  # noqa: PLR0913 - the options of a command
     from frazil.run.state.context import RunContext
 
     if (goal is None) != to_table:
-        raise typer.BadParameter("say where to: either --to or --to-table")
+        raise typer.BadParameter("give either --to or --to-table")
     project = Project.load()
     target = place(goal)
     progress = Progress()
@@ -251,21 +257,21 @@ def _refuse_unseen(pipeline: str, *, yes: bool) -> None:
     """Refuse a reset that differs from the one that the user confirmed."""
     if not yes:
         raise RUN_OVERTAKEN.retryable(
-            f"pipeline {pipeline}: a reset would do something else by now than was shown: a run moved the position, or"
-            " what had to be finished first did; nothing was reset",
-            next_step="reset again; it shows where the pipeline stands now",
+            f"pipeline {pipeline}: the position moved after this reset was shown, because a run landed a batch or an unfinished one"
+            " was finished; nothing was reset",
+            next_step="run the reset again; it shows where the pipeline stands now",
         )
 
 
 def what_happens(move: Move) -> str:
     """What a move means for the records of its partition."""
     if move.recreated:
-        return "new incarnation"
+        return "recreated topic"
     if move.before is None:
         return "new partition"
     if move.distance > 0:
         return f"{move.distance:,} skipped"
-    return f"{-move.distance:,} come again"
+    return f"{-move.distance:,} to read again"
 
 
 def _preview_reset(scope: RunContext, planned: PlannedReset, *, as_json: bool) -> RemovalCounts:
@@ -289,11 +295,11 @@ def _show(planned: PlannedReset, removed: RemovalCounts) -> None:
         console.say("the position stays where it is")
     if planned.removed or removed.rows:
         rows = sum(removed.rows.values())
-        console.say(f"removed, to be landed again: {rows:,} rows and {removed.dead_letters:,} dead letters")
+        console.say(f"removed, to land again: {rows:,} rows and {removed.dead_letters:,} dead letters")
     if len(removed.rows) > 1 or (removed.rows and not planned.removed):
         console.say(f"rows of {', '.join(f'{table}: {count:,}' for table, count in sorted(removed.rows.items()))}")
     if planned.order.allow_duplicates and not removed.rows and any(move.distance < 0 for move in planned.moves):
-        console.say("nothing is removed: records that land again will be beside their old rows and dead letters")
+        console.say("nothing is removed: records land a second time, next to their old rows and dead letters")
 
 
 def _show_moves(planned: PlannedReset) -> None:
@@ -306,11 +312,11 @@ def _show_moves(planned: PlannedReset) -> None:
 
 def _show_position(scope: RunContext, position: Position) -> None:
     pipeline = scope.pipeline
-    console.say(f"{pipeline.name}: batch {position.n} begins epoch {position.epoch}; the next run goes on at")
+    console.say(f"{pipeline.name}: batch {position.n} begins epoch {position.epoch}; the next run continues at")
     for name, topic in sorted(position.topics.items()):
         console.say(f"  {name}: {', '.join(f'{offset:,}' for offset in topic.next)}")
     if pipeline.consumer_group is not None:
-        console.say(f"consumer group {pipeline.consumer_group} was moved there, too")
+        console.say(f"consumer group {pipeline.consumer_group} was moved too")
 
 
 def _reset_report(
@@ -342,16 +348,17 @@ def _reset_report(
 def apply(
     pipeline: PipelineName,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes and make none.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes. Make none.")] = False,
     reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the ledger.", show_default=False)
+        str | None,
+        typer.Option("--reason", metavar="TEXT", help="The reason, stored in the ledger.", show_default=False),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make the tables what the pipeline file declares: columns, docs, types, partitions, sort order, key and properties.
+    """Change the tables to fit the pipeline file: columns, docs, types, partitions, sort order, key and properties.
 
-    One batch has all changes on record; no row is rewritten, no column is dropped. What Iceberg can't change so is refused
-    before anything is changed. Applied again, there is nothing to change.
+    The ledger records all changes as one batch. No row is rewritten and no column is dropped: a change that would need this is
+    refused before anything is changed. Applying the same file again changes nothing.
     """
     from frazil.project import Project
     from frazil.run.batches import apply as applying
@@ -371,11 +378,11 @@ def apply(
     for statement in _statements(context, applied):
         console.say(statement)
     if not applied.changes:
-        console.say(f"{pipeline}: the tables are what the file declares; nothing to change")
+        console.say(f"{pipeline}: the tables fit the file; nothing to change")
     elif not dry_run and applied.n is not None:
-        console.say(f"{pipeline}: done, on record in batch {applied.n}: frazil history {pipeline}")
+        console.say(f"{pipeline}: changed; batch {applied.n} in the ledger has the changes: frazil history {pipeline}")
     elif not dry_run:
-        console.say(f"{pipeline}: done; the first batch has it on record")
+        console.say(f"{pipeline}: changed; the first batch will record the changes")
 
 
 def _statements(context: RunContext, applied: AppliedFile) -> list[str]:

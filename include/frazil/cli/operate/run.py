@@ -101,7 +101,7 @@ def _carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Pr
 
     handed_back = run_spark(project, pipeline, plan, progress.done)
     if handed_back is None:
-        raise RUN_FAILED.retryable("the Spark job ended well and handed nothing back")
+        raise RUN_FAILED.retryable("the Spark job succeeded but returned no result")
     return DryRun.from_json(handed_back)
 
 
@@ -140,7 +140,7 @@ def order_of(pipeline: str, request: RunRequest, length: str) -> RunPlan:
     """The order for a session.
 
     Raises:
-        Terminal: That is no duration.
+        Terminal: The text is not a duration.
     """
     from frazil.batch.plan import session_order
     from frazil.pipeline.syntax.interval import parse_duration
@@ -149,7 +149,7 @@ def order_of(pipeline: str, request: RunRequest, length: str) -> RunPlan:
     try:
         until = instant + parse_duration(length)
     except ValueError as error:
-        raise BAD_ARGUMENT.terminal(f"--stay: {error}", next_step="say how long, such as 90s, 10m or 1h") from error
+        raise BAD_ARGUMENT.terminal(f"--stay: {error}", next_step="give a duration, such as 90s, 10m or 1h") from error
     return session_order(pipeline, request, instant, until)
 
 
@@ -171,7 +171,7 @@ def run_session(order: RunPlan, engine: str | None, progress: Progress) -> RunRe
         return project, pipeline if engine is None else pipeline.model_copy(update={"engine": engine})
 
     session = Session(order, load, progress.done)
-    progress.done(f"{order.pipeline}: staying until {order.until}, a batch every {session.pipeline.interval}")
+    progress.done(f"{order.pipeline}: running until {order.until}, a batch every {session.pipeline.interval}")
     progress.doing(f"{order.pipeline}: waiting for records")
     _serve(session, progress)
     return run_result(session.project, session.pipeline, order.run)
@@ -193,9 +193,9 @@ def _serve(session: Session, progress: Progress) -> None:
 def plan(pipeline: PipelineName, *, as_json: Json = False) -> None:
     """Show what the next run of a pipeline would read. No engine is started.
 
-    The first plan of a pipeline makes its tables and writes its start position; a plan after a crash finishes the batch
-    that was decided. A look that changes nothing is [cyan]frazil run --dry-run[/cyan]. With --json,
-    [cyan]plan[/cyan] is null if there is nothing new.
+    Planning may write: the first plan of a pipeline creates its tables and start position, and a plan after a crash finishes
+    the batch that was decided. [cyan]frazil run --dry-run[/cyan] changes nothing. With --json, [cyan]plan[/cyan] is null if
+    there is nothing new.
     """
     from frazil.project import Project
     from frazil.run.batches.plan import plan_run
@@ -219,12 +219,12 @@ def run(  # noqa: PLR0913 - the options of a command
         str | None,
         typer.Option(
             metavar="DURATION",
-            help="Stay so long, such as 10m, and land a batch at every tick of the pipeline's interval.",
-            show_default="one run, then end",
+            help="Keep running for this time, such as 10m, and land a batch at each interval of the pipeline.",
+            show_default="run once",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only look: count what would be landed, commit and make nothing.")
+        bool, typer.Option("--dry-run", help="Decode and count the records. Create and commit nothing.")
     ] = False,
     from_: Annotated[
         str | None,
@@ -235,20 +235,20 @@ def run(  # noqa: PLR0913 - the options of a command
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a pipeline once: plan it, then batches until the planned ends are reached.
+    """Run a pipeline once: plan the end offsets, then land batches until they are reached.
 
-    With nothing new it ends at once, without starting an engine. With --json, one line on stdout says what was done.
-    A dry run of a large range looks at no more of it than one batch may have. With --stay Ctrl-C ends it in order.
+    Without new records it ends at once and starts no engine. With --json, the result is one line on stdout.
+    A dry run reads at most the records of one batch. With --stay, Ctrl-C ends the run after the batch that is decided.
     """
     from frazil.project import Project
     from frazil.run.batches.plan import plan_run
 
     if not dry_run and (from_ or end):
         raise typer.BadParameter(
-            "a run always goes on at the position: --from and --to are for --dry-run and for replays"
+            "a run always continues at the position: --from and --to need --dry-run (or use frazil replay)"
         )
     if stay is not None and dry_run:
-        raise typer.BadParameter("a dry run looks once: --stay does not go with --dry-run")
+        raise typer.BadParameter("--stay and --dry-run exclude each other")
     project = Project.load()
     chosen = project.pipeline(pipeline)
     if stay is not None:
@@ -390,27 +390,28 @@ def maintain(
     pipeline: PipelineName,
     *,
     table: Annotated[
-        str | None, typer.Option("--table", metavar="TABLE", help="One table.", show_default="all of the pipeline")
+        str | None,
+        typer.Option("--table", metavar="TABLE", help="Maintain only this table.", show_default="all of the pipeline"),
     ] = None,
     step: Annotated[
         list[str] | None,
         typer.Option(
             "--step",
             metavar="STEP",
-            help="position_deletes, compaction, manifests, expiry, orphans or stats; may be given again.",
+            help="position_deletes, compaction, manifests, expiry, orphans or stats. May be repeated.",
             show_default="all, in this order",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Do the steps whether they are due or not.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Do the steps even if they are not due.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say which steps are due, and why. No engine is started.")
+        bool, typer.Option("--dry-run", help="Show which steps are due, and why. No engine is started.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Keep the tables of a pipeline in shape: do the steps that their figures make due.
+    """Maintain the tables of a pipeline: do each step that a table's figures make due.
 
-    Small files become large ones, manifests are merged, old snapshots and orphan files go. With nothing due it ends at
-    once, without starting an engine. The position stays where it is, whatever goes.
+    The steps merge small files and manifests, and remove old snapshots and orphan files. If nothing is due, the command ends
+    at once and starts no engine. No step changes the pipeline's position.
     """
     from frazil.maintain.need import Order
     from frazil.maintain.run import preview

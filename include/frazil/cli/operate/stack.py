@@ -30,7 +30,7 @@ def up(
     only: Annotated[
         Literal["kafka", "airflow", "spark", "postgres", "s3", "catalog", "registry", "cluster"] | None,
         typer.Option(
-            help="Start this part, and those that it needs. All when it is left out; [cyan]spark[/cyan]: an engine's managed server."
+            help="Start only this part and the parts that it needs. [cyan]spark[/cyan]: the managed server of an engine."
         ),
     ] = None,
     profile: Annotated[
@@ -38,14 +38,14 @@ def up(
         typer.Option(
             help="[cyan]production[/cyan]: Kafka with TLS and passwords, a Schema Registry, an S3 server, a REST catalog,"
             " PostgreSQL and a Spark cluster of two workers, without Docker.",
-            show_default="what this home had before, at first embedded",
+            show_default="the last one of this FRAZIL_HOME, at first embedded",
         ),
     ] = None,
 ) -> None:
-    """Start the stack: a Kafka broker, Airflow, and the server of a managed Spark engine, on the loopback interface.
+    """Start the stack on this machine: a Kafka broker, Airflow, and the server of a managed Spark engine.
 
-    What runs already is left alone. State, logs and jars lie in FRAZIL_HOME, by default [cyan].frazil[/cyan].
-    New DAGs wait in Airflow until they are unpaused.
+    Servers listen on the loopback interface only. Servers that run already stay as they are. State, logs and jars are in
+    FRAZIL_HOME, by default [cyan].frazil[/cyan]. New DAGs are paused in Airflow until you unpause them.
     """
     from frazil.devstack import stack
     from frazil.devstack.stack import names
@@ -135,7 +135,7 @@ _REPLAYS: Final = "replay_dead_letters__"
 
 
 def pause(pipeline: PipelineName) -> None:
-    """Pause a pipeline's DAG: no further run begins by itself. A run at work continues, and the position stays.
+    """Pause a pipeline's DAG, so that Airflow starts no new run. A present run continues. The position stays.
 
     FRAZIL_AIRFLOW_URL, FRAZIL_AIRFLOW_USER and FRAZIL_AIRFLOW_PASSWORD name another Airflow than the embedded one.
     """
@@ -143,7 +143,7 @@ def pause(pipeline: PipelineName) -> None:
 
 
 def resume(pipeline: PipelineName) -> None:
-    """Let a paused DAG run again. Its next run reads on where the last one ended: nothing is skipped.
+    """Unpause a pipeline's DAG. The next run continues where the last one ended: no record is skipped.
 
     FRAZIL_AIRFLOW_URL, FRAZIL_AIRFLOW_USER and FRAZIL_AIRFLOW_PASSWORD name another Airflow than the embedded one.
     """
@@ -151,11 +151,11 @@ def resume(pipeline: PipelineName) -> None:
 
 
 def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
-    """End the runs of a pipeline that are at work: a batch that is decided is finished, one that is not is discarded.
+    """Stop the present runs of a pipeline, also replays of its dead letters. A batch that is decided is finished first.
 
-    Replays of its dead letters are runs, too. Runs of Airflow are marked failed, without another try; processes on this machine get SIGTERM. All end within 30 s, which
-    is waited for as far as they share the home: on this machine, and in other containers. The next run comes on schedule and
-    continues from there, unless the pipeline is paused first.
+    A batch that is not decided is discarded; the next run lands its records. Airflow's runs are marked failed and not tried
+    again; processes on this machine get SIGTERM. The command waits until the processes that share FRAZIL_HOME have ended, at
+    most about 30 s. The next run starts on schedule, unless you pause the pipeline first.
 
     FRAZIL_AIRFLOW_URL, FRAZIL_AIRFLOW_USER and FRAZIL_AIRFLOW_PASSWORD name another Airflow than the embedded one.
     """

@@ -19,6 +19,7 @@ from frazil.cli.operate.stack import show_stack
 from frazil.cli.output import console
 from frazil.cli.output.console import Json, PipelineName, pipeline_names
 from frazil.error_codes import BAD_ARGUMENT
+from frazil.errors import FrazilError
 from frazil.monitor.condition import STATES, Condition, Runs, spoken, state_of
 from frazil.runtime.home import Home
 
@@ -191,22 +192,22 @@ def status(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="Of pipelines and captures. All if left out.",
+            help="Names of pipelines and captures. Without a name, all.",
             show_default=False,
             autocompletion=pipeline_names,
         ),
     ] = None,
     *,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show how pipelines and captures are doing, the most urgent first, and which processes of the embedded stack run.
+    """Show the state of pipelines and captures, the most urgent first, and the processes of the embedded stack.
 
-    The words, by urgency: Paused, Refused, Failed, Degraded, Behind, Running, Idle. [cyan]lag[/cyan]: records not read yet, of a
-    capture files with lines that are not captured yet.
-    [cyan]waits[/cyan]: since when the oldest of them does. [cyan]fresh[/cyan]: of 95 in 100 records of the last day, the
-    longest time from the record to its commit. [cyan]rows[/cyan], [cyan]dead[/cyan]: landed in the last day, also what a replay or
-    a reset landed again. With --json and --watch, one line of JSON per look.
+    The states, by urgency: Paused, Refused, Failed, Degraded, Behind, Running, Idle. [cyan]lag[/cyan]: records that are not
+    read yet; for a capture, files with new lines. [cyan]waits[/cyan]: how long the oldest of them has waited.
+    [cyan]fresh[/cyan]: 95 % of the last day's records were committed within this time. [cyan]rows[/cyan],
+    [cyan]dead[/cyan]: rows and dead letters that landed in the last day, also by a replay or reset. --json with --watch
+    prints a line of JSON at each refresh.
 
     FRAZIL_AIRFLOW_URL, FRAZIL_AIRFLOW_USER and FRAZIL_AIRFLOW_PASSWORD name another Airflow than the embedded one.
     """
@@ -218,9 +219,7 @@ def status(
     if not pipelines and not as_json and not watch:
         show_stack(home)
     if airflow_login.remote_url() is not None:
-        airflow_login.any_api(
-            home
-        ).close()  # a password that is missing would look like an Airflow that does not answer
+        _try_airflow(home)
     files = ProjectFiles(os.environ)
     project = files.project()
     keys = [key for name in pipelines or () for key in _keys(project, name)]
@@ -236,6 +235,22 @@ def status(
         else:
             watching.wait(_FIRST_SECONDS)
             _show(watching, home, as_json=as_json)
+
+
+def _try_airflow(home: Home) -> None:
+    """Say why the Airflow that the environment names does not give its runs: they would look like none.
+
+    Raises:
+        Terminal: Its password is not given.
+    """
+    from frazil.runtime.airflow_login import PASSWORD_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE, any_api
+
+    with any_api(home) as airflow:
+        try:
+            airflow.paused("ingest__")
+        except FrazilError as problem:
+            step = f"correct {URL_VARIABLE}, and {PASSWORD_VARIABLE} or {TOKEN_VARIABLE}; the tables' states are shown without"
+            console.show_failure("runs unknown", problem.message_with_code, step)
 
 
 def _keys(project: Project, name: str) -> list[str]:
@@ -269,7 +284,7 @@ def _watch(watching: Watch, home: Home, *, as_json: bool) -> None:
             _show(watching, home, as_json=True)
     if not out.is_terminal:
         raise BAD_ARGUMENT.terminal(
-            "--watch draws on a terminal", next_step="frazil status --watch --json prints a line per look"
+            "--watch needs a terminal", next_step="frazil status --watch --json prints a line of JSON at each refresh"
         )
     with Live(console=out, screen=True, auto_refresh=False) as live:
         while True:
@@ -278,11 +293,11 @@ def _watch(watching: Watch, home: Home, *, as_json: bool) -> None:
 
 
 def lag(pipeline: PipelineName, *, as_json: Json = False) -> None:
-    """Show how far a pipeline is behind its topics, by partition. Reads only, and starts no engine.
+    """Show how far a pipeline is behind its topics, by partition. Nothing is written, no engine is started.
 
-    [cyan]lag[/cyan]: offsets that the next run would read. [cyan]held back[/cyan]: offsets behind an open transaction,
-    which nobody can read yet. [cyan]headroom[/cyan]: offsets between the log start and the position, what retention may
-    delete before records are lost. [cyan]mirrored[/cyan]: what the consumer group shows to other tools.
+    [cyan]lag[/cyan]: offsets that the next run would read. [cyan]held back[/cyan]: offsets after the start of an open
+    transaction, which can't be read yet. [cyan]headroom[/cyan]: offsets between the log start and the position, which
+    retention can delete without loss. [cyan]mirrored[/cyan]: the offset in the consumer group, for other tools.
     """
     from frazil.project import Project
     from frazil.report.lag import lag as report

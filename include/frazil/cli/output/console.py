@@ -8,7 +8,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, time
 from pathlib import Path
@@ -22,6 +22,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from frazil.error_codes import BAD_ARGUMENT
+from frazil.pipeline.channels import visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Live
@@ -63,16 +64,7 @@ class _Shown:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         for text, style, control in console.render(self._what, options):
-            yield Segment(text if control else _visible(text), style, control)
-
-
-def _visible(text: str) -> str:
-    if text.isprintable() or text == "\n":
-        return text
-    return "".join(
-        character if character.isprintable() or character in "\n\t" else character.encode("unicode_escape").decode()
-        for character in text
-    )
+            yield Segment(text if control else visible(text, "\n\t"), style, control)
 
 
 def say(line: str | Text = "") -> None:
@@ -231,7 +223,7 @@ def _live(screen: Console) -> Live:
     return live
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one line of JSON.")]
 
 
 def pipeline_names() -> list[str]:
@@ -252,16 +244,14 @@ PipelineName = Annotated[
 
 Reason = Annotated[
     str,
-    typer.Option(
-        "--reason", metavar="TEXT", help="Why, for the ledger and for whoever asks later.", show_default=False
-    ),
+    typer.Option("--reason", metavar="TEXT", help="The reason, stored in the ledger.", show_default=False),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Engine = Annotated[
     str | None,
     typer.Option(
         "--engine",
-        help="Engine of the settings file; 'inline': this process; 'auto': one of both, by what there is to read.",
+        help="An engine of the settings file, 'inline' (this process), or 'auto' (chosen by the number of waiting records).",
         show_default="the pipeline's own",
     ),
 ]
@@ -292,6 +282,11 @@ def place(text: str | None) -> Target | None:
         raise BAD_ARGUMENT.terminal(f"the offsets can't be read: {error}") from error
 
 
+def help_text(command: Callable[..., Any]) -> str:
+    """Return the docstring of a command with one line per paragraph: the help breaks lines by the terminal's width."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in (command.__doc__ or "").split("\n\n"))
+
+
 def examples(lines: str, command: str) -> str:
     """Return the examples for a command's help: lines of the examples file that use this command and no longer one."""
     own = (line for line in lines.splitlines() if f"frazil {line.rpartition('frazil ')[2]} ".startswith(f"{command} "))
@@ -311,7 +306,7 @@ def confirm(*, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise typer.BadParameter("there is no terminal to ask at; nothing was changed: add --yes to do it")
+        raise typer.BadParameter("there is no terminal for the question, so nothing was changed: add --yes to confirm")
     if not typer.confirm(QUESTION, default=False, err=True):
         typer.echo("nothing was changed", err=True)
         raise typer.Exit(1)

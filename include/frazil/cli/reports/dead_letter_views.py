@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frazil.cli.output import console
+from frazil.pipeline.channels import shortened, visible
 
 if TYPE_CHECKING:
     from frazil.batch.changes import LetterChoice, Place
@@ -19,17 +20,18 @@ if TYPE_CHECKING:
 
 
 Codes = Annotated[
-    list[str] | None, typer.Option("--code", metavar="CODE", help="Only letters of this reason code. May be repeated.")
+    list[str] | None,
+    typer.Option("--code", metavar="CODE", help="Only dead letters with this reason code. May be repeated."),
 ]
 Topics = Annotated[
-    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only letters of this topic. May be repeated.")
+    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only dead letters of this topic. May be repeated.")
 ]
 Tables = Annotated[
     list[str] | None,
     typer.Option(
         "--table",
         metavar="TABLE",
-        help="Only letters of this destination. May be repeated. Letters of records as a whole are of none.",
+        help="Only dead letters of this destination. May be repeated. A record that failed as a whole has no destination.",
     ),
 ]
 Until = Annotated[
@@ -37,7 +39,7 @@ Until = Annotated[
     typer.Option(
         "--until",
         metavar="WHEN",
-        help="Only records of before this Kafka timestamp, written alike.",
+        help="Only records with a Kafka timestamp before this, in the same forms.",
         show_default=False,
     ),
 ]
@@ -46,7 +48,7 @@ Since = Annotated[
     typer.Option(
         "--since",
         metavar="WHEN",
-        help="Only records of this Kafka timestamp or later: an instant, or how long ago: 90m, 24h, 7d.",
+        help="Only records with this Kafka timestamp or a later one: a timestamp, or an age such as 90m, 24h, 7d.",
         show_default=False,
     ),
 ]
@@ -107,7 +109,7 @@ def _code(text: str) -> str:
         return text.upper()
     similar = get_close_matches(text.upper(), codes_known, 1)
     hint = f", did you mean {similar[0]}?" if similar else f"; codes: {', '.join(codes_known)}"
-    raise typer.BadParameter(f"{text!r} is no reason code{hint}")
+    raise typer.BadParameter(f"{text!r} is not a reason code{hint}")
 
 
 def instant_of(text: str, instant: datetime, option: str = "--since") -> datetime:
@@ -168,7 +170,7 @@ def letter_rows(letters: Sequence[DeadLetter], *, with_landed: bool) -> Iterator
     rows = [names, *([row[name] for name in names] for row in cells)]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     room = max(_LEAST_MESSAGE, console.out().width - sum(widths) - len(widths))
-    messages = ["message", *(shorten(_visible(letter.plain_message), room) for letter in letters)]
+    messages = ["message", *(shortened(visible(letter.plain_message), room) for letter in letters)]
     for row, message in zip(rows, messages, strict=True):
         yield " ".join([*map(set_cell_size, row, widths), message])
 
@@ -176,20 +178,15 @@ def letter_rows(letters: Sequence[DeadLetter], *, with_landed: bool) -> Iterator
 def _row(letter: DeadLetter) -> dict[str, str]:
     numbers = (letter.attempts, letter.batch, letter.landed_batch)
     values = (
-        _visible(str(letter.place)),
-        _visible(letter.destination or ""),
+        visible(str(letter.place)),
+        visible(letter.destination or ""),
         f"{letter.timestamp:%Y-%m-%d %H:%M:%S}" if letter.timestamp else "",
         letter.code,
-        shorten(_visible(letter.path or ""), _PATH_WIDTH),
+        shortened(visible(letter.path or ""), _PATH_WIDTH),
         *("" if n is None else str(n) for n in numbers),
         "" if letter.row_batch is None else f"of batch {letter.row_batch}",
     )
     return dict(zip(_CELLS, values, strict=True))
-
-
-def shorten(text: str, width: int) -> str:
-    """Shorten a text to a number of characters; `…` marks what was cut."""
-    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def letter_lines(whole: WholeLetter) -> Iterator[str]:
@@ -197,18 +194,18 @@ def letter_lines(whole: WholeLetter) -> Iterator[str]:
     from frazil.report.dead_letters_summary import meaning, remedy
 
     letter = whole.letter
-    yield f"{_visible(str(letter.place))}  {letter.code}"
+    yield f"{visible(str(letter.place))}  {letter.code}"
     if letter.destination:
-        yield f"  table     {_visible(letter.destination)}"
-    yield f"  message   {_visible(letter.message)}"
+        yield f"  table     {visible(letter.destination)}"
+    yield f"  message   {visible(letter.message)}"
     for name, text in (("path", letter.path), ("meaning", meaning(letter.code)), ("to do", remedy(letter.code))):
         if text:
-            yield f"  {name:9} {_visible(text)}"
+            yield f"  {name:9} {visible(text)}"
     yield f"  time      {letter.timestamp.isoformat() if letter.timestamp else 'none'}"
     yield f"  stage     {whole.stage}, {_attempts(letter)}"
     yield f"  landed    {_landed(letter)}"
     for name, value in whole.headers:
-        yield from part_lines(f"header {_visible(name)}", value)
+        yield from part_lines(f"header {visible(name)}", value)
     yield from part_lines("key", whole.key)
     yield from part_lines("value", whole.value)
 
@@ -235,7 +232,7 @@ def part_lines(name: str, value: bytes | None) -> Iterator[str]:
         yield from (f"  {line}" for line in hex_lines(value[:SHOWN_BYTES]))
         more = len(value) - SHOWN_BYTES
     else:
-        yield from (f"  {_visible(line)}" for line in text[:SHOWN_BYTES].split("\n"))
+        yield from (f"  {visible(line)}" for line in text[:SHOWN_BYTES].split("\n"))
         more = len(text) - SHOWN_BYTES
     if more > 0:
         yield f"  … and {more:,} more {'bytes' if text is None else 'characters'}"
@@ -278,9 +275,3 @@ def hex_lines(value: bytes) -> Iterator[str]:
         row = value[start : start + _ROW]
         shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)  # noqa: PLR2004 - printable ASCII
         yield f"{start:08x}  {row.hex(' ', 1):{3 * _ROW - 1}}  {shown}"
-
-
-def _visible(text: str) -> str:
-    from frazil.pipeline.channels import visible
-
-    return visible(text)

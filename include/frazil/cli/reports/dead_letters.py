@@ -12,7 +12,7 @@ import typer
 
 from frazil.cli.operate.run import by_hand, new_run_id
 from frazil.cli.output import console
-from frazil.cli.output.console import Json, PipelineName, Progress, Reason, Yes, confirm, examples
+from frazil.cli.output.console import Json, PipelineName, Progress, Reason, Yes, confirm, examples, help_text
 from frazil.cli.reports.dead_letter_views import (
     Codes,
     Since,
@@ -48,18 +48,18 @@ def replay(  # noqa: PLR0913 - the options of a command
         typer.Option(
             "--id",
             metavar="TOPIC/PARTITION/OFFSET[/TABLE]",
-            help="Only letters of this record: all, or that of one table. May be repeated.",
+            help="Only dead letters of this record, or only the one of this table. May be repeated.",
         ),
     ] = None,
     reason: Reason,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would become of them.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show how many would land. Change nothing.")] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Decode open dead letters again from the dead-letter table, and land the records that are valid now, exactly once.
+    """Decode open dead letters again with the present pipeline file, and land the records that fit now, exactly once.
 
-    Kafka is not read, so the records may be deleted there. The position stays. Letters that fail again stay open, with
-    their new reason and one more attempt.
+    The records are read from the dead-letter table, so Kafka need not have them any more. The position does not move. Records
+    that fail again stay open, with the new reason and one more attempt.
     """
     from frazil.project import Project
     from frazil.run.repair.dead_letter_replay import replay_dead_letters
@@ -88,9 +88,7 @@ def _show(pipeline: str, outcome: ReplayResult, *, as_json: bool, would: bool) -
         console.print_json({"pipeline": pipeline, "done": not would} | console.plain(outcome))
         return
     if outcome.bare:
-        console.say(
-            f"{outcome.bare:,} keep nothing of their record (dead_letters.payload): frazil replay reads it from Kafka"
-        )
+        console.say(f"{outcome.bare:,} have no record (dead_letters.payload): frazil replay reads it from Kafka")
     if not outcome.tried:
         console.say(f"{pipeline}: no open dead letter to decode again")
         return
@@ -110,7 +108,7 @@ _PERIOD = "7d"
 
 app = typer.Typer(
     name="dead-letters",
-    help="Records that could not become rows: list them, look at one, sum them up, land what is good now.",
+    help="Records that could not become rows: list them, show one, report on them, land those that fit now.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -125,15 +123,19 @@ def list_letters(  # noqa: PLR0913 - the options of a command
     tables: Tables = None,
     since: Since = None,
     until: Until = None,
-    is_open: Annotated[bool, typer.Option("--open", help="Letters that are still dead. This is the default.")] = False,
-    landed: Annotated[bool, typer.Option("--landed", help="Letters that became rows after all.")] = False,
+    is_open: Annotated[
+        bool, typer.Option("--open", help="Dead letters that have not landed. This is the default.")
+    ] = False,
+    landed: Annotated[bool, typer.Option("--landed", help="Dead letters that a replay has landed.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Both.")] = False,
-    limit: Annotated[int, typer.Option(min=0, help="How many at most, newest batches first; 0 for all.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=0, help="Show at most this number, newest batches first. 0 shows all.")
+    ] = 50,
     as_json: Json = False,
 ) -> None:
-    """List dead letters: which record, when, why, where in its value, how often it was tried, by which batch.
+    """List dead letters: the record, its time, the reason, the path in its value, the attempts and the batch.
 
-    Reads no keys and values. Long messages are cut; --json has them whole.
+    Keys and values are not read. Long messages are cut; --json prints them whole.
     """
     from frazil.project import Project
     from frazil.report import dead_letters as report
@@ -155,7 +157,7 @@ def list_letters(  # noqa: PLR0913 - the options of a command
         for line in letter_rows(letters, with_landed=state != "open"):
             console.say(line)
         if marked := sum(letter.row_batch is not None for letter in letters):
-            console.say(f"{marked:,} are open although their row exists: they don't land again")
+            console.say(f"{marked:,} are open although their rows exist: they don't land again")
         more = f"; there may be more: --limit {limit * 10}" if listing.has_more else ""
         console.say(f"{pipeline}: {len(letters):,} {_described(choice, state, len(letters))}{more}")
 
@@ -180,20 +182,22 @@ def show(
         str,
         typer.Argument(
             metavar="TOPIC/PARTITION/OFFSET[/TABLE]",
-            help="Which record, or its letter of one table.",
+            help="The record; with TABLE, its dead letter of this table.",
             show_default=False,
         ),
     ],
     *,
     raw: Annotated[
         Path | None,
-        typer.Option("--raw", metavar="FILE", help="Write the value to this file, byte by byte.", show_default=False),
+        typer.Option(
+            "--raw", metavar="FILE", help="Write the exact bytes of the value to this file.", show_default=False
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Show one dead letter: its reason, what to do about it, and its headers, key and value.
 
-    What is JSON is shown as JSON, anything else as a hex dump; the first 4 KiB of each.
+    JSON is shown as JSON, everything else as a hex dump; at most 4 KiB of each part.
     """
     from frazil.project import Project
     from frazil.report.dead_letters import find_letters
@@ -241,14 +245,20 @@ def report(
     *,
     since: Since = _PERIOD,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write it as a page.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Write the report to this file as an HTML page.", show_default=False
+        ),
     ] = None,
     markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Write it as Markdown.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--markdown", metavar="FILE", help="Write the report to this file as Markdown.", show_default=False
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Sum up the dead letters of a period: counts by code and topic, the trend, samples. Markdown, unless told otherwise.
+    """Report on the dead letters of a period: counts by code and topic, the trend, samples. The default form is Markdown.
 
     The trend compares with the period of the same length before. Samples name the first field that does not fit.
     """
@@ -300,4 +310,4 @@ frazil dead-letters replay pizzas --code WRONG_TYPE --since 24h --reason "column
 _COMMANDS: Mapping[str, Callable[..., Any]] = {"list": list_letters, "show": show, "report": report, "replay": replay}
 
 for _name, _command in _COMMANDS.items():
-    app.command(_name, epilog=examples(_EXAMPLES, f"frazil dead-letters {_name}"))(_command)
+    app.command(_name, help=help_text(_command), epilog=examples(_EXAMPLES, f"frazil dead-letters {_name}"))(_command)

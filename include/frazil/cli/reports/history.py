@@ -26,14 +26,16 @@ _WIDE = 110
 def history(
     pipeline: PipelineName,
     *,
-    files: Annotated[bool, typer.Option("--files", help="Show files instead: offsets and snapshot of each.")] = False,
-    phases: Annotated[bool, typer.Option("--phases", help="Show the seconds of each phase of every batch.")] = False,
+    files: Annotated[bool, typer.Option("--files", help="Show data files instead of batches.")] = False,
+    phases: Annotated[
+        bool, typer.Option("--phases", help="Also show the seconds that each phase of a batch took.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show the batches of a pipeline: snapshot, rows, offsets and duration of each, and the dead letters by reason.
 
-    Who started a batch stands below, with the reason of a replay or reset, and what was skipped or removed.
-    With --files the destinations' current files: Kafka offsets, snapshot, rows and batches, from their statistics.
+    Below the table stand who started each batch, the reason of a replay or reset, and what was skipped or removed.
+    --files shows the destinations' current files instead: Kafka offsets, snapshot, rows and batches, from their statistics.
     """
     from frazil.project import Project
 

@@ -24,12 +24,12 @@ def sql(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Ask the Iceberg tables: read only, for small results. Large ones are Spark's work.
+    """Query the Iceberg tables with SQL. It only reads, and suits small results; use Spark for large ones.
 
-    Tables are named [cyan]namespace.table[/cyan]. Behind a table stand its [cyan].snapshots[/cyan],
-    [cyan].history[/cyan], [cyan].files[/cyan], [cyan].partitions[/cyan], [cyan].manifests[/cyan] and
-    [cyan].refs[/cyan]; [cyan].branch_NAME[/cyan] is the table on a branch, [cyan].tag_NAME[/cyan] at a tag, as in Spark.
-    Without them it is main, also where a pipeline lands on a branch.
+    Tables are named [cyan]namespace.table[/cyan]. As in Spark, add [cyan].snapshots[/cyan], [cyan].history[/cyan],
+    [cyan].files[/cyan], [cyan].partitions[/cyan], [cyan].manifests[/cyan] or [cyan].refs[/cyan] for its metadata, and
+    [cyan].branch_NAME[/cyan] or [cyan].tag_NAME[/cyan] for a branch or tag. A bare name means branch main, also where a
+    pipeline lands on another branch.
     """
     from frazil.project import Project
     from frazil.report.sql import query as ask

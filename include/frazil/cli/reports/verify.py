@@ -26,19 +26,18 @@ def verify(
     *,
     from_: Annotated[
         str | None,
-        typer.Option("--from", metavar=PLACES, help="Where to begin.", show_default="the first offset read"),
+        typer.Option("--from", metavar=PLACES, help="Where the range begins.", show_default="the first offset read"),
     ] = None,
     end: Annotated[
         str | None,
-        typer.Option("--to", metavar=PLACES, help="Where to end.", show_default="the position"),
+        typer.Option("--to", metavar=PLACES, help="Where the range ends.", show_default="the position"),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Compare every record that Kafka still has with its row or dead letter, value by value, and the ledger too.
 
-    An independent check: it shares no code with what writes. What it can't compute by itself it names, with the reason. Exit code 1
-    with the first differences if there are any, and if Kafka has none of the records any more, so that nothing could be
-    compared.
+    The check is independent: it shares no code with the part that writes. It names the values that it can't check, with the
+    reason. The exit code is 1 if something differs, and if Kafka no longer has any of the records.
     """
     from frazil.iceberg.patches import metadata as _variant  # noqa: F401  # PyIceberg must know the type to open such tables
     from frazil.project import Project

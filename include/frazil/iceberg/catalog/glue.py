@@ -17,7 +17,7 @@ _LONGEST_NAME, _LONGEST_TYPE, _LONGEST_COMMENT = 255, 131_072, 255
 """What Glue's API takes of a column (data type `Column`)."""
 
 _LONGEST_PARAMETER: Final = 512_000
-"""Characters of a parameter's value."""
+"""Largest number of characters of a parameter's value."""
 
 
 class SharedGlueCatalog(CachingCatalog, GlueCatalog):

@@ -137,8 +137,8 @@ class SharedHiveCatalog(CachingCatalog, HiveCatalog):
             finally:
                 client.drop_table(database, name, deleteData=False)
         raise CATALOG_REFUSED.terminal(
-            f"the metastore {self.properties['uri']} changes a table without comparing what a commit replaces: expected Hive 2.3.10,"
-            " 4.0 or newer (HIVE-26882), found an older one. A run that is paused in a commit would undo those of others",
+            f"the metastore {self.properties['uri']} does not check which metadata a commit replaces: expected Hive 2.3.10,"
+            " 4.0 or newer (HIVE-26882), found an older one. A run that pauses during a commit could undo other commits",
             next_step="upgrade the metastore to Hive 4, or put a REST server in front of it (type: rest)",
         )
 

@@ -123,7 +123,10 @@ class _Forgiving:
 def _seconds(properties: Mapping[str, str], key: str) -> float:
     text = str(properties.get(key, _DEFAULTS[key]))
     if not text.isdecimal() or int(text) == 0:
-        raise BAD_SETTING.terminal(f"catalog property {key}: expected milliseconds, found {text!r}")
+        raise BAD_SETTING.terminal(
+            f"catalog property {key}: expected milliseconds, found {text!r}",
+            next_step="correct it among the properties of the catalog in the settings",
+        )
     return int(text) / 1000
 
 

@@ -44,7 +44,7 @@ class CachingCatalog(MetastoreCatalog):
     A batch loads each of its tables five times and more, and each load would parse all of its snapshots.
 
     Attributes:
-        table_properties: Properties of tables that have a say in how files are read and written.
+        table_properties: Table properties that the settings allow, though they change how files are read and written.
     """
 
     table_properties: frozenset[str] = frozenset()
@@ -216,9 +216,9 @@ def _refuse_lost(name: str, file: Path, properties: Mapping[str, str]) -> None:
     if table is None or file.exists():  # meanwhile: a rival began the project, and made the table
         return
     raise TABLE_MISSING.terminal(
-        f"opening catalog {name}: its database {file} is not there, but warehouse {warehouse} holds tables, such as {table}",
+        f"opening catalog {name}: its database {file} is missing, but warehouse {warehouse} holds tables, such as {table}",
         next_step=f"restore {file} from a backup: a new one would have no tables and no position. To start over on purpose,"
-        f" move the warehouse away. Without a backup: make an empty database (mkdir -p {file.parent} && touch {file}) and register"
+        f" move the warehouse away. Without a backup: create an empty database (mkdir -p {file.parent} && touch {file}) and register"
         " each table's newest metadata file before anything runs",
     )
 

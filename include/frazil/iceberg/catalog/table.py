@@ -210,7 +210,7 @@ def refuse_code(table: str, metadata: TableMetadata, allowed: Collection[str]) -
     if JAVA_LOCATIONS in metadata.properties and JAVA_LOCATIONS not in allowed:
         raise BAD_TABLE_PROPERTY.terminal(
             f"table {table} has the property {JAVA_LOCATIONS}: Spark would run the class that it names",
-            next_step="who set it, and what for? Remove it (ALTER TABLE … UNSET TBLPROPERTIES), or list it in the settings under"
+            next_step="find out who set it. Remove it (ALTER TABLE … UNSET TBLPROPERTIES), or allow it: list it in the settings under"
             " table_properties of the catalog",
         )
 
@@ -264,7 +264,7 @@ def set_branch(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
 
 
 def send(table: Table, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...]) -> None:
-    """One commit request. Not by a transaction, which keeps only one requirement of a kind.
+    """Send one commit request. PyIceberg's transaction can't be used, because it keeps only one requirement of each kind.
 
     Foreign exceptions pass through; none of them proves that the commit did not land.
     """
@@ -300,7 +300,7 @@ class BranchTable(Table):
         if self.is_begun and self._branch not in self.metadata.refs:
             raise TABLE_LOST.terminal(
                 f"table {self._named}: branch {self._branch} was dropped while a batch was committed there",
-                next_step=f"make it again, where it ended: ALTER TABLE {self._named} CREATE BRANCH …; then run again",
+                next_step=f"create it again at its last snapshot: ALTER TABLE {self._named} CREATE BRANCH …; then run again",
             )
         self.whole = self.metadata
         self.metadata = on_branch(self.metadata, self._branch)

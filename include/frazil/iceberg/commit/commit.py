@@ -190,8 +190,8 @@ def overwrite_of(
 
 
 ATTEMPTS = 5
-"""Transactions tried before giving up; each has PyIceberg's own retries (4) inside. Rivals that move the position end
-it at once, so only catalog faults and foreign appends that win again and again use this up."""
+"""Transactions tried before giving up; each has PyIceberg's own retries (4) inside. Another commit that moves the position
+ends it at once. So only errors of the catalog and repeated foreign appends use up all tries."""
 
 FIRST_PAUSE_SECONDS = 0.2
 """Before the second attempt; it doubles with each further one, so that all five take three seconds at most."""
@@ -289,7 +289,7 @@ def commit(lake: Lake, change: Change) -> int:
 def without_expiry(change: Change, table: Table, failure: BaseException) -> Change:
     """The change without snapshot expiry, for a further attempt: some services refuse expiry in the same commit.
 
-    After a rival it is the same change.
+    After another commit it is the same change.
     """
     if isinstance(failure, CommitFailedException) or not expiry_part(change, whole_metadata(table)):
         return change

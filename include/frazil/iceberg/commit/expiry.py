@@ -195,7 +195,8 @@ def _number(properties: Mapping[str, str], key: str, default: int) -> int:
 
 def _unreadable(key: str, text: str, expected: str) -> Terminal:
     return BAD_TABLE_PROPERTY.terminal(
-        f"table property {key} is {text[:100]!r}, expected {expected}", next_step="was it edited by hand? Unset it"
+        f"table property {key} is {text[:100]!r}, expected {expected}",
+        next_step="unset it; it was probably edited by hand",
     )
 
 

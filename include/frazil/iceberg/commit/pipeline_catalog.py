@@ -186,8 +186,8 @@ class PipelineCatalog(Lake):
             return table
         if landed_branch is not None and branch not in table.metadata.refs:
             raise TABLE_LOST.terminal(
-                f"pipeline {self._pipeline}: branch {branch} of table {name} is gone, with what the pipeline landed there",
-                next_step="make it again, where it ended: ALTER TABLE … CREATE BRANCH … AS OF VERSION …; its last snapshot is"
+                f"pipeline {self._pipeline}: branch {branch} of table {name} is gone, with the rows that the pipeline landed there",
+                next_step="create it again at its last snapshot: ALTER TABLE … CREATE BRANCH … AS OF VERSION …; that snapshot is"
                 f" in property {BATCH_KEY.format(self._pipeline)} or {POSITION_KEY.format(self._pipeline)}",
             )
         ref = table.metadata.refs.get(branch)
@@ -225,7 +225,7 @@ def _begin(table: Table, branch: str) -> None:
 
 
 def _empty_snapshot(metadata: TableMetadata) -> int | None:
-    """One that a rival, or a run that was killed, made for this already."""
+    """One that another run, perhaps a killed one, created for this already."""
     for snapshot in metadata.snapshots:
         if snapshot.parent_snapshot_id is None and summary_of(snapshot).get("total-records") == "0":
             return snapshot.snapshot_id
@@ -330,7 +330,7 @@ def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: in
         mismatch = f"lacks {', '.join(lacking)}" if lacking else f"does not descend from main's head {planned}"
         raise AUDIT_FAILED.terminal(
             f"table {change.table}: snapshot {tip} on branch {branch} {mismatch}; main stays as it is",
-            next_step="did another engine write to the branch? Run again, a new branch will be made",
+            next_step="run again: it creates a new branch. If this happens again, check whether another engine writes to the branch",
         )
     if (
         sum(_adds_rows(snapshot) for snapshot in takewhile(lambda snapshot: snapshot.snapshot_id != planned, snapshots))

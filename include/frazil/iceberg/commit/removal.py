@@ -43,7 +43,7 @@ _NO = pa.scalar(False)  # noqa: FBT003  # an Arrow value
 
 _REWRITING = Lock()
 """Survivors are written for one table at a time: followers are given their parts at the same time, and each writer may
-hold as much as a task of the stage. Looking for what goes needs little memory and waits for nobody.
+hold as much as a task of the stage. Finding the rows to remove needs little memory and no waiting.
 """
 
 

@@ -239,8 +239,8 @@ def _whole_position(table: Table, pipeline: str, name: str, last: SummaryValue) 
         return _manifest(table, path, mark).position.to_json()
     except Terminal as error:
         raise BAD_STATE.terminal(
-            f"pipeline {pipeline}: table {name} holds batch {mark.n} last, in snapshot {last.snapshot_id}; property {key} does"
-            f" not tell of that snapshot, and the manifest with its position can't be read: {path}: {error.message}",
+            f"pipeline {pipeline}: the last batch of table {name} is {mark.n}, in snapshot {last.snapshot_id}; property {key} does"
+            f" not name that snapshot, and the manifest with its position can't be read: {path}: {error.message}",
             next_step="restore that file; or remove all rows of the pipeline and land what Kafka still has:"
             f" frazil reset {pipeline} --to earliest --reason …",
         ) from error
@@ -390,5 +390,6 @@ def _read_mirror(text: str, key: str, table: str) -> tuple[str, int]:
         return str(body["value"]), int(body["snapshot"])
     except (ValueError, KeyError, TypeError) as error:
         raise BAD_STATE.terminal(
-            f"table {table}: property {key} is not readable: {text[:200]!r}", next_step="was it edited by hand?"
+            f"table {table}: property {key} is not readable: {text[:200]!r}",
+            next_step="it was probably edited by hand: take its text from an older metadata file of the table",
         ) from error

@@ -32,6 +32,7 @@ from pyiceberg.types import BinaryType, FixedType, IcebergType, NestedField, Tim
 from frazil.batch.changes import OP
 from frazil.batch.facts import StagedFile
 from frazil.iceberg.errors import translated
+from frazil.iceberg.patches import dictionaries as _dictionaries  # noqa: F401  # spares files dictionaries in vain
 from frazil.iceberg.patches import metadata as _metadata  # noqa: F401  # a worker reads metadata with variants, too
 from frazil.iceberg.patches.files import credentials_expire_ms, opened_storage
 

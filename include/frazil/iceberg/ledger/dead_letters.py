@@ -56,7 +56,7 @@ class LetterQuestion:
         untimed: Whether letters without a timestamp are recent enough for any `choice.since`.
         undone: Numbers of rolled-back batches: letters that they landed are open again.
         batches: Only those that batches behind the first number kept, up to the second.
-        newest: Only of batches up to this number, and of those that nobody numbered; None for all.
+        newest: Only dead letters of batches up to this number, and those without a batch number; None for all.
     """
 
     choice: LetterChoice = field(default_factory=LetterChoice)

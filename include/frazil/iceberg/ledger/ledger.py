@@ -428,5 +428,5 @@ def _check_format(table: Table, name: str) -> None:
     except ValueError as error:
         raise BAD_TABLE_PROPERTY.terminal(
             f"table {name}: property {FORMAT_KEY} is {version!r}, expected a number",
-            next_step=f"was it edited by hand? Remove it, or set it to {FORMAT}",
+            next_step=f"remove it, or set it to {FORMAT}; it was probably edited by hand",
         ) from error

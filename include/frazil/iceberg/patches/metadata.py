@@ -74,8 +74,8 @@ def refuse_skew(table: Table) -> None:
     raise CLOCK_WRONG.retryable(
         f"table {'.'.join(table.name())} was changed last at {_instant(newest)}, and the clock of this host"
         f" ({socket.gethostname()}) says {_instant(now_ms)}: {ahead} behind; expected at most {timedelta(milliseconds=bound)}",
-        next_step="set the clock that is wrong, of this host or of the one that changed the table, and keep both in time (NTP)."
-        f" If the table's time is wrong, runs go on by themselves from {_instant(newest - bound)}; to go on at once, set"
+        next_step="set the clock that is wrong, of this host or of the one that changed the table, and synchronise both (NTP)."
+        f" If the table's time is wrong, runs continue by themselves from {_instant(newest - bound)}; to continue at once, set"
         f' {MAX_SKEW}: "{newest - now_ms + _MAX_SKEW_MS}" among the properties of catalog {catalog.name} in the settings'
         " (Spark and other Java writers still wait)",
     )
@@ -83,7 +83,10 @@ def refuse_skew(table: Table) -> None:
 
 def _bound(text: str) -> int:
     if not text.isdecimal():
-        raise BAD_SETTING.terminal(f"catalog property {MAX_SKEW}: expected milliseconds, found {text!r}")
+        raise BAD_SETTING.terminal(
+            f"catalog property {MAX_SKEW}: expected milliseconds, found {text!r}",
+            next_step="correct it among the properties of the catalog in the settings",
+        )
     return int(text)
 
 

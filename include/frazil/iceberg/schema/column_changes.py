@@ -1,7 +1,8 @@
 """Changes of columns, wherever they are nested (additions, wider types, null, comments), and of a table as the
 statements that would make them in Spark SQL.
 
-What is there already is skipped, so a change that a rival, a killed run or a person made first is no conflict. Paths are
+Changes that the table already has are skipped, so it is no conflict if another run, a killed run or a person made one first.
+Paths are
 followed name by name: PyIceberg's own update joins them with dots, and a name may have one.
 """
 
@@ -127,7 +128,7 @@ class _ColumnChange:
         if field.field_id in self.schema.identifier_field_ids:
             raise TABLE_UNFIT.terminal(
                 f"table {self.table}, column {field.name}: it identifies rows, so it can't be null",
-                next_step="records without it are dead letters: declare evolve: widen, add or none",
+                next_step="declare evolve: widen, add or none; records without this value then become dead letters",
             )
         return field.model_copy(update={"required": False})
 

@@ -139,7 +139,7 @@ def refuse_unfit(comparison: Comparison, destination: Destination, pipeline: str
             f"table {destination.table} does not fit its pipeline:\n"
             + "\n".join(f"  {problem}" for problem in comparison.unfit),
             next_step="change the columns of the pipeline file, or alter the table"
-            + (f" as it says: frazil apply {pipeline}" if can_apply else ""),
+            + (f" to fit it: frazil apply {pipeline}" if can_apply else ""),
         )
 
 
@@ -414,7 +414,7 @@ def _property_differences(table: Table, destination: Destination) -> Iterator[_D
 def _format_differences(
     table: Table, destination: Destination, filled: Collection[str], dropped: Collection[str]
 ) -> Iterator[_Difference]:
-    """Reasons why nobody can write the table; those that the declared layout ends are no reason against it."""
+    """Reasons why no engine can write the table, without those that the declared layout removes."""
     if destination.by_engine:
         for name in columns_with_times(table.schema()):
             line = f"column {name}: it has the type time, and Spark, which writes the table, can't read it"

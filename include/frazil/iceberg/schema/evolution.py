@@ -1,6 +1,6 @@
 """Applies changes of schema, layout and properties to a table, all in one commit. Repeating it changes nothing.
 
-What is there already is skipped, so a change that a rival, a killed run or a person made first is no conflict.
+Changes that the table already has are skipped, so it is no conflict if another run, a killed run or a person made one first.
 """
 
 from __future__ import annotations
@@ -235,8 +235,9 @@ def _properties_after(table: Table, request: TableChanges) -> dict[str, str]:
 def _mapping_after(table: Table, after: Schema, properties: Mapping[str, str]) -> dict[str, str]:
     """The table's name mapping with the new fields: without it, files that have no field ids would never show them.
 
-    A name that another field has there stays with it. Iceberg's libraries would hand it on, and with it the values in files that
-    are there: a record must not do that. A mapping that nobody can read stays as it is: no record waits for it.
+    A name that another field has in the mapping stays with that field. Iceberg's libraries would move it, and with it the
+    values in existing files, which a record must not cause. A mapping that can't be read stays as it is, and records land
+    without it.
     """
     added = [*new_fields(after.as_struct(), table.metadata.last_column_id)]
     text = {**table.properties, **properties}.get(TableProperties.DEFAULT_NAME_MAPPING)

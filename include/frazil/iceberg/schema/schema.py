@@ -185,7 +185,7 @@ def declared_spec(destination: pipeline_file.Destination, schema: Schema) -> Par
     if not destination.columns and destination.evolves == "none":
         raise BAD_SCHEMA.terminal(
             f"table {destination.table} does not exist, and nothing declares its columns",
-            next_step="declare columns, or leave evolve out: then records decide them",
+            next_step="declare columns; or remove evolve, and the records determine them",
         )
     existing_names = {field.name for field in schema.fields}
     fields = [field for field in destination.partition_fields if destination.columns or field.column in existing_names]

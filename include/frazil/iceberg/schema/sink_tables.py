@@ -43,7 +43,7 @@ def committed_control_offsets(lake: Lake, name: str, branch: str, topic: str, gr
     except (ValueError, AttributeError, TypeError) as error:
         raise BAD_FILE.terminal(
             f"table {name}: a snapshot of branch {branch} names offsets of {topic} in an unknown form: {error}",
-            next_step="look at the summaries of its snapshots: kafka.connect.offsets.…",
+            next_step="check the properties kafka.connect.offsets.… in the summaries of its snapshots",
         ) from error
 
 

@@ -361,7 +361,7 @@ def _unanswered(
 ) -> Retryable:
     offset, epoch = read[place]
     return KAFKA_FAILED.retryable(
-        f"{cluster}, topic {place[0]!r}, partition {place[1]}: its leader did not say within {_SECONDS:.0f} s whether the log"
-        f" still holds what was read up to offset {offset} in leader epoch {epoch}{reasons(cluster, complaints)}",
+        f"{cluster}, topic {place[0]!r}, partition {place[1]}: its leader did not answer within {_SECONDS:.0f} s whether the log"
+        f" still holds the records read up to offset {offset} in leader epoch {epoch}{reasons(cluster, complaints)}",
         next_step="try again; if it persists, check the broker that leads the partition",
     )

@@ -181,8 +181,8 @@ def _cleanup_policy(topic: str, config: Mapping[str, ConfigEntry] | Terminal) ->
     if config.code == TOPIC_MISSING:
         return frozenset()
     raise KAFKA_DENIED.terminal(
-        f"{config.message}; whether topic {topic!r} is compacted decides whether its records can be read again"
-        " where their rows are taken out",
+        f"{config.message}; before Frazil removes rows it must know whether topic {topic!r} is compacted, since compacted records"
+        " can't be read again",
         next_step=f"grant DescribeConfigs on topic {topic}",
     ) from config
 
@@ -199,7 +199,7 @@ def batch_limit(cluster: Cluster, topic: str, limit: int | None = None) -> int |
 
 
 def record_limit(cluster: Cluster, topic: str) -> int | None:
-    """Return how many bytes a record of a topic may have, compressed; None if that must not be seen, or nobody knows it.
+    """Return how many bytes a record of a topic may have, compressed; None if this user may not see it, or if it is unknown.
 
     Raises:
         Terminal: there is no such topic.
@@ -237,7 +237,7 @@ def _until(admin_client: Admin, name: str, holds: Callable[[TopicDescription | N
         raise KAFKA_FAILED.retryable(
             f"{admin_client.cluster}: its brokers don't show the change of topic {name!r} after "
             f" {_SPREAD_SECONDS:.0f} s",
-            next_step="look at the brokers: one of them may be down",
+            next_step="check the brokers: one of them may be down",
         ) from e
 
 

@@ -68,7 +68,7 @@ def is_refusal(error: KafkaError) -> bool:
 def refusal(cluster: Cluster, where: str, reports: Iterable[KafkaError]) -> FrazilError | None:
     """Say what is wrong with credentials or certificates, if one of the reports is about them.
 
-    Only a token or a ticket that may be missing because nobody answers is worth another try.
+    Only a missing token or ticket is worth another try: its server may not have answered.
 
     Reports are what a question ended with, or what the client reported on the side.
     """
@@ -105,7 +105,7 @@ def _no_token(cluster: Cluster, where: str, detail: str) -> FrazilError:
             fetch_token(cluster.name, cluster.properties)
         except FrazilError as error:
             return error
-        what = f"the token provider {cluster.properties[TOKEN_PROVIDER]!r} failed for a while"
+        what = f"the token provider {cluster.properties[TOKEN_PROVIDER]!r} failed, and works again now"
         return KAFKA_LOGIN_REFUSED.retryable(f"{where}: {what}", next_step="try again")
     if any(words in detail.lower() for words in _NO_ISSUER):
         mend = f"try again; if it persists, check sasl.oauthbearer.token.endpoint.url of {settings}"
@@ -120,7 +120,7 @@ def _no_token(cluster: Cluster, where: str, detail: str) -> FrazilError:
 def _mend_credentials(cluster: Cluster, detail: str) -> str:
     settings, lowered = _settings(cluster), detail.lower()
     if "mechanism handshake failed" in lowered or "unsupported sasl mechanism" in lowered:
-        return f"set sasl.mechanism of {settings} to one that the broker has"
+        return f"set sasl.mechanism of {settings} to one that the broker supports"
     if _NO_KERBEROS in detail:
         return "build confluent-kafka against a librdkafka with Cyrus SASL, as docs/logins.md says under Kerberos"
     mechanism = cluster.properties.get("sasl.mechanism") or cluster.properties.get("sasl.mechanisms", "")
@@ -153,9 +153,7 @@ def _client_certificate(cluster: Cluster, where: str, detail: str) -> Terminal:
         mend = f"renew the certificate that {settings} name"
     else:
         what = "refused the client's certificate"
-        mend = (
-            f"let an authority sign it that the broker trusts, and check the ssl.certificate and ssl.key of {settings}"
-        )
+        mend = f"use a certificate of an authority that the broker trusts, and check the ssl.certificate and ssl.key of {settings}"
     return KAFKA_LOGIN_REFUSED.terminal(f"{where} {what}: {detail}", next_step=mend)
 
 
@@ -179,10 +177,10 @@ def _broker_certificate(cluster: Cluster, where: str, detail: str) -> Terminal:
     if "expired" in why:
         mend = "renew the broker's certificate"
     elif "mismatch" in why:
-        mend = f"ask the broker by a name that its certificate has: clusters.{cluster.name}.bootstrap_servers, or the broker's"
+        mend = f"use a host name that the broker's certificate has: in clusters.{cluster.name}.bootstrap_servers, or in the broker's"
         mend += " advertised.listeners"
     else:
-        mend = f"let ssl.ca.location of {settings} name the authority that signed the broker's certificate"
+        mend = f"set ssl.ca.location of {settings} to the authority that signed the broker's certificate"
     reason = f" ({why})" if why else ""
     return KAFKA_LOGIN_REFUSED.terminal(
         f"{where}: the broker's certificate is not trusted{reason}: {detail}", next_step=mend

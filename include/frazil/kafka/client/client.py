@@ -31,7 +31,7 @@ IDLE_SECONDS: Final = 60.0
 pipelines every interval keeps one connection, one that asked once does not for long."""
 
 OLDEST_SECONDS: Final = 600.0
-"""After so long a client is replaced, when nobody is asking: certificates and addresses are read when it is made."""
+"""Age at which an idle client is replaced, because a client reads certificates and addresses only when it is created."""
 
 
 @dataclass(eq=False)
@@ -140,9 +140,8 @@ def _close(clients: list[_PooledClient]) -> None:
 
 
 REQUEST_SECONDS: Final = 8.0
-"""Bounds one question to a cluster, looking for a reachable broker included. An answer takes
-milliseconds, a broker that just changed its leaders some seconds; whoever waits at a terminal
-should hear within 15 s that nobody is there."""
+"""Bounds one request to a cluster, with the search for a reachable broker. An answer takes milliseconds, after a change of
+leaders some seconds; a person at a terminal should learn within 15 s that no broker answers."""
 
 STALL_SECONDS: Final = 12.0
 """Bounds the time without any progress while records flow: twice what a leader change takes, and

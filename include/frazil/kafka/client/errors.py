@@ -179,8 +179,8 @@ def translate_group(
     where = f"{cluster}, consumer group {group!r}"
     if code in _ACTIVE_GROUP:
         return KAFKA_NAME_IN_USE.terminal(
-            f"{where} has active members, so its offsets can't be written from outside",
-            next_step=f"stop whoever consumes as {group}: the name is kept for the mirror of a pipeline's position",
+            f"{where} has active members, so Frazil can't write its offsets",
+            next_step=f"stop the consumers of group {group}: Frazil copies a pipeline's position to it",
         )
     if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
         return KAFKA_DENIED.terminal(
@@ -253,7 +253,7 @@ def _by_code(cause: KafkaError, cluster: Cluster, where: str, detail: str) -> Fr
     if cause.code() in _REFUSED or cause.fatal():
         return KAFKA_FAILED.terminal(
             f"{where} refused: {detail}",
-            next_step=f"check clusters.{cluster.name} of the settings and what was asked for",
+            next_step=f"check clusters.{cluster.name} of the settings, and the names and values of the request",
         )
     return KAFKA_FAILED.retryable(
         f"{where} failed: {detail}", next_step="try again; if it persists, check the broker's log"

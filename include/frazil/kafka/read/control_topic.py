@@ -49,7 +49,7 @@ def announced_files(cluster: Cluster, topic: str) -> tuple[dict[int, tuple[int, 
         if partition.stable_end < partition.high_watermark:
             raise KAFKA_NAME_IN_USE.retryable(
                 f"{cluster}, topic {topic!r}, partition {number}: a transaction is open at offset {partition.stable_end}",
-                next_step="wait a minute: the transaction of a stopped task ends by its time-out",
+                next_step="wait a minute: Kafka ends the transaction of a stopped task after its timeout",
             )
         events += _events(cluster, topic, number, partition.log_start, partition.stable_end)
     return {number: (partition.log_start, partition.stable_end) for number, partition in enumerate(partitions)}, tuple(

@@ -369,7 +369,7 @@ class _Reading:
             raise LOG_TRUNCATED.terminal(
                 detail,
                 next_step="offsets beyond the stable end are uncommitted, or belong to an earlier topic of this name: compare "
-                "the topic ids, then reset",
+                "the topic ids, then run frazil reset",
             )
         if self.reached.get(place, open_range.start) < log_start:
             # A plan never begins below the log start: retention or delete-records moved it since.

@@ -171,7 +171,7 @@ class TransactionalProducer:
         return KAFKA_FAILED.retryable(
             f"{self.cluster}, topic {self.topic!r}: no acknowledgement for {STALL_SECONDS:.0f} s"
             f"{reasons(self.cluster, self.complaints)}",
-            next_step="look at the brokers, then try again: nothing is sent twice",
+            next_step="check the brokers, then try again: nothing is sent twice",
         )
 
 
@@ -251,7 +251,7 @@ def ready_positions(cluster: Cluster, topic: str) -> None:
     policy = cleanup_policies(cluster, [topic])[topic]
     if policy != {"compact"}:
         raise TOPIC_UNFIT.terminal(
-            f"{cluster}, topic {topic!r} has positions of captures, which Kafka would forget: expected cleanup.policy compact,"
+            f"{cluster}, topic {topic!r} holds the positions of captures, and Kafka would delete them: expected cleanup.policy compact,"
             f" found {','.join(sorted(policy)) or 'none'}",
             next_step=f"set cleanup.policy=compact on topic {topic}, or name another one: captures.positions of the settings",
         )
@@ -275,8 +275,8 @@ def last_position(cluster: Cluster, topic: str, name: str) -> tuple[bytes, datet
         partition = retrying(_partition, cluster, topic)
     except RetryError as error:
         raise KAFKA_NAME_IN_USE.retryable(
-            f"{cluster}, topic {topic!r}: a transaction of another capture stays open; what is behind it can't be read",
-            next_step="try again in a minute: the next run of that capture ends it, or the broker does in its time",
+            f"{cluster}, topic {topic!r}: a transaction of another capture stays open; records after it can't be read yet",
+            next_step="try again in a minute: the next run of that capture ends it, or the broker does after its timeout",
         ) from error
     position: tuple[bytes, datetime] | None = None
     key = name.encode()
@@ -291,7 +291,7 @@ def _partition(cluster: Cluster, topic: str) -> PartitionFacts:
     partitions = observe(cluster, [topic]).topics[topic].partitions
     if len(partitions) != 1:
         raise TOPIC_UNFIT.terminal(
-            f"{cluster}, topic {topic!r} has positions of captures: expected 1 partition, found {len(partitions)}",
+            f"{cluster}, topic {topic!r} holds the positions of captures: expected 1 partition, found {len(partitions)}",
             next_step="name another topic: captures.positions of the settings",
         )
     return partitions[0]

@@ -21,7 +21,7 @@ MAX_BYTES: Final = 2**20
 """Bounds a file of the project, and a schema with all that it imports. Brokers take no larger schema by default either."""
 
 MAX_DEPTH: Final = 64
-"""Bounds how deep values lie within each other: whoever walks through a file may recurse."""
+"""Bounds the nesting of values, because code that walks through a file recurses."""
 
 MAX_VALUES: Final = 100_000
 """Bounds the values of a file, those that aliases repeat included. A pipeline with 500 columns has 3,000."""

@@ -76,11 +76,11 @@ else:
 
 
 class AlertSettings(Model):
-    """Who is notified when something is wrong: with one channel, everybody is notified of everything important."""
+    """Where alerts are sent. A single channel gets every important notice of every pipeline."""
 
-    channels: dict[str, ChannelSettings] = Field(min_length=1, description="The ways to tell people, by name.")
-    every: Age = Field("2m", description="How often the DAG `monitor` looks at every pipeline.")
-    remind_after: Age = Field("4h", description="How long after it was told a trouble that lasts is told again.")
+    channels: dict[str, ChannelSettings] = Field(min_length=1, description="Channels that get notices, by name.")
+    every: Age = Field("2m", description="How often the DAG `monitor` checks every pipeline.")
+    remind_after: Age = Field("4h", description="When a notice is sent again, if its condition lasts.")
 
 
 class AlertRoute(Model):
@@ -88,43 +88,44 @@ class AlertRoute(Model):
 
     severity: Severity | None = Field(
         None,
-        description="The least urgent notices that go this way. Without: what the channel says in the settings file.",
+        description="Only notices of this severity or a higher one. Without: the severity of the channel in the settings"
+        " file.",
     )
-    kinds: tuple[Kind, ...] = Field((), description="Kinds of notices that go this way. Without: all.")
+    kinds: tuple[Kind, ...] = Field((), description="Only these kinds of notices. Without: all.")
 
 
 class Alerts(Model):
-    """Which notices about a pipeline are sent, to whom, and from which figures on."""
+    """Which notices about a pipeline are sent, to which channels, and the figures that cause them."""
 
     channels: dict[str, AlertRoute] = Field(
         default_factory=dict,
-        description="Channels of the settings file that are told of this pipeline: `channels: {chat: {severity: critical}}`."
-        " Without: all.",
+        description="Channels of the settings file that get notices of this pipeline, such as `channels: {chat:"
+        " {severity: critical}}`. Without: all.",
     )
-    silent: tuple[Kind, ...] = Field((), description="Kinds of notices that nobody is told.")
+    silent: tuple[Kind, ...] = Field((), description="Kinds of notices that are never sent.")
     fresh_within: Age | None = Field(
         None,
-        description="The promise on freshness: the tables are complete through an instant that is no older than this; where"
-        " nothing is unread, they are. Without: three intervals, at least 10m; of a cron expression, what came before the third"
-        " last time at which a run was due is in. Where it is written, Airflow watches it as well, as a deadline of each run:"
-        " for times when the monitor is not at work.",
+        description="The freshness objective: at any time the tables must be complete through an instant that is at most"
+        " this old. Without unread records they are complete. Default: three intervals, at least 10m; for a"
+        " cron expression, the third last time at which a run was due. If you set it, Airflow also watches it"
+        " as a deadline of each run, so that you are notified while the monitor is down.",
     )
-    lag: int | None = Field(None, gt=0, description="Records not read yet that are too many. Without: no number is.")
+    lag: int | None = Field(None, gt=0, description="Notify above this number of unread records. Without: never.")
     growing_intervals: int = Field(
         4,
         ge=2,
-        description="Intervals of the pipeline one after another that are told of if unread records grow: if the fewest of each"
-        " are more than the fewest of the one before.",
+        description="Notify if unread records grow through this number of intervals: the smallest number in each is"
+        " larger than in the one before.",
     )
     retention_left: Age = Field(
         "1d",
-        description="How long before Kafka's retention takes records that were not read people are told. A topic that keeps"
-        " less than four times this long: a quarter of what it keeps.",
+        description="Notify this long before Kafka's retention deletes unread records. For a topic that keeps records for"
+        " less than four times this long: a quarter of its retention.",
     )
     failures: int = Field(
         1,
         ge=1,
-        description="Failed runs one after another that are told of, unless a person must act: that is told at once.",
+        description="Notify after this number of failed runs in a row. An error that needs a person is reported at once.",
     )
 
 

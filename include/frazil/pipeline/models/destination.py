@@ -33,40 +33,42 @@ class TableColumns(Model):
 
     columns: dict[str, Column] = Field(
         default_factory=dict,
-        description="Column name -> type, or a mapping with type, required, doc. Left out: the columns that the table has,"
-        " and those that records bring.",
+        description="Column name -> type, or a mapping with type, required, doc and more. Without: the columns of the"
+        " existing table, and columns for the fields of records.",
     )
     evolve: Evolve | None = Field(
         None,
-        description="Which changes records may make to the table, each one before the data that needs it: `none`; `add`:"
-        " columns for fields that have none, also in structs; `widen`: also wider types (int to long, float to double,"
-        " more digits of a decimal); `full`: also null in required columns. Without: `none` beside declared columns, else"
-        " `widen`.",
+        description="Which changes records may make to the table. Each change is made before its data lands. `none`: no"
+        " change. `add`: new columns for new fields, also in structs. `widen`: also wider types (int to long,"
+        " float to double, more digits of a decimal). `full`: also null in required columns. The default is"
+        " `none` with declared columns, else `widen`.",
     )
     undeclared_columns: Literal["keep", "refuse"] = Field(
         "keep",
-        description="Columns that the table has and the file does not declare: they stay as they are, or, with `refuse`, runs and"
-        " `frazil apply` refuse the table. No column is ever dropped.",
+        description="What to do with columns of the table that the file does not declare. `keep`: they stay as they are."
+        " `refuse`: runs and `frazil apply` refuse the table. Frazil never drops a column.",
     )
     on_incompatible: Literal["rescue", "dead_letter", "variant_column", "fail"] = Field(
         "rescue",
-        description="A value whose type the column can't be widened to. `rescue`: if the file does not declare the column, the"
-        " record lands without it, and the field is kept as JSON in `value.rescued_column`; else the record is a dead letter."
-        " `dead_letter`: it always is. `variant_column`: the value goes into a column of its own, `price__string` beside"
-        " `price`. `fail`: nothing is published.",
+        description="What to do with a value whose type the column can't be widened to. `rescue`: if the file does not"
+        " declare the column, the record lands without the value, which is kept as JSON in"
+        " `value.rescued_column`; otherwise the record is a dead letter. `dead_letter`: the record is a dead"
+        " letter. `variant_column`: the value gets a column of its own, such as `price__string` next to"
+        " `price`. `fail`: the run fails and publishes nothing.",
     )
     max_columns: int = Field(
         1_000,
         gt=0,
         le=10_000,
-        description="Columns that records may bring it to, those in structs counted one by one. Fields beyond are kept as"
-        " one JSON object in `value.rescued_column`, and counted. What lies less deep goes first.",
+        description="Largest number of columns that records may add up to; columns in structs count one by one. Further"
+        " fields are kept as one JSON object in `value.rescued_column`, and counted. Fields of upper levels"
+        " get columns first.",
     )
     max_depth: int = Field(
         24,
         gt=0,
         le=50,
-        description="Levels of columns that records bring; what is deeper is kept in `value.rescued_column`.",
+        description="Deepest level of columns that records may add. Deeper fields are kept in `value.rescued_column`.",
     )
 
     @field_validator("columns", mode="before", json_schema_input_type=dict[str, Column | str])
@@ -75,7 +77,7 @@ class TableColumns(Model):
         if not isinstance(columns, dict):
             return columns
         if not columns:
-            raise ValueError("columns is empty: leave the key out for the columns of the table and of its records")
+            raise ValueError("columns is empty: remove the key to use the columns of the table and of its records")
         return {name: {"type": column} if isinstance(column, str) else column for name, column in columns.items()}
 
     @property
@@ -90,13 +92,13 @@ class TableColumns(Model):
             raise ValueError(f"{options[0]} is for a table that records may change: write evolve: add, widen or full")
         if self.undeclared_columns == "refuse" and (self.evolves != "none" or not self.columns):
             raise ValueError(
-                "undeclared_columns: refuse is for declared columns with evolve: none: records would bring others"
+                "undeclared_columns: refuse needs declared columns with evolve: none, since records may add others"
             )
         return self
 
 
 class KafkaColumns(Model):
-    """Names of the columns that say where a row came from; replay and verify need them."""
+    """Names of the columns with the Kafka coordinates of a row. Replays and `frazil verify` need them."""
 
     topic: str = Field("_kafka_topic", description="Topic of the record.")
     partition: str = Field("_kafka_partition", description="Partition of the record.")
@@ -115,53 +117,54 @@ class TableTemplate(TableColumns):
     )
     sort_by: tuple[str, ...] = Field(
         (),
-        description="Sort order of a new table in Iceberg's syntax: `id`, `day(created_at) desc nulls last`. Rows of each file"
-        " are written in the table's sort order.",
+        description="Sort order of a new table in Iceberg's syntax: `id`, `day(created_at) desc nulls last`. Each data"
+        " file is written in this order.",
     )
     catalog: str | None = Field(
-        None, description="Name of a catalog in the settings file, if it is another one than the pipeline's."
+        None, description="Name of a catalog in the settings file, if the table is not in the pipeline's catalog."
     )
     branch: BranchName | None = Field(
         None,
-        description="Branch of the table that rows land on, to be published by somebody else. Made from main by the first run."
-        " Without: main.",
+        description="Branch of the table on which rows land, for example to check them before you publish them. The first"
+        " run creates it from main. Without: main.",
     )
     kafka_columns: KafkaColumns | Literal[False] = Field(
         default_factory=KafkaColumns,
-        description="Names of the columns for topic, partition, offset, timestamp and batch; `false` leaves them out.",
+        description="Names of the columns for topic, partition, offset, timestamp and batch. `false`: the table has no"
+        " such columns.",
     )
     properties: dict[str, str] = Field(
         default_factory=dict,
-        description="Table properties set when the table is created, such as `write.parquet.compression-codec`, or"
-        " `format-version`: 2, the default, or 3.",
+        description="Properties of a new table, such as `write.parquet.compression-codec`, or `format-version`: 2 (the"
+        " default) or 3.",
     )
     write: Write = Field(
         "append",
-        description="`append` adds a row per record; `upsert` keeps one row per key, the last record's; `cdc` applies the"
-        " inserts, updates and deletes that records of `changes` tell of; `history` adds a row per change, with"
-        " what happened in `_frazil_op` and its place among the changes of its record in `_frazil_place`.",
+        description="`append` adds a row per record. `upsert` keeps one row per key, from the key's last record. `cdc`"
+        " applies the inserts, updates and deletes that records describe (`changes`). `history` adds a row per"
+        " change, with the kind of change in `_frazil_op` and its number within the record in `_frazil_place`.",
     )
     identifier: tuple[str, ...] = Field(
         (),
-        description="Columns that identify a row, all required: the key of `upsert` and `cdc`. Without, these take the"
-        " identifier fields of the table, which must be there.",
+        description="Columns that identify a row, all required: the key of `upsert` and `cdc`. Without: the identifier"
+        " fields of the existing table.",
     )
     order_by: str | None = Field(
         None,
-        description="Column that says which of two changes of a key is the later one; a record without a value for it is a"
-        " dead letter. Without, the offset says so, and of changes in two partitions Kafka's timestamp.",
+        description="Column that decides which of two changes of a key is later. A record without a value in it is a dead"
+        " letter. Without: the offset decides, and between partitions Kafka's timestamp.",
     )
     deletes: Literal["hard", "soft"] = Field(
         "hard",
-        description=f"A deleted row goes, or it stays with `{DELETED}` true, which also keeps older changes from bringing it"
-        " back.",
+        description=f"`hard`: a deleted row is removed. `soft`: it stays, with `{DELETED}` true; so an older change can't"
+        " bring it back.",
     )
     merge: Literal["merge-on-read", "copy-on-write"] = Field(
         "merge-on-read",
-        description="How Spark writes changed rows: beside the old files, which readers then merge, or by writing the files"
-        " anew.",
+        description="How Spark writes changed rows. `merge-on-read`: as new files and delete files, which readers merge."
+        " `copy-on-write`: by rewriting the files of the old rows.",
     )
-    changes: Changes | None = Field(None, description="For `write: cdc` and `history`: how records tell of changes.")
+    changes: Changes | None = Field(None, description="For `write: cdc` and `history`: how records describe changes.")
 
     @field_validator("branch")
     @classmethod
@@ -312,8 +315,9 @@ class Destination(TableTemplate, NamedTable):
 
     append_history: TableName | None = Field(
         None,
-        description="For `write: upsert` and `cdc`: a table that gets all changes beside this one, in the same batches, a row"
-        " per change: a destination with `write: history` and the columns of this one. List it yourself for another layout.",
+        description="For `write: upsert` and `cdc`: name of a second table that gets a row per change, in the same"
+        " batches. It has `write: history` and the columns of this destination. For another layout, list it as"
+        " a destination of its own.",
     )
 
     @property
@@ -358,7 +362,7 @@ def refuse_shared_logs(destinations: Sequence[Destination]) -> None:
         ):
             raise AtKey(
                 f"destinations.{number}.append_history",
-                f"{destination.append_history} is the log beside {owner} already: name another one for {destination.table}",
+                f"{destination.append_history} is already the history of {owner}: name another table for {destination.table}",
             )
 
 

@@ -142,7 +142,7 @@ def check_layout(table: str, columns: Mapping[str, Column], added: Sequence[str]
             elif columns:  # without declared ones records bring them
                 similar = get_close_matches(field.column, types, 1)
                 hint = f", did you mean {similar[0]!r}?" if similar else f"; there are {', '.join(types)}"
-                raise AtKey(f"{key}.{number}", f"{field.column!r} is no column of {table}{hint}")
+                raise AtKey(f"{key}.{number}", f"{field.column!r} is not a column of {table}{hint}")
     _refuse_twice("partition_by", "names a field", (field.name for field in partition))
     _refuse_redundant(partition)
     _refuse_twice("sort_by", "names a column", (f"{field.column} ({field.transform})" for field in order))
@@ -176,7 +176,7 @@ def _refuse_redundant(partition: tuple[PartitionField, ...]) -> None:
         earlier = earlier_fields.setdefault((field.column, kind), field)
         if earlier is not field:
             raise AtKey(
-                "partition_by", f"{field.name} says nothing about {field.column} that {earlier.name} does not say"
+                "partition_by", f"{field.name} adds nothing to {earlier.name}: both partition by {field.column}"
             )
 
 
@@ -229,38 +229,39 @@ _UNORDERED: Final = ("boolean", "binary", "uuid", "variant", "float", "double")
 
 
 class Words(Model):
-    """What distinguishes the kinds of changes: values of the op field, or names of the fields that hold a row."""
+    """Which values of the op field, or which names of the field with the row, mean which kind of change."""
 
-    insert: tuple[str, ...] = Field((), description="A row came to be, or was read.")
-    update: tuple[str, ...] = Field((), description="A row changed.")
-    delete: tuple[str, ...] = Field((), description="A row went.")
-    truncate: tuple[str, ...] = Field((), description="All rows went.")
+    insert: tuple[str, ...] = Field((), description="A row was inserted, or read by a snapshot.")
+    update: tuple[str, ...] = Field((), description="A row was changed.")
+    delete: tuple[str, ...] = Field((), description="A row was deleted.")
+    truncate: tuple[str, ...] = Field((), description="All rows were deleted.")
 
 
 class Changes(Model):
     """How a record describes a change."""
 
     format: Literal["debezium", "dms", "maxwell", "canal", "op_column", "envelope"] = Field(
-        description="Who wrote the records: Debezium, AWS DMS, Maxwell, Canal. Or what they look like: `op_column`, a field"
-        ' says what happened; `envelope`, the row is in a field whose name says so, such as `{"insert": {…}}`.'
+        description="The program that wrote the records: Debezium, AWS DMS, Maxwell or Canal. Or their structure:"
+        " `op_column` (one field has the kind of change), `envelope` (the name of the field that holds the row"
+        ' is the kind, such as `{"insert": {…}}`).'
     )
     op: str | None = Field(
-        None, min_length=1, description="For `op_column`: the field that says what happened, a name or a path."
+        None, min_length=1, description="For `op_column`: name or path of the field with the kind of change."
     )
     values: Words | None = Field(
         None,
-        description="For `op_column`: values of the op field, exact, per kind of change. For `envelope`: names of the fields"
-        " that hold a row. Any other is a dead letter.",
+        description="For `op_column`: the exact values of the op field for each kind of change. For `envelope`: the names"
+        " of the fields that hold a row. Any other value or name makes the record a dead letter.",
     )
     row: str | None = Field(
         None,
         min_length=1,
-        description="For `op_column`: the field that holds the row as it is now. Without, the row is the value itself.",
+        description="For `op_column`: the field that holds the new row. Without: the value itself is the row.",
     )
     before: str | None = Field(
         None,
         min_length=1,
-        description="For `op_column`: the field that holds the row as it was, for deletes and for keys that change.",
+        description="For `op_column`: the field that holds the old row, for deletes and for changed keys.",
     )
 
     @model_validator(mode="after")
@@ -269,7 +270,7 @@ class Changes(Model):
         needed = {"op_column": ("op", "values"), "envelope": ("values",)}.get(self.format, ())
         allowed = {"op_column": options, "envelope": ["values"]}.get(self.format, [])
         if strange := [name for name in options if name not in allowed]:
-            raise ValueError(f"{strange[0]} is not for format {self.format}, which says so itself")
+            raise ValueError(f"{strange[0]} is not for format {self.format}, which defines it")
         if missing := [name for name in needed if name not in options]:
             raise ValueError(f"format {self.format} needs {missing[0]}")
         if self.values is not None:

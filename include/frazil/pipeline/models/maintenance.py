@@ -68,7 +68,7 @@ class Compaction(Model):
     @model_validator(mode="after")
     def _columns_fit(self) -> Compaction:
         if bool(self.columns) != (self.strategy == "z-order"):
-            raise AtKey("columns", "are those of strategy z-order, which needs them")
+            raise AtKey("columns", "are needed by strategy z-order, and only by it")
         return self
 
 

@@ -225,9 +225,10 @@ class Pipeline(Model):
         if self.destinations or (self.create is not None and self.create.namespace is not None):
             return self
         if self.create is None:
-            raise AtKey("destinations", "expected at least one, or route.create, which makes them")
+            raise AtKey("destinations", "expected at least one, or route.create, which creates tables")
         raise AtKey(
-            "route.create.namespace", "is required where no destination is listed: ledger and dead letters live there"
+            "route.create.namespace",
+            "is required without destinations: it is the namespace of the ledger and the dead letters",
         )
 
     @model_validator(mode="after")

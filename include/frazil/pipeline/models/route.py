@@ -139,7 +139,7 @@ class Route(Model):
         if self.static is not None:
             raise AtKey("create", "static lists every table: name them under destinations, or route by field or topic")
         if self.field is not None and not self.field.allow:
-            raise AtKey("field.allow", "is required with create: records name the tables, and must not do so freely")
+            raise AtKey("field.allow", "is required with create: it limits the table names that records may use")
         return self
 
     @property
@@ -182,26 +182,27 @@ class Source(Model):
     topics: tuple[TopicName, ...] = Field((), description="Topics to read, by exact name.")
     topics_pattern: Expression | None = Field(
         None,
-        description="Instead of `topics`: a regular expression (RE2's) that matches whole names, such as `events\\.\\d{8}`."
-        " Topics that appear later are read from their beginning; topics that were read to their end may vanish.",
+        description="Instead of `topics`: a regular expression in RE2's syntax that matches whole names, such as"
+        " `events\\.\\d{8}`. Topics that appear later are read from their beginning. Topics that were read to"
+        " their end may be deleted.",
     )
     on_data_loss: Literal["fail", "skip_recorded"] = Field(
         "fail",
-        description="What to do where Kafka deleted records before they were read: `fail` stops and says which,"
-        " `skip_recorded` goes on behind them and writes what was skipped into the snapshot and the ledger. A partition, or a"
-        " topic of a pattern, that appears later is owed from offset 0 on; of a topic that is added to `topics`, what is gone"
-        " already is skipped, on record.",
+        description="What to do if Kafka deleted records before they were read. `fail`: the run stops and names the"
+        " offsets. `skip_recorded`: the run continues after them, and records the skipped offsets in the"
+        " snapshot and the ledger. A new partition, or a new topic of a pattern, counts from offset 0. Of a"
+        " topic that you add to `topics`, records that are already deleted are skipped and recorded.",
     )
     on_unreadable: Literal["dead_letter", "fail"] = Field(
         "dead_letter",
-        description="What to do with a batch of records that the Kafka client can't unpack, since it is damaged or larger"
-        " than `receive.message.max.bytes` of the cluster: a dead letter `UNREADABLE_BATCH` for each of its offsets, or the"
-        " run fails and says where.",
+        description="What to do with a batch of records that the Kafka client can't unpack, because it is damaged or"
+        " larger than the cluster's `receive.message.max.bytes`. `dead_letter`: each of its offsets becomes a"
+        " dead letter `UNREADABLE_BATCH`. `fail`: the run fails and names the offset.",
     )
     consumer_group: str | Literal[False] | None = Field(
         None,
-        description="Consumer group that mirrors the position for lag tools, `frazil-<pipeline>` by default; it is"
-        " written after each run and never read. `false`: none.",
+        description="Consumer group to which each run copies the position, for lag tools; Frazil never reads it. Default:"
+        " `frazil-<pipeline>`. `false`: none.",
     )
 
     @field_validator("topics")
@@ -214,7 +215,7 @@ class Source(Model):
     @model_validator(mode="after")
     def _either(self) -> Source:
         if bool(self.topics) == bool(self.topics_pattern):
-            raise ValueError("name either topics or a topics_pattern")
+            raise ValueError("give either topics or topics_pattern")
         return self
 
     def reads(self, topic: str) -> bool:

@@ -41,24 +41,26 @@ class _Decoding(Model):
     format: str = Field("json", description=f"{_formats()} Other packages may bring more.")
     registry: str | None = Field(
         None,
-        description=f"{_quoted(_FORMATS_OF['registry'])}: name of a Schema Registry in the settings file. All bytes name the"
-        " schema that they were written with: in front of them, or in a header.",
+        description=f"{_quoted(_FORMATS_OF['registry'])}: name of a Schema Registry in the settings file. Each value must carry the"
+        " id of its schema, at its beginning or in a header.",
     )
     schema_: str | None = Field(
         None,
         alias="schema",
-        description=f"{_quoted(_FORMATS_OF['schema_'])}: the one schema of all, if they name none: Avro, or the text of a"
-        " .proto file.",
+        description=f"{_quoted(_FORMATS_OF['schema_'])}: the schema of all values, if they carry no schema id: Avro, or the text"
+        " of a .proto file.",
     )
     schema_file: str | None = Field(
         None,
-        description="The same in a file, by its path from the folder `schemas` beside the folder of pipeline files.",
+        description="The same, in a file: its path from the folder `schemas`, which is next to the folder of pipeline"
+        " files.",
     )
     fields: tuple[str, ...] | dict[str, str] | Literal["inferred"] | None = Field(
         None,
-        description="`delimited`: names of the fields of a line. `json`: what an object holds, as name -> type. Keys need"
-        " it; of values it is asked where transforms or changes come before the columns, and is else the columns. `inferred`,"
-        " for values of `json`: each object holds what it says itself, whole numbers as long, others as double.",
+        description="`delimited`: names of the fields of a line. `json`: the fields of an object, as name -> type. A key"
+        " always needs them; a value only if transforms or changes come before the columns (else the columns"
+        " are its fields). `inferred`, for values of `json`: fields and types come from each object, whole"
+        " numbers as long, other numbers as double.",
     )
 
     @field_validator("format")
@@ -71,7 +73,7 @@ class _Decoding(Model):
             return name
         similar = get_close_matches(name, [*FORMATS, *installed_names], 1)
         hint = f", did you mean {similar[0]!r}?" if similar else f"; known: {', '.join([*FORMATS, *installed_names])}"
-        raise ValueError(f"{name!r} is no format{hint}")
+        raise ValueError(f"{name!r} is not a format{hint}")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -134,41 +136,46 @@ class Value(Decoding):
 
     null_value: Literal["delete", "filter", "dead_letter"] = Field(
         "delete",
-        description="What a record without a value (a tombstone) means. `delete`: in tables with `write: upsert`, and in"
-        " `history` without `changes`, it deletes the row of its key (`key` says how that is decoded); other tables count it"
-        " and leave it out. `filter`: all do. `dead_letter`: it is a dead letter.",
+        description="What to do with a record without a value (a tombstone). `delete`: it deletes the row of its key in"
+        " tables with `write: upsert`, and in `history` without `changes` (`key` declares how to decode keys);"
+        " other tables drop it and count it. `filter`: all tables drop it and count it. `dead_letter`: it is a"
+        " dead letter.",
     )
     empty_value: Literal["dead_letter", "filter"] = Field(
-        "dead_letter", description="A value of 0 bytes becomes a dead letter, or is counted and left out."
+        "dead_letter",
+        description="What to do with a value of 0 bytes. `dead_letter`: it is a dead letter. `filter`: it is dropped and"
+        " counted.",
     )
     unknown_fields: Literal["ignore", "rescue", "fail"] = Field(
         "ignore",
-        description="Fields at the top level of a value that no column takes: `ignore` leaves them out and counts the"
-        " records that had any, `rescue` keeps them as one JSON object in `rescued_column` (null if there are none), `fail`"
-        " makes the record a dead letter.",
+        description="What to do with fields at the top level of a value that have no column. `ignore`: they are dropped,"
+        " and their records counted. `rescue`: they are kept as one JSON object in `rescued_column`, which is"
+        " null without such fields. `fail`: the record is a dead letter.",
     )
     rescued_column: str = Field(
-        "_rescued", description="Column for rescued fields: declare it as an optional string column."
+        "_rescued", description="Column for rescued fields. Declare it as an optional string column."
     )
     duplicate_keys: Literal["last", "dead_letter"] = Field(
         "last",
-        description="An object that names a field twice, at any level: the last one counts, or the record is a dead letter.",
+        description="What to do if an object has a field twice, at any level. `last`: the last one counts. `dead_letter`:"
+        " the record is a dead letter.",
     )
     field_names: Literal["exact", "case_insensitive"] = Field(
         "exact",
-        description="Whether `Id` fills the column `id`. Of fields that differ in case only the last one counts, or they"
-        " are duplicate keys. Keys of maps and names in JSON texts stay as they are.",
+        description="`case_insensitive`: the field `Id` fills the column `id`. If fields differ in case only, the last"
+        " one counts, or they are duplicate keys. Keys of maps and names in JSON texts stay as they are."
+        " `exact`: names must be equal.",
     )
     casts: Literal["none", "text"] = Field(
         "none",
-        description="`text` lets numbers and booleans into string columns, as the text they were sent as, and"
-        " numbers sent as text into the times of a column with `unit`.",
+        description="`text`: numbers and booleans land in string columns, as the text that was sent; and in a column with"
+        " `unit`, a number may be sent as text.",
     )
     sub_micros: Literal["refuse", "truncate"] = Field(
         "refuse",
-        description="`json`, `avro`, `protobuf`, `delimited`: a time with more than six digits of a second, as Go's clock has"
-        " nine, in a value or a key. Tables hold microseconds: `refuse` makes the record a dead letter (LOSSY_CAST), `truncate`"
-        " cuts off what is finer.",
+        description="For `json`, `avro`, `protobuf` and `delimited`: what to do with a time finer than microseconds, such"
+        " as Go's nine digits, in a value or a key. Tables hold microseconds. `refuse`: the record is a dead"
+        " letter (LOSSY_CAST). `truncate`: the further digits are cut off.",
     )
 
     @property
@@ -191,7 +198,7 @@ class Key(Decoding):
     @model_validator(mode="after")
     def _says_its_fields(self) -> Key:
         if self.format == "json" and (not self.fields or self.fields == "inferred"):
-            raise AtKey("fields", "keys of format json need them: what a key holds, as name: type")
+            raise AtKey("fields", "a key of format json needs its fields, as name: type")
         return self
 
 
@@ -199,34 +206,36 @@ class Column(Model):
     """One column of a destination."""
 
     type: str = Field(description="Type in Iceberg's spelling: long, decimal(10,2), list<string>, struct<a: int> …")
-    required: bool = Field(False, description="A record without a value for it is a dead letter.")
-    doc: str | None = Field(None, description="Comment stored with the column.")
+    required: bool = Field(False, description="A record without a value in this column is a dead letter.")
+    doc: str | None = Field(None, description="Comment that is stored with the column.")
     source: tuple[str, ...] | None = Field(
         None,
         alias="from",
-        description="The field it is taken from, if not the one of its name: a name, as it stands, or a list of names from"
-        " the top level down, such as `[customer, address, zip]`. `[]` takes the whole value, or the whole key, as JSON: into"
-        " a column of type string or variant.",
+        description="The field that fills the column, if it has another name than the column: its exact name, or a list"
+        " of names from the top level down, such as `[customer, address, zip]`. `[]` is the whole value, or"
+        " the whole key, as JSON, for a column of type string or variant.",
     )
     part: Literal["value", "key", "header"] = Field(
         "value",
-        description="Whether it takes a field of the value, a field of the key, which `key` of the file decodes, or a header:"
-        " the last one of its name. Types binary and fixed take its bytes, all others its text in UTF-8.",
+        description="What fills the column: a field of the value, a field of the key (`key` declares how to decode it),"
+        " or the last header with the name. For types binary and fixed the header's bytes are taken, for all"
+        " others its text in UTF-8.",
     )
     default: Any = Field(
         None,
-        description="Value for a missing field (and for null, if required), written as a JSON record would carry it. A field"
-        " that `value.fields` or `key.fields` declares is null where it is missing.",
+        description="Value for a missing field, and for null if the column is required. Write it as a JSON record would"
+        " have it. A missing field that `value.fields` or `key.fields` declares is null.",
     )
     unit: Literal["s", "ms", "us", "ns"] | None = Field(
         None,
-        description="What numbers count that are sent for times: since 1970-01-01T00:00Z, or for the type time since"
-        " midnight. Texts are read as well; a number that comes as text counts in `delimited` and with `casts: text`.",
+        description="For types time, timestamp and timestamptz: the unit of times that are sent as numbers, counted from"
+        " 1970-01-01T00:00Z, or from midnight for time. Texts are accepted too. A number that comes as text"
+        " needs `delimited` or `casts: text`.",
     )
     local_time: Literal["keep", "dead_letter"] = Field(
         "keep",
-        description="A text with an offset in a timestamp without zone: the wall clock it shows is kept and the offset"
-        " dropped, or the record is a dead letter.",
+        description="For a column of type timestamp: what to do with a text that has a zone offset. `keep`: the offset is"
+        " dropped, and the time of day stays as written. `dead_letter`: the record is a dead letter.",
     )
 
     @field_validator("type")

@@ -106,7 +106,7 @@ class FileCapture(_Capture):
     @classmethod
     def _are_absolute(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
         if relative := [path for path in paths if not PurePath(path).is_absolute()]:
-            raise ValueError(f"{relative[0]!r} is not absolute: Airflow runs in folders of its own")
+            raise ValueError(f"{relative[0]!r} is not absolute, and Airflow's tasks run in other folders")
         return paths
 
     @field_validator("key_pattern")
@@ -115,13 +115,13 @@ class FileCapture(_Capture):
         if pattern is None:
             return None
         if compiled(pattern).groups == 0:
-            raise ValueError("has no group: what is to be the key stands in round brackets")
+            raise ValueError("has no group: put the part that is the key in parentheses")
         return pattern
 
     @model_validator(mode="after")
     def _has_one_key(self) -> Self:
         if self.key is not None and self.key_pattern is not None:
-            raise AtKey("key_pattern", "goes without key: a record has one")
+            raise AtKey("key_pattern", "excludes key: a record has one key")
         return self
 
 
@@ -173,7 +173,7 @@ class JdbcCapture(_Capture):
     @classmethod
     def _is_a_name(cls, table: str | None) -> str | None:
         if table is not None and not _TABLE.fullmatch(table):
-            raise ValueError(f"{table!r} is no name of a table or view; SQL of your own is a query")
+            raise ValueError(f"{table!r} is not the name of a table or view; write SQL under query")
         return table
 
     @model_validator(mode="after")

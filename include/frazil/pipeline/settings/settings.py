@@ -240,7 +240,7 @@ class EngineSettings(Model):
         if foreign:
             raise ValueError(f"{', '.join(foreign)}: {engine_type} has no such key")
         if _DEPLOY_MODE in self.conf:
-            raise ValueError(f"conf.{_DEPLOY_MODE}: the engine has a key of its own for it, deploy_mode")
+            raise ValueError(f"conf.{_DEPLOY_MODE}: use the engine's key deploy_mode")
         if self.deploy_mode == "cluster" and self.master != "yarn":
             raise ValueError(f"deploy_mode: cluster, and master: {self.master}; {_CLUSTER_MODE}")
         if self.type == "connect" and not self.managed:
@@ -251,7 +251,7 @@ class EngineSettings(Model):
                     "url must be sc://host:port, with further parameters behind /;, their values percent-encoded"
                 )
             if any(f";{key}=" in self.url for key in ("token", "session_id")):
-                raise ValueError("url: the token has a key of its own, `token`, and sessions get their own ids")
+                raise ValueError("url: use the engine's key `token` for the token; sessions get their own ids")
         return self
 
 
@@ -344,7 +344,7 @@ class Settings(Model):
         default_factory=AutoEngine, description="What `engine: auto` in a pipeline file stands for."
     )
     alerts: AlertSettings | None = Field(
-        None, description="Who is told when something is wrong. Without: nobody, and Airflow has no DAG `monitor`."
+        None, description="Where alerts are sent. Without: nowhere, and Airflow has no DAG `monitor`."
     )
     reports: ReportSettings = Field(default_factory=ReportSettings)
     databases: dict[str, DatabaseSettings] = Field({}, description="Databases that captures read.")
@@ -356,7 +356,7 @@ class Settings(Model):
     def _has_one_managed_server(self) -> Self:
         managed = [name for name, engine in self.engines.items() if engine.managed]
         if len(managed) > 1:
-            raise ValueError(f"engines: {', '.join(managed)} are managed, and there is one managed server")
+            raise ValueError(f"engines: {', '.join(managed)} are managed, but only one engine can be")
         return self
 
 

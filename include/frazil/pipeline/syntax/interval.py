@@ -86,7 +86,7 @@ SHORTEST_LOOK = timedelta(seconds=1)
 
 def _parse_look(text: str) -> None:
     if parse_duration(text) < SHORTEST_LOOK:
-        raise ValueError(f"{text!r} is shorter than a second, the shortest time between two looks")
+        raise ValueError(f"{text!r} is shorter than a second, the shortest time between two checks")
 
 
 class Trigger(Model):
@@ -105,7 +105,7 @@ class Trigger(Model):
     @model_validator(mode="after")
     def _says_how_much(self) -> Trigger:
         if self.records is None and self.bytes is None:
-            raise ValueError("says neither records nor bytes: how much must wait?")
+            raise ValueError("needs records or bytes: the number that must wait")
         return self
 
     @property
@@ -152,6 +152,6 @@ def refuse_unfit_session(interval: str, session_for: str | None, *, catch_up: bo
             "session_for", f"{session_for!r} is not longer than the interval, {interval!r}: one batch is no session"
         )
     if catch_up:
-        raise AtKey("catch_up", "does not go with session_for: a session lands what waits at every tick")
+        raise AtKey("catch_up", "excludes session_for: a session lands waiting records at every tick anyway")
     if trigger:
-        raise AtKey("trigger", "does not go with session_for: a session looks what waits at every tick")
+        raise AtKey("trigger", "excludes session_for: a session checks for waiting records at every tick anyway")

@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, fields
 from datetime import datetime
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
-
-from frazil.records import options_of
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.functional_validators import AfterValidator, BeforeValidator, field_validator
 
 LARGEST: Final = 2**63 - 1
 """Bounds whole numbers: offsets have no more, and Airflow can't pass a larger one on, of no DAG of the folder then."""
@@ -82,26 +82,27 @@ class Model(BaseModel):
         return value
 
 
-def option_keys(kinds: Iterable[type]) -> dict[str, Any]:
+def option_keys(kinds: Iterable[type], forms: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     """Return the options of definitions as keys of one model; see pydantic's `create_model`.
 
-    Raises:
-        TypeError: An option has no default, though other kinds leave it out, or a form, which only transforms have.
+    `forms` are the types of options that several definitions write in the same way, by their names.
     """
     keys: dict[str, Any] = {}
     for kind in kinds:
-        hints, options = get_type_hints(kind), options_of(kind)
-        for declared in fields(kind):
-            if declared.name in options:
-                default = declared.default if declared.default_factory is MISSING else declared.default_factory()
-                key, meaning, form, check, bounds = (
-                    options[declared.name][part] for part in ("key", "meaning", "form", "check", "bounds")
-                )
-                if default is MISSING or form is not None:
-                    raise TypeError(f"{kind.__name__}.{declared.name}: expected a default and no form")
-                hint = hints[declared.name]
-                checked = hint if check is None else Annotated[hint, AfterValidator(check)]
-                keys[declared.name] = (checked, Field(default, alias=key, description=meaning, **bounds))
+        hints = get_type_hints(kind)
+        for declared in (option for option in fields(kind) if option.metadata):
+            form, check, bounds = (declared.metadata[part] for part in ("form", "check", "bounds"))
+            hint = forms[form] if isinstance(form, str) else hints[declared.name]
+            if isinstance(form, tuple):
+                hint = Annotated[hint, BeforeValidator(form[0], json_schema_input_type=form[1])]
+            if check is not None:
+                hint = Annotated[hint, AfterValidator(check)]
+            defaults = {name: getattr(declared, name) for name in ("default", "default_factory")}
+            default = {name: default for name, default in defaults.items() if default is not MISSING}
+            described = Field(
+                alias=declared.metadata["key"], description=declared.metadata["meaning"], **default, **bounds
+            )
+            keys[declared.name] = (hint, described)
     return keys
 
 

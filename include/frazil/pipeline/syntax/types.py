@@ -33,7 +33,8 @@ REFUSED = {
     "geometry": "declare string for its text (WKT, GeoJSON), or binary for WKB",
     "geography": "declare string for its text (WKT, GeoJSON), or binary for WKB",
 }
-"""Types of format version 3 that nobody here can write -> what to declare in their place. PyIceberg 0.12 writes no table of that version,
+"""Types of format version 3 that no writer here supports -> the type to declare instead. PyIceberg 0.12 writes no table of
+that version,
 and Iceberg's Spark has no type for them."""
 
 MAX_DECIMAL_PRECISION = 38

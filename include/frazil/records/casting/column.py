@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from frazil.records.json.intermediate_types import (
     lists_in_doubt,
     null_mask,
     or_masks,
+    value_or_none,
     without_nulls,
 )
 from frazil.records.json.record import ExactDecoder, variant_refusal
@@ -63,7 +64,7 @@ def _cast_plain(cast: ArrayCast, array: pa.Array) -> CastResult:
 
 
 def _cast_each(exact: Exact, target: pa.DataType, array: pa.Array) -> CastResult:
-    rows = [None if value is None else _value_or_none(exact, value) for value in physical_values(array)]
+    rows = [None if value is None else value_or_none(exact, value) for value in physical_values(array)]
     converted = build_array(rows, target)
     if converted.null_count == array.null_count:
         return converted, None
@@ -73,13 +74,6 @@ def _cast_each(exact: Exact, target: pa.DataType, array: pa.Array) -> CastResult
 def doubt_all(target: pa.DataType, array: pa.Array) -> CastResult:
     """Return null and doubt for every value: no value of the source type can become the target type."""
     return pa.nulls(len(array), target), array.is_valid()
-
-
-def _value_or_none(exact: Exact, value: Any) -> object:
-    try:
-        return exact(value)
-    except Rejection:
-        return None
 
 
 def _plan_nested(source: pa.DataType, target: pa.DataType, rules: FitRules) -> ArrayCast | None:

@@ -37,6 +37,7 @@ class SingleChangeFormat:
         op, after, before: Paths of the operation code and of the rows. Without a row before, `after` has the deleted row.
         text_casts: Values have types of their own.
         before_has_deleted: Whether deletes also have the row before the change.
+        no_op_hint: Ends the message about a value without an operation code.
         key_in_record: Whether all key columns are of the record's key, so that a delete needs no image.
     """
 
@@ -47,6 +48,7 @@ class SingleChangeFormat:
     paths: ClassVar[tuple[str, str, str]]
     text_casts: ClassVar[bool] = False
     before_has_deleted: ClassVar[bool] = False
+    no_op_hint: ClassVar[str] = ""
     key_in_record: bool
 
     def find_images(self, value: ParsedValue) -> ParsedImages:
@@ -60,7 +62,11 @@ class SingleChangeFormat:
         source_ops = text_field(self.name, value, op)
         after_rows, before_rows = image_struct(self.name, value, after), image_struct(self.name, value, before)
         message = f"{self.name}: expected {op} as one of {', '.join(self.ops)}, found {{}}"
-        verdicts = [(self.is_unknown(source_ops, value), message, op)]
+        undefined_ops = self.is_unknown(source_ops, value)
+        verdicts = [
+            (pc.and_(undefined_ops, source_ops.is_null()), message + self.no_op_hint, op),
+            (undefined_ops, message, op),
+        ]
         return self.single_images(source_ops, after_rows, before_rows, self.facts(source_ops, value), verdicts)
 
     def is_unknown(self, source_ops: pa.StringArray, value: pa.RecordBatch) -> pa.BooleanArray:  # noqa: ARG002 - for formats that look further
@@ -237,6 +243,7 @@ class Debezium(SingleChangeFormat):
     """Debezium, data change events: create, read (snapshot), update, delete, truncate, and message of the log."""
     paths: ClassVar = ("op", "after", "before")
     before_has_deleted: ClassVar = True
+    no_op_hint: ClassVar = "; values of Kafka Connect with schema and payload need value.format: json-envelope"
 
     key_in_record: bool = False
     used_fields: frozenset[str] | None = None

@@ -180,7 +180,7 @@ class ChangeFitter:
         if self._takes_facts:
             if FACTS in images.row:
                 raise FIELDS_UNFIT.terminal(
-                    f"the rows have a field {FACTS} themselves, which columns need for the facts about the change",
+                    f"the rows have a field named {FACTS}, a name that Frazil needs for the facts about a change",
                     next_step="rename the field with a transform, or remove the columns with facts about the change",
                 )
             facts = cdc_struct(images.facts)
@@ -403,7 +403,7 @@ class EvolvingChanges:
         return self._required_keys <= {self._key(name) for name, item in image.items() if item is not None}
 
     def _text_if_inferred(self, name: str, item: JsonValue) -> JsonValue:
-        """Return a value with JSON text wherever its column, which nobody declared, has strings: it takes any value so."""
+        """Return a value with JSON text for each undeclared string column: such a column accepts any value."""
         column_type = self._inferred_types.get(self._key(name))
         return item if column_type is None else _with_texts(item, column_type, self._key)
 

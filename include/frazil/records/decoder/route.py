@@ -201,7 +201,9 @@ class Router:
             refusal = f"the letter is of table {only}"
         path = "" if isinstance(self._route.rule, TopicRoute) else self._route.path
         return (
-            None if refusal is None else Reason(DeadCode.TABLE_NOT_MADE, f"table {name} is not made: {refusal}", path)
+            None
+            if refusal is None
+            else Reason(DeadCode.TABLE_NOT_MADE, f"table {name} was not created: {refusal}", path)
         )
 
     def unrouted_error(self, record: Mapping[str, object]) -> Terminal:
@@ -384,7 +386,7 @@ def _unrouted_reason(route: Route, text: str | None) -> Reason:
     """Return why a record has no table; `text` is the text that routes it, or None."""
     path, by_topic = route.path, isinstance(route.rule, TopicRoute)
     if text is None:
-        return Reason(DeadCode.UNROUTED, "expected a text to find the table by, found none", path)
+        return Reason(DeadCode.UNROUTED, "expected a text that names the table, found none", path)
     shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
     unfit_reason = unfit_because(text) if route.new is not None and not by_topic else None
     if isinstance(route.rule, FieldRoute) and route.rule.table is not None:
@@ -392,5 +394,5 @@ def _unrouted_reason(route: Route, text: str | None) -> Reason:
         unfit_reason = None if is_plain else "is no part of a name: it has more than letters, digits, '_' and '-'"
     suffix = f", which {unfit_reason}" if unfit_reason else ""
     if by_topic:
-        return Reason(DeadCode.UNROUTED, f"expected a topic that a destination is for, found {shown!r}")
-    return Reason(DeadCode.UNROUTED, f"expected a value that a destination is for, found {shown!r}{suffix}", path)
+        return Reason(DeadCode.UNROUTED, f"expected a topic with a destination, found {shown!r}")
+    return Reason(DeadCode.UNROUTED, f"expected a value with a destination, found {shown!r}{suffix}", path)

@@ -353,7 +353,7 @@ def _payload_decoder(
         return PayloadDecoder(half, format_spec, InferredJson(spec, fields, agreement, blocks=blocks))
     if fields is None:
         raise BAD_SCHEMA.terminal(
-            f"record shape: nothing says which fields the JSON of a {half} has", next_step="declare them"
+            f"the fields of the JSON {half} are not declared", next_step=f"declare them under {half}.fields"
         )
     json = RecordSpec(
         fields,

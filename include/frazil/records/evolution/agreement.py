@@ -1,4 +1,4 @@
-"""Groups JSON values, whose fields nobody declared, for decoding: values that agree about each field's type share a group.
+"""Groups JSON values with undeclared fields for decoding: values that agree about each field's type share a group.
 
 Each field is looked up once, by its path. So values that each have another subset of a few fields still form one group.
 """

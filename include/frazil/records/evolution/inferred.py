@@ -1,4 +1,4 @@
-"""Decodes JSON objects, whose fields nobody declared, into Arrow columns for transforms, before the table's columns matter.
+"""Decodes JSON objects with undeclared fields into Arrow columns for transforms, independently of the table's columns.
 
 Only values that agree about the type of each field are decoded together. So one value never changes another: an integer
 stays an integer, even if the next record has a fraction.

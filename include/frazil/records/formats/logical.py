@@ -41,7 +41,7 @@ def millis(value: int) -> int:
     micros = value * 1_000
     if -_INT64 <= micros < _INT64:
         return micros
-    raise _out_of_range("milliseconds within 64 bits of microseconds", value)
+    raise out_of_range("milliseconds within 64 bits of microseconds", value)
 
 
 def nanos(value: int) -> int:
@@ -55,7 +55,7 @@ def time_of_day(micros: int) -> int:
     """Take microseconds since midnight."""
     if 0 <= micros < DAY:
         return micros
-    raise _out_of_range("a time of day", f"{micros} microseconds since midnight")
+    raise out_of_range("a time of day", f"{micros} microseconds since midnight")
 
 
 def millis_of_day(value: int) -> int:
@@ -94,7 +94,8 @@ def time_unit(convert: Convert | None) -> TimeUnit:
     return "ns" if convert in {nanos, nanos_of_day} else "us"
 
 
-def _out_of_range(expected: str, actual: object) -> Rejection:
+def out_of_range(expected: str, actual: object) -> Rejection:
+    """Return the rejection of a value beyond what a type holds."""
     return Rejection(DeadCode.OUT_OF_RANGE, f"expected {expected}, found {actual}")
 
 
@@ -108,7 +109,7 @@ def decimal_from_bytes(precision: int, scale: int, raw: bytes) -> Decimal:
         raise Rejection(DeadCode.INVALID_AVRO, "expected a decimal's digits, found 0 bytes")
     digits = int.from_bytes(raw, "big", signed=True)
     if abs(digits) >= 10**precision:
-        raise _out_of_range(f"decimal({precision}, {scale})", f"a number of {digits.bit_length()} bits")
+        raise out_of_range(f"decimal({precision}, {scale})", f"a number of {digits.bit_length()} bits")
     return Decimal(digits).scaleb(-scale, _EXACT)
 
 

@@ -3,8 +3,7 @@
 No kind of value is cast to another unless its column says so (`Reading`): text is not a number, a
 number is not text, an epoch number is not a time. Where JSON has no kind of its own, text in a fixed form carries the type: base64 for
 binary and fixed, 8-4-4-4-12 digits for uuid, and the forms of `frazil.records.json.times`. An object or
-list in a text column becomes compact JSON text. Null is left to whoever knows whether it is
-allowed.
+list in a text column becomes compact JSON text. The caller decides whether null is allowed.
 """
 
 from __future__ import annotations
@@ -386,8 +385,6 @@ def _is_text(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
 
 
-__all__ = ["converter", "missing_value", "nullable_converter", "storage_type", "to_list", "to_map", "to_struct"]
-
 Fields = tuple[tuple[str, Converter], ...]
 
 
@@ -424,10 +421,11 @@ def nullable_converter(field: pa.Field, reading: Reading = AS_IT_IS) -> Converte
     convert = converter(field.type, reading)
     if field.nullable:
         return lambda value: None if value is None else convert(value)
-    return partial(_required, type_name(field.type), convert)
+    return partial(required, type_name(field.type), convert)
 
 
-def _required(expected: str, convert: Converter, value: JsonValue) -> object:
+def required(expected: str, convert: Converter, value: JsonValue) -> object:
+    """Convert the value of a required field."""
     if value is None:
         raise missing_value(expected)
     return convert(value)

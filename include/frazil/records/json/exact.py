@@ -143,7 +143,7 @@ def _parse(decoder: json.JSONDecoder, text: str) -> JsonValue:
     try:
         document: JsonValue = decoder.decode(text)
     except json.JSONDecodeError as e:
-        message = f"expected one JSON document: {e.msg} at line {e.lineno} column {e.colno}"
+        message = f"expected one JSON document: {e.msg.removesuffix(' at')} at line {e.lineno} column {e.colno}"
         raise Rejection(DeadCode.INVALID_JSON, message) from e
     return document
 

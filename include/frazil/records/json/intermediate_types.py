@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -254,15 +254,16 @@ def _each(read: Callable[[str], object], data_type: pa.DataType, array: pa.Array
     values: list[object] = []
     doubt: list[bool] = []
     for text in array.to_pylist():
-        value = None if text is None else _value_or_none(read, text)
+        value = None if text is None else value_or_none(read, text)
         values.append(value)
         doubt.append(text is not None and value is None)
     return pa.array(values, _storage(data_type)).cast(data_type), pa.array(doubt, pa.bool_())
 
 
-def _value_or_none(read: Callable[[str], object], text: str) -> object:
+def value_or_none(read: Callable[[Any], object], value: Any) -> object:
+    """Read a value; None where it is rejected."""
     try:
-        return read(text)
+        return read(value)
     except Rejection:
         return None
 

@@ -4,6 +4,7 @@ documents are compacted, to bound memory.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ _SCALARS: Final[Mapping[pa.DataType, Any]] = {
     pa.string(): str,
     pa.bool_(): bool,
 }
+
+_NATIVE: Final[Mapping[pa.DataType, str]] = {pa.int64(): "l", pa.float64(): "d"}
+"""What `struct` calls the types. Of a number of several digits `l` takes half the time of `q`."""
 
 _NULL: Final = msgspec.Raw(b"null")
 _NULL_BEGINS: Final = ord("n")
@@ -80,8 +84,8 @@ class ObjectDecoder:
             item = self._column(data_type.value_type)
             return _FieldDecoder(list[item.type] | None, partial(_lists, item))  # type: ignore[name-defined]
         if pa.types.is_struct(data_type):
-            struct = self._struct(data_type, is_closed=self._is_closed)
-            return _FieldDecoder(struct.type | None, struct.array)
+            inner = self._struct(data_type, is_closed=self._is_closed)
+            return _FieldDecoder(inner.type | None, inner.array)
         return _FieldDecoder(_SCALARS[data_type] | None, partial(_scalars, data_type))
 
     def _struct(self, data_type: pa.StructType, *, is_closed: bool) -> _FieldDecoder:
@@ -101,9 +105,10 @@ class ObjectDecoder:
 
 
 def _scalars(data_type: pa.DataType, values: Sequence[Any]) -> tuple[pa.Array, None]:
-    if pa.types.is_int64(data_type):
-        with suppress(TypeError):  # a null; without one, NumPy takes 0.6 of the time
-            return pa.array(np.fromiter(values, np.int64, len(values))), None
+    if (code := _NATIVE.get(data_type)) is not None:
+        with suppress(struct.error):  # a null; without one, this takes a third to two thirds of the time
+            packed = pa.py_buffer(struct.pack(f"{len(values)}{code}", *values))
+            return pa.Array.from_buffers(data_type, len(values), [None, packed]), None
     return pa.array(values, data_type), None
 
 

@@ -44,44 +44,44 @@ class DeadCode(StrEnum):
     RECORD_TOO_LARGE = (
         "RECORD_TOO_LARGE",
         Stage.DECODE,
-        "Key, value and headers have more bytes than `limits.max_record_bytes`. The letter has the size and no record.",
-        "Raise `limits.max_record_bytes`, then replay the range from Kafka; or have the producer send less.",
+        "Key, value and headers have more bytes than `limits.max_record_bytes`. The dead letter has the size, not the record.",
+        "Raise `limits.max_record_bytes`, then replay the range from Kafka; or let the producer send less.",
     )
     UNREADABLE_BATCH = (
         "UNREADABLE_BATCH",
         Stage.DECODE,
-        "The Kafka client can't unpack the batch of records that holds this offset: it is damaged, or too large unpacked.",
+        "The Kafka client can't unpack the batch of records that holds this offset: it is damaged, or too large after unpacking.",
         "Raise `receive.message.max.bytes` of the cluster in the settings, then replay the range from Kafka.",
     )
     INVALID_HEADERS = (
         "INVALID_HEADERS",
         Stage.DECODE,
-        "The name of a header is not UTF-8, so the headers can't be read. The letter has key and value, and no headers.",
-        "Mend the producer. `frazil dead-letters replay` lands such records without their headers.",
+        "The name of a header is not UTF-8, so the headers can't be read. The dead letter has key and value, but no headers.",
+        "Correct the producer. `frazil dead-letters replay` lands such records without their headers.",
     )
     NULL_VALUE = (
         "NULL_VALUE",
         Stage.DECODE,
-        "The record has no value (a tombstone), and the pipeline wants those as dead letters, or no key tells which row goes.",
-        "Say how keys are decoded (`key`), so that it deletes a row; or `value.null_value: filter`, if it means nothing.",
+        "The record has no value (a tombstone). The pipeline makes those dead letters, or no key shows which row to delete.",
+        "Declare how to decode keys (`key`), so that the tombstone deletes a row. Or drop tombstones: `value.null_value: filter`.",
     )
     EMPTY_VALUE = (
         "EMPTY_VALUE",
         Stage.DECODE,
-        ("The value is there and has no bytes. Nothing is not a JSON document, and it is not a tombstone either."),
-        "Mend the producer: null for a tombstone, `{}` for an object without fields.",
+        "The value is not null but has no bytes. That is neither a JSON document nor a tombstone.",
+        "Correct the producer: it should send null for a tombstone, `{}` for an object without fields.",
     )
     INVALID_UTF8 = (
         "INVALID_UTF8",
         Stage.DECODE,
-        ("The value is not UTF-8, which RFC 8259 asks of JSON that is exchanged. Guessing an encoding corrupts text."),
-        "Mend the producer's encoding; the message names the first bad byte.",
+        "The value is not UTF-8, as RFC 8259 requires of JSON. Frazil does not guess encodings, because that corrupts text.",
+        "Correct the producer's encoding; the message names the first bad byte.",
     )
     INVALID_JSON = (
         "INVALID_JSON",
         Stage.DECODE,
         ("The value is not exactly one JSON document of RFC 8259: cut off, garbled, or followed by something else."),
-        ("Look at the position in the message; a cut value often means a size limit in the producer."),
+        "Check the position in the message; a value that was cut off often means a size limit in the producer.",
     )
     NOT_AN_OBJECT = (
         "NOT_AN_OBJECT",
@@ -92,143 +92,140 @@ class DeadCode(StrEnum):
     TOO_DEEP = (
         "TOO_DEEP",
         Stage.DECODE,
-        f"Objects and lists are nested more than {MAX_DEPTH} levels deep. No table has such a shape.",
-        "Look at the producer: this is usually an attack or an endless recursion. A document of that depth can travel as a text.",
+        f"Objects and lists are nested more than {MAX_DEPTH} levels deep.",
+        "Check the producer: this is usually an attack or an endless recursion. Such a document can be sent as a JSON text in a field.",
     )
     TOO_MANY_NAMES = (
         "TOO_MANY_NAMES",
         Stage.DECODE,
-        "Records decoded together have more names of fields that nobody declared than transforms can see at once: keys are data.",
-        "Declare `value.fields`, keys that are data as a map or a string; then `frazil dead-letters replay`.",
+        "Records decoded together have more undeclared field names than transforms can handle. Usually keys hold data, such as ids.",
+        "Declare `value.fields`, with a map or a string where keys hold data; then `frazil dead-letters replay`.",
     )
     TOO_WIDE = (
         "TOO_WIDE",
         Stage.DECODE,
-        f"Lists or maps would make more than {MAX_CELLS:,} cells, elements times columns of one; or rows of `Explode` more than 128 MiB.",
-        "Look at the producer: this is usually an attack. Elements of so many fields can travel as records, or as JSON in a text.",
+        f"Lists or maps of the value need more than {MAX_CELLS:,} cells (elements times columns), or rows of `Explode` more than 128 MiB.",
+        "Check the producer: this is usually an attack. Large elements can be sent as records of their own, or as a JSON text in a field.",
     )
     DUPLICATE_KEY = (
         "DUPLICATE_KEY",
         Stage.DECODE,
-        "An object names a field twice and the pipeline wants such records as dead letters.",
-        "Mend the producer, or set `value.duplicate_keys: last`, as most parsers have it.",
+        "An object has a field twice, and the pipeline makes such records dead letters.",
+        "Correct the producer, or set `value.duplicate_keys: last`, as most parsers do.",
     )
     INVALID_WIRE = (
         "INVALID_WIRE",
         Stage.DECODE,
-        "Neither before the value nor in its header is the id of a schema, as Schema Registry clients write it; or what Glue's packed can't be unpacked.",
-        "Check the serializer of the producer, and `framing` of the registry; a value without an id needs `value.schema_file`.",
+        "Neither the value nor its header begins with a schema id as Schema Registry clients write it; or a value packed by AWS Glue can't be unpacked.",
+        "Check the producer's serializer, and `framing` of the registry; values without an id need `value.schema_file`.",
     )
     UNKNOWN_SCHEMA = (
         "UNKNOWN_SCHEMA",
         Stage.DECODE,
-        "The Schema Registry knows no schema of the id that the value names.",
+        "The Schema Registry has no schema with the id that the value names.",
         "Check that producer and pipeline use the same registry, and that no schema was deleted for good.",
     )
     SCHEMA_NOT_ASKED_FOR = (
         "SCHEMA_NOT_ASKED_FOR",
         Stage.DECODE,
-        "Within a minute so many values named ids that the Schema Registry does not know that no other id was asked for.",
-        "Find who writes such ids; then `frazil dead-letters replay` brings home those whose id is known.",
+        "Too many values named schema ids that the Schema Registry does not have. Frazil looked up no further unknown ids for a minute.",
+        "Find the producer of such ids. Then `frazil dead-letters replay` lands the records whose schema exists.",
     )
     UNUSABLE_SCHEMA = (
         "UNUSABLE_SCHEMA",
         Stage.DECODE,
-        "The schema of the value is of another kind than the pipeline's format, invalid, too costly, or has no columns.",
-        "Read the message; register a schema that tables have a shape for, or declare the right format.",
+        "The value's schema is invalid, too costly, without columns, or of another kind than the pipeline's format.",
+        "Read the message; register a schema that fits a table, or declare the right format.",
     )
     INVALID_AVRO = (
         "INVALID_AVRO",
         Stage.DECODE,
-        "The bytes can't have been written with the schema that they name: cut off, too long, or another schema's.",
-        "Mend the producer; the message says where reading stopped.",
+        "The bytes don't fit the schema that they name: they are cut off, too long, or were written with another schema.",
+        "Correct the producer; the message shows where reading stopped.",
     )
     INVALID_PROTOBUF = (
         "INVALID_PROTOBUF",
         Stage.DECODE,
-        "The bytes are no message of the type that they name.",
-        "Mend the producer; a cut value often means a size limit.",
+        "The bytes are not a message of the type that they name.",
+        "Correct the producer; a value that was cut off often means a size limit.",
     )
     SCHEMA_VIOLATION = (
         "SCHEMA_VIOLATION",
         Stage.DECODE,
-        "The value is JSON, and its own schema forbids it.",
-        "Mend the producer: its serializer does not validate. The message names the rule.",
+        "The value is JSON that breaks a rule of its own schema.",
+        "Correct the producer: its serializer does not validate. The message names the rule.",
     )
     INVALID_ENVELOPE = (
         "INVALID_ENVELOPE",
         Stage.DECODE,
-        'The value is not Kafka Connect\'s `{"schema": …, "payload": …}`, or its payload is not what its schema says.',
+        'The value is not Kafka Connect\'s `{"schema": …, "payload": …}`, or its payload does not fit its schema.',
         "Check `schemas.enable` of the producer's converter; without schemas the format is `json`.",
     )
     INVALID_DELIMITED = (
         "INVALID_DELIMITED",
         Stage.DECODE,
-        "The line has another number of fields than were declared, or a quote that never ends.",
-        "Mend the producer, or declare delimiter, quote and fields as they are sent.",
+        "The line has more or fewer fields than declared, or a quote that never ends.",
+        "Correct the producer, or declare delimiter, quote and fields as they are sent.",
     )
     INVALID_SCALAR = (
         "INVALID_SCALAR",
         Stage.DECODE,
-        "The value is not as long as a number of this format: 8 bytes for a long and a double.",
-        "Check the serializer of the producer: numbers as text are of format `string`.",
+        "The value does not have the length of this format: a long and a double have 8 bytes.",
+        "Check the producer's serializer; numbers sent as text need the format `string`.",
     )
     INVALID_KEY = (
         "INVALID_KEY",
         Stage.DECODE,
-        "The key is not what `key` of the pipeline file says. The message names the code that a value would have.",
-        "Mend the producer or `key`; leave `key` out if no column and no transform needs it.",
+        "The key does not fit `key` of the pipeline file. The message names the code that a value would have.",
+        "Correct the producer or `key`; remove `key` if no column and no transform needs it.",
     )
     TRANSFORM_FAILED = (
         "TRANSFORM_FAILED",
         Stage.TRANSFORM,
-        "A transform can't do its work on this record.",
-        "The message names the transform and what it found; restrict it with `when`, or fix the producer.",
+        "A transform failed on this record.",
+        "The message names the transform and the value; restrict it with `when`, or correct the producer.",
     )
     UNROUTED = (
         "UNROUTED",
         Stage.ROUTE,
-        "No destination is for the record: the field or topic that decides has no value, or names none of them.",
-        "Name the table under `destinations` and `route`, or say `route.otherwise: filter`.",
+        "The record has no destination: the field or topic that decides has no value, or names no destination.",
+        "Name the table under `destinations` and `route`, or set `route.otherwise: filter`.",
     )
     TABLE_NOT_MADE = (
         "TABLE_NOT_MADE",
         Stage.ROUTE,
-        "The record names a table that is not there: another one has the name, or all that may be made were; its letter says which.",
+        "The record names a new table that was not created: its name is taken, or a limit is reached. The message shows which.",
         "Rename or drop that table, allow it (`route.create.existing_tables`), or raise `max_new_tables` or `max_tables`; then `frazil dead-letters replay`.",
     )
     UNKNOWN_FIELD = (
         "UNKNOWN_FIELD",
         Stage.CONVERT,
-        "The value has a field that no column takes and the pipeline wants such records as dead letters.",
+        "The value has a field without a column, and the pipeline makes such records dead letters.",
         "Declare a column for it, or set `value.unknown_fields` to `ignore` or `rescue`.",
     )
     NOT_FINITE = (
         "NOT_FINITE",
         Stage.CONVERT,
-        "The number is NaN or infinite, and the column holds only numbers that are neither.",
-        "Mend the producer or declare the column as double.",
+        "The number is NaN or infinite, and the column's type has no such numbers.",
+        "Correct the producer, or declare the column as double.",
     )
     LONE_SURROGATE = (
         "LONE_SURROGATE",
         Stage.CONVERT,
-        (
-            r"A text holds half of a surrogate pair (such as `\ud800`). It is no character and "
-            "can't be stored as UTF-8."
-        ),
-        "Mend the producer: it cut a text in the middle of a character.",
+        r"A text has half of a surrogate pair (such as `\ud800`). That is not a character and can't be stored as UTF-8.",
+        "Correct the producer: it cut a text in the middle of a character.",
     )
     WRONG_TYPE = (
         "WRONG_TYPE",
         Stage.CONVERT,
-        "The field holds another kind of value than the column takes. Text is never cast to a number or back.",
-        "Mend the producer, declare the column with the type that is sent, or convert the field by a transform such as `Cast` or `Sql`.",
+        "The field's value is of another kind than the column accepts. Frazil never casts text to a number or back.",
+        "Correct the producer, declare the column with the type that is sent, or convert the field with a transform such as `Cast` or `Sql`.",
     )
     OUT_OF_RANGE = (
         "OUT_OF_RANGE",
         Stage.CONVERT,
-        "The value is of the right kind and too big for the column's type.",
-        "Declare a wider type (long, a larger decimal precision); the message says what a table of ORC files can do.",
+        "The value is of the right kind, but too large for the column's type.",
+        "Declare a wider type (long, a larger decimal precision). For a table of ORC files the message has the limits.",
     )
     LOSSY_CAST = (
         "LOSSY_CAST",
@@ -245,8 +242,8 @@ class DeadCode(StrEnum):
     INVALID_TEXT = (
         "INVALID_TEXT",
         Stage.CONVERT,
-        "The text is not in the form its type needs: base64 for binary and fixed, 8-4-4-4-12 digits for a uuid. A header is no UTF-8.",
-        "Mend the producer or declare the column as string.",
+        "The text does not have the form of its type: base64 for binary and fixed, 8-4-4-4-12 digits for a uuid. Or a header is not UTF-8.",
+        "Correct the producer, or declare the column as string.",
     )
     MISSING_REQUIRED = (
         "MISSING_REQUIRED",
@@ -257,8 +254,8 @@ class DeadCode(StrEnum):
     TOO_MANY_PARTITIONS = (
         "TOO_MANY_PARTITIONS",
         Stage.CONVERT,
-        "The row has a partition value that its table did not get from the task before, and the task has `limits.max_partitions`.",
-        "`frazil dead-letters replay` lands as many values again. Raise the limit, or partition by what repeats: `day(column)`.",
+        "The row has a new partition value, and its task already wrote `limits.max_partitions` values to the table.",
+        "`frazil dead-letters replay` lands as many values again. Raise the limit, or partition by a value that repeats: `day(column)`.",
     )
     PARTITION_TOO_LONG = (
         "PARTITION_TOO_LONG",

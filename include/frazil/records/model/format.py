@@ -161,7 +161,7 @@ class SchemaFormatSpec(FormatSpec):
         if self.schema is not None and "schema_" in self.shared_keys:
             return self._of_schema(self.schema)
         raise BAD_SCHEMA.terminal(
-            f"format {self.name}: nothing says which schema the values have", next_step="name a registry"
+            f"format {self.name}: the schema of the values is not known", next_step="name a registry or a schema file"
         )
 
     def _of_registry(self, source: SchemaSource, *, blocks: bool) -> Format:

@@ -99,7 +99,7 @@ def with_python_times(batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.T
 def header_entries(headers: pa.ListArray) -> tuple[pa.Int64Array, pa.StructArray]:
     """Return the entries of header lists, and beside each the row that it is of, ascending.
 
-    A null list may stand over entries: of a slice, or of rows that were masked. They are nobody's.
+    A null list may have entries below it, after a slice or a mask. They belong to no row.
     """
     rows = pc.list_parent_indices(headers).cast(pa.int64())
     if headers.null_count:

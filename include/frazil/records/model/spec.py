@@ -30,8 +30,8 @@ class Evolution:
 
     Attributes:
         level: `add`: columns and fields of structs; `widen`: also wider types; `full`: also null in required columns.
-        on_incompatible: What becomes of a value of a type that its column can't be widened to. `rescue` is for columns that
-            nobody declared: their types are what the first records had, so a later value may be as right as those.
+        on_incompatible: What becomes of a value of a type that its column can't be widened to. `rescue` is for undeclared
+        columns: they have the types of the first records, so a later value of another type may be just as right.
         max_columns: Columns that records may bring the table to; those in structs count one by one.
         max_depth: Levels that columns made for records may have.
         max_name_length: Characters that their names may have.

@@ -110,7 +110,7 @@ def _scalars(values: pa.Array) -> Texts:
         if any(test(kind) for test in tests):
             return write(values)
     raise FIELDS_UNFIT.terminal(
-        f"values of Arrow type {kind} have no JSON text", next_step="leave the field out before this transform"
+        f"values of Arrow type {kind} have no JSON text", next_step="remove the field before this transform"
     )
 
 

@@ -84,7 +84,7 @@ def apply_file(context: RunContext, request: RunRequest) -> AppliedFile:
         if state.position is None:
             if _change_at_once(context, tables.closing_name, changes):
                 return AppliedFile(None, changes)
-            context.report("the first run has begun, looking again")
+            context.report("the first run has begun, comparing again")
             continue
         n = state.newest_batch + 1
         batch = Batch(
@@ -99,13 +99,13 @@ def apply_file(context: RunContext, request: RunRequest) -> AppliedFile:
         try:
             publish(context, tables, state, batch)
         except Refused as refusal:
-            context.report(f"another run was faster, looking again: {refusal.message}")
+            context.report(f"another run was faster, comparing again: {refusal.message}")
             continue
         _refuse_unmade(context, n)
         return AppliedFile(n, changes)
     raise RUN_OVERTAKEN.retryable(
         f"pipeline {context.pipeline.name}: {_ATTEMPTS} times another run was faster; nothing was changed",
-        next_step=f"again; or between two runs: frazil pause {context.pipeline.name}",
+        next_step=f"try again; or pause its runs first: frazil pause {context.pipeline.name}",
     )
 
 
@@ -128,8 +128,8 @@ def _refuse_unmade(context: RunContext, n: int) -> None:
     if unmade:
         named = "; ".join(f"{table}: {listed(changes)}" for table, changes in unmade.items())
         raise TABLE_UNFIT.terminal(
-            f"pipeline {context.pipeline.name}: batch {n} has changes on record that were not made: {named}",
-            next_step="the lines above say why they were refused; if none does, the table was changed back: check it, then apply again",
+            f"pipeline {context.pipeline.name}: batch {n} records changes that were not made: {named}",
+            next_step="the lines above have the reasons; if none does, somebody changed the table back: check it, then apply again",
         )
 
 
@@ -141,9 +141,9 @@ def _changes(context: RunContext, tables: Mapping[str, Table]) -> Demands:
     }
     if refused := [line for name in tables for line in _refused(context, name, tables[name], comparisons[name])]:
         raise TABLE_UNFIT.terminal(
-            f"pipeline {context.pipeline.name}: nothing is changed, since a table can't become what the file declares without"
-            " writing its rows anew:\n" + "\n".join(f"  {line}" for line in refused),
-            next_step="declare it as the table has it; or give the rows another column, or another table",
+            f"pipeline {context.pipeline.name}: nothing was changed, because these changes need the table's rows to be"
+            " written again:\n" + "\n".join(f"  {line}" for line in refused),
+            next_step="declare what the table has; or use another column, or another table",
         )
     return {name: comparison.changes for name, comparison in comparisons.items() if comparison.changes}
 

@@ -28,13 +28,7 @@ from frazil.iceberg.catalog.table import PARTITIONED_LAYOUT
 from frazil.iceberg.files.partition_limit import PartitionLayout, PartitionLimit, folder_bytes, layout_of
 from frazil.iceberg.schema.comparison import check_destination
 from frazil.iceberg.schema.evolution import TableChanges, plan_changes
-from frazil.iceberg.schema.schema import (
-    check_layout,
-    declared_columns,
-    declared_schema,
-    declared_spec,
-    schema_columns,
-)
+from frazil.iceberg.schema.schema import check_layout, declared_columns, declared_schema, declared_spec, schema_columns
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.project import Project
 from frazil.records.evolution.schema_requests import merge_changes
@@ -70,7 +64,7 @@ def stage_for_dry_run(
     """
     if not ranges:
         return Staged(), ()
-    context.report(f"looking at {sum(r.span for r in ranges):,} of {plan.records:,} offsets")
+    context.report(f"reading {sum(r.span for r in ranges):,} of {plan.records:,} offsets")
     columns, all_staged, changes, all_ranges = dict[str, pa.Schema](), Staged(), list[str](), ranges
     layouts: dict[str, PartitionLayout] = {}
     for destination in context.pipeline.destinations:
@@ -219,7 +213,9 @@ def plan_dry_run(
         reason=request.reason,
     )
     for r in skipped(plan, position) if request.start is None else ():
-        report(f"gone from Kafka, a run skips them: topic {r.topic}, partition {r.partition}, {r.start} to {r.end - 1}")
+        report(
+            f"deleted in Kafka, a run would skip them: topic {r.topic}, partition {r.partition}, {r.start} to {r.end - 1}"
+        )
     return plan
 
 

@@ -117,7 +117,7 @@ def planned_topics(
         return _replayed_topics(context, position, facts, request)
     if request.start is not None:
         raise BAD_ARGUMENT.terminal(
-            f"pipeline {name} always goes on at its position; a run can't begin elsewhere",
+            f"pipeline {name} always continues at its position; a run can't begin elsewhere",
             next_step=f"to land a range again: frazil replay {name} --from … --to …; to move the position:"
             f" frazil reset {name} --to … --reason …",
         )

@@ -26,6 +26,7 @@ from frazil.iceberg.schema.schema import declared_columns
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.read.read import read_ranges
+from frazil.pipeline.channels import visible
 from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, INLINE_ENGINE, Pipeline, Value
 from frazil.project import Project
 from frazil.records.evolution.types import type_from_evidence, write_type
@@ -120,7 +121,7 @@ def propose(project: Project, base: File, records: int) -> Proposal:
     if values is None:
         raise BAD_ARGUMENT.terminal(
             f"{cluster}, topic {topic}: found no record with a value",
-            next_step=f"run this again when there is one; `frazil peek {topic}` shows what there is",
+            next_step=f"run this again when the topic has one; `frazil peek {topic}` shows its records",
         )
     decoding = _decoding(project, values, batches, "value")
     engine = AUTO_ENGINE if project.settings.auto.engine in project.settings.engines else _spark_engine(project)
@@ -143,7 +144,7 @@ def propose(project: Project, base: File, records: int) -> Proposal:
 
 def _one_line(text: str) -> str:
     """A comment, which names of producers end neither by a line break nor by their length."""
-    shown = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+    shown = visible(text)
     return shown if len(shown) <= _COMMENT_LENGTH else f"{shown[:_COMMENT_LENGTH]}…"
 
 

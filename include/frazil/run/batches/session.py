@@ -128,7 +128,7 @@ def _run_batch(
     context = staged.context
     skipped_ranges = skipped(plan, position)
     for r in skipped_ranges:
-        context.report(f"SKIPPED, gone from Kafka: topic {r.topic}, partition {r.partition}, {r.start} to {r.end - 1}")
+        context.report(f"SKIPPED, deleted in Kafka: topic {r.topic}, partition {r.partition}, {r.start} to {r.end - 1}")
     batch = Batch(
         kind="ingest",
         run=plan.run,
@@ -175,8 +175,8 @@ PLAN_EVERY = timedelta(minutes=5)
 """How old a plan may get while nothing moves: topics appear, and a reset moves the position back."""
 
 PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Before each further try of a tick that failed for what passes: together a broker's restart, or as long as a person needs to
-mend a file. Then the run fails, and whoever started it decides."""
+"""Pause before each further try of a tick after a temporary error. Together the pauses cover a broker's restart, or the time
+that a person needs to correct a file. Then the run fails."""
 
 Load = Callable[[], tuple[Project, Pipeline]]
 """Reads settings and pipeline again."""
@@ -281,7 +281,7 @@ class Session:
             raise error
         pause = PAUSES_SECONDS[self._failures]
         self._failures, self._landed = self._failures + 1, None
-        self.report(f"tried again in {pause:.0f} s: {error.message}")
+        self.report(f"trying again in {pause:.0f} s: {error.message}")
         self._due = self._clock() + timedelta(seconds=pause)
 
     def _schedule_next_tick(self) -> None:
@@ -355,7 +355,7 @@ class Session:
         if self.in_job or pipeline.every.every is None:
             self.report(f"{what_changed}: the session ends here, the next one uses the new files")
             return False
-        self.report(f"{what_changed}: the new files are in force from now on")
+        self.report(f"{what_changed}: the new files are used from now on")
         self.project.close()
         self.project, self.pipeline, self._landed = project, pipeline, None
         return True

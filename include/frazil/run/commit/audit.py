@@ -20,7 +20,6 @@ from frazil.errors import FrazilError
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.table import Table, delete_files, staging_table
 from frazil.iceberg.commit.commit import Refused, fit_of, refuse_lost_files
-from frazil.iceberg.commit.summary_state import MADE_BY_KEY
 from frazil.iceberg.files.data_files import StagingTable
 from frazil.iceberg.files.partition_limit import PartitionLimit
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -196,7 +195,7 @@ def discard(context: RunContext, tables: Tables, staged: Staged, failure: Frazil
         for name, paths in _paths(by_name, staged).items():
             delete_files(by_name[name], paths)
     except FrazilError as error:
-        context.report(f"staged files are left to orphan removal: {error.message}")
+        context.report(f"staged files could not be deleted; orphan removal deletes them: {error.message}")
         if failure is not None:
             failure.add_note(f"staged files could not be deleted: {error.message}")
 
@@ -278,9 +277,9 @@ def publish(context: RunContext, tables: Tables, state: PipelineState, batch: Ba
     """Write the manifest of a staged batch, decide it, roll it forward.
 
     Raises:
-        Refused: A rival was first, a table no longer takes its files, or they lay so long that an orphan removal may have
-            taken some of them.
-        Terminal: A person must act; the dead-letter topic is looked at before the decision.
+        Refused: Another run was first, a table no longer accepts the files, or they are so old that an orphan removal may have
+        deleted some.
+        Terminal: A person must act; the dead-letter topic is checked before the decision.
         Stopped: The run was asked to stop, before the decision.
     """
     topic = ready_letter_topic(context, batch)
@@ -306,10 +305,8 @@ def _refuse_changed_followers(context: RunContext, manifest: Manifest) -> None:
         if mismatch is not None:
             raise Refused(f"table {part.table}: {mismatch}")
         refuse_lost_files(part.table, part.files, table)
-    loaded_by_name = dict(zip(names, loaded, strict=True))
+    metadata_by_table = {name: table.metadata for name, table in zip(names, loaded, strict=True)}
     # In one order: of two pipelines that claim the same tables, one gets all of them.
     for part in sorted(manifest.followers, key=lambda part: part.table):
         if part.role == "destination":
-            metadata, created = loaded_by_name[part.table].metadata, context.pipeline.auto_created
-            is_existing = part.table in created and MADE_BY_KEY.format(manifest.pipeline) not in metadata.properties
-            claim_topics(context.lake, manifest, part, metadata, is_existing=is_existing)
+            claim_topics(context.lake, manifest, part, metadata_by_table[part.table])

@@ -105,7 +105,7 @@ def _position_check(context: RunContext, manifest: Manifest, state: PipelineStat
     def check(metadata: TableMetadata) -> None:
         age = context.clock() - datetime.fromisoformat(manifest.started_at)
         if age > ORPHAN_WINDOW / 2:
-            raise Refused(f"batch {manifest.position.n} was staged {age} ago: its files may be taken for orphans")
+            raise Refused(f"batch {manifest.position.n} was staged {age} ago: an orphan removal may delete its files")
         _refuse_shared_now(context, manifest, metadata)
         last = read_summary(metadata, batch_key, table)
         mark, is_rolled_back = mark_of(last), isinstance(last, RolledBack)
@@ -157,8 +157,8 @@ def roll_forward(context: RunContext, manifest: Manifest, path: str, state: Pipe
     if decided is None:
         # A process that slept: what it would give the followers belongs to a past that the pipeline no longer has.
         raise RUN_OVERTAKEN.retryable(
-            f"pipeline {manifest.pipeline}: table {table} does not hold batch {manifest.position.n} ({manifest.batch}) any more: it"
-            " was taken back, or finished and expired meanwhile",
+            f"pipeline {manifest.pipeline}: table {table} no longer has batch {manifest.position.n} ({manifest.batch}): it"
+            " was undone, or finished and expired meanwhile",
             next_step="run again; it plans from where the pipeline stands now",
         )
     if manifest.kind == "apply":
@@ -169,8 +169,8 @@ def roll_forward(context: RunContext, manifest: Manifest, path: str, state: Pipe
 
 
 def _make_changes(context: RunContext, manifest: Manifest) -> None:
-    """Make the tables' changes, unless the batch is over: whoever comes late must not undo what later batches changed, nor
-    change a table that one of them is decided for.
+    """Make the tables' schema changes, unless a later batch exists: a late run must not undo changes of later batches, nor
+    change a table for which one of them is decided.
     """
 
     def is_over() -> bool:
@@ -408,9 +408,9 @@ def _refuse_older_file(context: RunContext, state: PipelineState) -> None:
     read, on_disk = set(context.pipeline.file.tables), set(context.project.pipeline_on_disk(name).tables)
     if read != on_disk:
         raise FILES_OUTDATED.retryable(
-            f"pipeline {name}: the file that this run read names the destinations {_comma_separated(read)}, the file names"
-            f" {_comma_separated(on_disk)} by now; batch {state.newest_batch + 1} is not landed by the older one",
-            next_step="run again: it reads the file as it is now",
+            f"pipeline {name}: this run read a pipeline file with the destinations {_comma_separated(read)}; the file was edited and"
+            f" has {_comma_separated(on_disk)} now, so batch {state.newest_batch + 1} was not landed",
+            next_step="run again: it reads the present file",
         )
     added_later = {
         table: datetime.fromisoformat(since) for table, since in added_at_by_table.items() if since is not None
@@ -419,7 +419,7 @@ def _refuse_older_file(context: RunContext, state: PipelineState) -> None:
         since = added_later[table]
         if abs(clock - since) < FILES_ARRIVE:
             raise FILES_OUTDATED.retryable(
-                f"pipeline {name}: an edit of its file added table {table} at {since.isoformat()}, and the file on this host"
+                f"pipeline {name}: an edit of its file added table {table} at {since.isoformat()}, but the file on this host"
                 " does not name it: the edit may not have arrived here",
                 next_step=f"copy the newest file to this host. If {table} was removed again on purpose, runs go on without it"
                 f" from {(since + FILES_ARRIVE).isoformat()}",

@@ -140,14 +140,12 @@ def _part_topics(manifest: Manifest, part: TablePart) -> frozenset[str]:
     return frozenset(r.topic for r in (*manifest.ranges, *manifest.table_ranges.get(part.table, ())))
 
 
-def claim_topics(
-    lake: Lake, manifest: Manifest, part: TablePart, metadata: TableMetadata, *, is_existing: bool = False
-) -> None:
-    """Claim the topics of an undecided batch in a destination that other pipelines write, too, by a commit without rows.
-    Also in one that records name and that the pipeline found: another one may be about to.
+def claim_topics(lake: Lake, manifest: Manifest, part: TablePart, metadata: TableMetadata) -> None:
+    """Claim topics that are new in a destination, by a commit without rows, before the batch that brings them is decided.
 
-    If two pipelines begin to read one topic at the same moment, this commit refuses the second. After two decisions it would be
-    too late: rows don't say whose they are. PyIceberg can't write tables of format version 3, so their claim comes with the rows.
+    Two pipelines may begin to land one topic in a table at the same moment, whoever made it or wrote there before: this commit
+    refuses the second. After two decisions it would be too late: rows don't say whose they are. PyIceberg can't write tables of
+    format version 3, so their claim comes with the rows.
 
     Raises:
         Refused: Another pipeline was first, or the table no longer fits the batch's files.
@@ -159,12 +157,13 @@ def claim_topics(
         if rival is not None:
             raise Refused(rival.description)
 
-    def claimed_in(current: TableMetadata) -> int | None:
-        own = topics_landed(current, part.table).get(manifest.pipeline, frozenset())
-        return current.current_snapshot_id if topics <= own else None
+    def is_claimed(current: TableMetadata) -> bool:
+        return topics <= topics_landed(current, part.table).get(manifest.pipeline, frozenset())
 
-    is_shared = is_existing or topics_landed(metadata, part.table).keys() - {manifest.pipeline}
-    if is_shared and metadata.format_version < FORMAT_VERSION and claimed_in(metadata) is None:
+    def claimed_in(current: TableMetadata) -> int | None:
+        return current.current_snapshot_id if is_claimed(current) else None
+
+    if metadata.format_version < FORMAT_VERSION and not is_claimed(metadata):
         commit(lake, Change(part.table, (), {}, (), part.fit, claimed_in, check, "follow", topics={key: topics}))
 
 
@@ -211,7 +210,7 @@ def last_batch_check(key: str, table: str, manifest: Manifest) -> Callable[[Tabl
         find = read_summary if manifest.accepts_rollback(table) else summary_value_or_refuse
         last = mark_of(find(metadata, key, table))
         if not manifest.follows(table, last):
-            raise Refused(f"table {table} holds {last} last, expected {manifest.expected_mark(table)}")
+            raise Refused(f"table {table} ends at {last}, expected {manifest.expected_mark(table)}")
 
     return check
 
@@ -236,7 +235,7 @@ def land_change(lake: Lake, change: Change, manifest: Manifest, land: Callable[[
 
 
 def _refuse_overtaken(lake: Lake, manifest: Manifest, refusal: Refused) -> None:
-    """Stop if another run finished or rolled back this batch, as after a suspended process. Nobody has to act then."""
+    """Stop if another run finished or rolled back this batch, as after a suspended process. No person has to act then."""
     done, last = (
         read_summary(lake.load_table(table).metadata, key.format(manifest.pipeline), table)
         for table, key in ((manifest.ledger, DONE_KEY), (manifest.closing.table, BATCH_KEY))
@@ -310,7 +309,8 @@ def ready_letter_topic(context: RunContext, batch: Batch) -> str | None:
 def send_letters(context: RunContext, manifest: Manifest) -> None:
     """Send all letters of a decided batch to the topic that the pipeline file names.
 
-    Not to the one of the manifest: whoever may commit to the closing table may name any manifest there.
+    The topic of the pipeline file, not that of the manifest: everyone who may commit to the closing table can name any
+    manifest there.
 
     Raises:
         Terminal: The topic can't be made, or refuses.
@@ -344,8 +344,8 @@ def _send(context: RunContext, manifest: Manifest, topic: DeadLetterTopic, part:
         except RecordTooLarge as refused:
             if refused.record.headers[-1][0] == OMITTED_HEADER:
                 raise RECORD_TOO_LARGE.terminal(
-                    f"the dead letter of {origin(refused.record)} has {refused.record.size:,} bytes of headers alone, and topic"
-                    f" {topic.name} takes less",
+                    f"the headers of the dead letter of {origin(refused.record)} have {refused.record.size:,} bytes, more than"
+                    f" topic {topic.name} accepts",
                     next_step=f"raise max.message.bytes of topic {topic.name}",
                 ) from refused
             max_bytes = refused.record.size // 2  # the topic does not let us read its limit: try half the size

@@ -107,7 +107,7 @@ def _keep_rules(context: RunContext, tables: Tables, fingerprint: str) -> None:
 def refuse_foreign_parts(context: RunContext, state: PipelineState, *manifests: Manifest) -> None:
     """Refuse manifests that give parts to tables which are none of the pipeline's.
 
-    Whoever may commit to the closing table may name any manifest there. A table is the pipeline's if the ledger says that it
+    Everyone who may commit to the closing table can name any manifest there. A table is the pipeline's if the ledger says that it
     was given a batch before, and it is still that one, or if the pipeline file has it, in that catalog.
 
     Raises:
@@ -124,8 +124,8 @@ def refuse_foreign_parts(context: RunContext, state: PipelineState, *manifests: 
                 f"pipeline {pipeline.name}: the manifest of batch {manifest.position.n} gives parts to"
                 f" {', '.join(sorted(foreign))}: neither the pipeline file nor the ledger {pipeline.ledger_table} knows them as"
                 " tables of this pipeline, in these catalogs",
-                next_step=f"if one was a new destination when the batch was decided, name it under destinations again; if not,"
-                f" somebody else committed to {manifest.closing.table}: roll that commit back, and look who may write there",
+                next_step="if one of them was a destination when the batch was decided, add it to the file again; otherwise"
+                f" somebody else committed to {manifest.closing.table}: roll that commit back, and check who may write there",
             )
 
 
@@ -297,9 +297,7 @@ def _dropped_destinations(context: RunContext, state: PipelineState) -> tuple[st
         context.pipeline.tables
     )
     for table in sorted(dropped):
-        context.report(
-            f"table {table} is no destination any more: it gets no rows from here on, and keeps those it has"
-        )
+        context.report(f"table {table} is no longer a destination: it keeps its rows and gets no more")
     return tuple(sorted(dropped))
 
 
@@ -324,8 +322,8 @@ def row_removal(pipeline: Pipeline, table: str, removed: tuple[RemovedRange, ...
     if columns is None:
         raise REPLAY_REFUSED.terminal(
             f"pipeline {pipeline.name} keeps no Kafka columns in {table} (kafka_columns: false):"
-            " its rows don't say where they came from, so none can be removed",
-            next_step="a table with Kafka columns can be replayed and reset backward; this one only with"
+            " its rows have no Kafka coordinates, so they can't be found and removed",
+            next_step="only a table with Kafka columns can be replayed or reset backward. To land records twice:"
             f" frazil reset {pipeline.name} --to … --allow-duplicates --reason …",
         )
     return Removal(columns, removed)

@@ -1,6 +1,4 @@
-"""Decoding dead letters again: which may be, the rows of those that fit now, and the letters with their new reasons
-and attempts.
-"""
+"""Decodes dead letters again: selects them, makes rows of those that fit now, and updates reason and attempts of the others."""
 
 from __future__ import annotations
 
@@ -323,8 +321,8 @@ def find_open_letters(
 ) -> list[OpenLetter]:
     """The chosen open letters that were not tried yet, in order. Reports the letters that it leaves out.
 
-    Letters of a topic that was recreated since stay as they are: their rows would look like rows of the new topic. So do
-    those of offsets that a reset let land twice: nobody could tell their rows from the others'.
+    Letters of a topic that was recreated since stay as they are: their rows would look like rows of the new topic. So do those
+    of offsets that a reset let land twice: their rows could not be told apart.
     """
     past = letter_history(read_ledger(context.lake, context.pipeline.ledger_table, context.pipeline.name))
     landed = landed_rows(context.pipeline, tables.destinations, past)
@@ -344,7 +342,7 @@ def find_open_letters(
             open_by_place[letter.place, letter.destination] = OpenLetter(letter.place, letter.batch, letter.destination)
     if not tried:
         for why, count in sorted(skipped.items()):
-            context.report(f"{count:,} letters {why} are left as they are")
+            context.report(f"{count:,} dead letters {why} stay as they are")
     return sorted((letter for letter in open_by_place.values() if letter not in tried), key=lambda letter: letter.order)
 
 

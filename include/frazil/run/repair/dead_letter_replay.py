@@ -220,7 +220,7 @@ def _replay_batch(
             return letters, _preview_batch(work) if dry_run else _land_batch(work, request)
         except Refused as refused:
             refusal = refused
-            context.report(f"refused, staging the letters again: {refused.message}")
+            context.report(f"refused, staging the dead letters again: {refused.message}")
     raise RUN_OVERTAKEN.retryable(
         f"pipeline {context.pipeline.name}: landing dead letters was refused {ATTEMPTS} times: {refusal}",
         next_step=f"pause the DAG ingest__{context.pipeline.name} meanwhile, or do it at a quiet time",
@@ -239,7 +239,7 @@ def _preview_batch(work: LetterReplay) -> ReplayResult:
 def _land_batch(work: LetterReplay, request: RunRequest) -> ReplayResult:
     n = work.position.n + 1
     started_at, began = work.context.stamp(), time.monotonic()
-    work.context.report(f"batch {n}: trying {len(work.letters):,} dead letters again")
+    work.context.report(f"batch {n}: decoding {len(work.letters):,} dead letters again")
     work = with_new_tables(work, n)
     context = work.context
     tables, changes = evolve_for_records(context, work.tables, n, demand_finder(work))

@@ -34,13 +34,7 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.commit.audit import publish
 from frazil.run.commit.commit_batch import lake_of_batch, roll_forward
 from frazil.run.commit.commit_followers import send_letters
-from frazil.run.commit.manifests import (
-    Batch,
-    coordinate_columns,
-    entry_rows,
-    marks_after,
-    refuse_foreign_parts,
-)
+from frazil.run.commit.manifests import Batch, coordinate_columns, entry_rows, marks_after, refuse_foreign_parts
 from frazil.run.repair.replay import refuse_replay
 from frazil.run.state.context import EngineNeeded, RunContext, lacks_key, missing_key_error
 from frazil.run.state.pipeline_state import (
@@ -206,13 +200,14 @@ def _refuse_other_table(pipeline: Pipeline, table: str, closing: str) -> None:
         return
     if table != closing:
         raise NAME_UNKNOWN.terminal(
-            f"table {table} is no follower of pipeline {pipeline.name}",
-            next_step=f"its followers: {', '.join(followers)}",
+            f"pipeline {pipeline.name} has no table {table} that could be repaired",
+            next_step=f"tables that can be repaired: {', '.join(followers)}",
         )
     raise POSITION_LOST.terminal(
-        f"table {table} holds the position of pipeline {pipeline.name}, so nothing says what it lost",
-        next_step=f"restore it; rolled back, go on from what it holds: {to_table_command(pipeline.name)}; made anew, take all rows"
-        f" out and land what Kafka still holds: frazil reset {pipeline.name} --to earliest --reason …",
+        f"table {table} holds the position of pipeline {pipeline.name}, so its loss can't be determined",
+        next_step=f"restore the table. If it was rolled back, continue from what it holds: {to_table_command(pipeline.name)}. If it"
+        " was created again, remove all rows and land what Kafka still holds:"
+        f" frazil reset {pipeline.name} --to earliest --reason …",
     )
 
 

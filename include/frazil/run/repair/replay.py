@@ -110,8 +110,8 @@ def refuse_forgotten_deletes(context: RunContext, what: str = "pipeline {} can't
     ]
     if forgetful:
         raise REPLAY_REFUSED.terminal(
-            f"{what.format(context.pipeline.name)}: {', '.join(forgetful)} keeps nothing of deleted rows (deletes: hard), so"
-            " an old change of a row that was deleted since would bring it back",
+            f"{what.format(context.pipeline.name)}: {', '.join(forgetful)} keeps no trace of deleted rows (deletes: hard), so"
+            " an old change of a row would bring it back after its deletion",
             next_step="a table with deletes: soft accepts old changes; this one is right again only if all later changes"
             f" are landed again, too: frazil reset {context.pipeline.name} --to earliest --reason …",
         )
@@ -237,8 +237,8 @@ def refuse_losses(
             losses.append(_loss_line(r, outcomes, counts.read, lost))
     if losses:
         raise REPLAY_REFUSED.terminal(
-            f"pipeline {context.pipeline.name}: the replay would take out rows whose records are gone from Kafka, by"
-            " compaction or deletion, and could not come again; nothing was changed\n" + "\n".join(losses),
+            f"pipeline {context.pipeline.name}: the replay would remove rows that can't land again, because Kafka's"
+            " compaction or deletion removed their records; nothing was changed\n" + "\n".join(losses),
             next_step="replay a range without these offsets; to read what Kafka still has of it again, land it into a"
             " new table with a pipeline of its own",
         )

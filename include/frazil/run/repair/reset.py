@@ -127,7 +127,7 @@ def _keep_rows_step(context: RunContext, order: ResetOrder, target: Target) -> s
     ]
     with_file = f" with {body} in FILE.json" if body else ""
     return (
-        f"to leave those rows, and land records that come again beside them: {' '.join(words)} --allow-duplicates"
+        f"to keep those rows, and land the records a second time: {' '.join(words)} --allow-duplicates"
         f' --reason "rows of a compacted topic stay"{with_file}; or, '
     )
 
@@ -164,23 +164,23 @@ def _refuse_partial(
     if unnamed:
         raise POSITION_LOST.terminal(
             f"pipeline {context.pipeline.name}: the position is gone from table"
-            f" {tables.closing_name}, and what does not move would never land again: {unnamed[0]}"
+            f" {tables.closing_name}, so partitions without a new offset would never land again: {unnamed[0]}"
             + (f" and {len(unnamed) - 1} more" if unnamed[1:] else ""),
-            next_step="reset without --topic, to a place that says where every partition goes on: earliest, latest, an"
-            " instant, or a file that names them all",
+            next_step="reset without --topic, to a target for every partition: earliest, latest, an instant, or a file that"
+            " names them all",
         )
 
 
 def _remarks(context: RunContext, tables: Tables, state: PipelineState, *, is_cut: bool) -> Iterator[str]:
     table, is_empty = tables.closing_name, tables.closing.current_snapshot() is None
     if all_rows_gone(state) and is_empty and table in tables.destinations:
-        yield f"the rows of all topics are gone from table {table}: tables that are gone are made anew first"
+        yield f"the rows of all topics are gone from table {table}: missing tables are created first"
     elif all_rows_gone(state):
-        yield f"the position is gone from table {table}: what will come again is taken out of all destinations"
+        yield f"the position is gone from table {table}: rows that will land again are removed from all destinations"
     elif state.unfinished and state.mark is not None:
         yield f"batch {state.mark.n} is decided and not finished: a reset finishes it first"
     if is_cut and (merged := _merged_tables(context)):
-        yield f"what records that Kafka lost made of rows stays in {', '.join(merged)} until other records of their keys come"
+        yield f"rows from records that Kafka lost stay in {', '.join(merged)} until other records of their keys arrive"
 
 
 def _last_position(context: RunContext, tables: Tables, state: PipelineState) -> Position | None:

@@ -45,7 +45,7 @@ class PlannedReset:
 
     Attributes:
         tables: Of the pipeline; one that does not exist is empty.
-        remarks: What else happens, one line each, for whoever confirms it.
+        remarks: What else happens, one line each, shown to the user before the question.
         removed_rows: Rows that go from each destination.
         removed: Rows and dead letters that go, because their records come again.
         skipped: Offsets that should come again and are gone from Kafka: given up.

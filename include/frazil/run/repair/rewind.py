@@ -105,7 +105,7 @@ def _plan(
     tables = replace(tables, destinations=existing)  # the next run makes those that are new
     if order.topics:
         raise BAD_ARGUMENT.terminal(
-            "the position of a table covers all topics, so a rewind moves all of them",
+            "--to-table can't be limited to one topic: the position of the table covers all topics",
             next_step=f"reset without --topic: {to_table_command(context.pipeline.name)}",
         )
     if not _is_behind(context, tables, state):
@@ -153,7 +153,7 @@ def _nothing_to_rewind(context: RunContext, order: ResetOrder, tables: Tables, s
             f"pipeline {context.pipeline.name} never ran, so there is no position to move",
             next_step="`start` in the pipeline file says where the first run begins",
         )
-    remark = f"table {tables.closing_name} holds batch {state.mark.n}, the last one: there is nothing to go back to"
+    remark = f"table {tables.closing_name} already has the last batch, {state.mark.n}: there is nothing to rewind"
     return PlannedReset(
         order, tables, state, state.position, state.position, remarks=(remark,), kind="rewind", is_idle=True
     )
@@ -197,7 +197,7 @@ def _start(context: RunContext, tables: Tables, rows: list[dict[str, Any]]) -> P
     raise TABLE_ROLLED_BACK.terminal(
         f"pipeline {context.pipeline.name}: table {tables.closing_name} was rolled back behind the"
         " pipeline's first commit, and the ledger does not know where the pipeline began",
-        next_step=f'say where to go on: frazil reset {context.pipeline.name} --to earliest --reason "table was rolled back"',
+        next_step=f'choose where to continue: frazil reset {context.pipeline.name} --to earliest --reason "table was rolled back"',
     )
 
 
@@ -243,7 +243,7 @@ def _unrecorded_batches(
     position, kind = _newest_position(context, tables)
     for mark in paths.keys() - manifests.keys():
         if position is not None and position.n == mark.n:
-            context.report(f"manifest {paths[mark]} of batch {mark.n} is gone: the batch is taken back")
+            context.report(f"manifest {paths[mark]} of batch {mark.n} is gone: the batch is undone")
             is_told = kind in ("start", "ingest", "reset", "rewind", "dead_letters", "apply")
             yield mark, Abandoned(position, ()) if is_told else _unknown_outcome(position)
 
@@ -376,9 +376,9 @@ def _emptied_destinations(
     bare = {name for name in emptied if coordinate_columns(context.pipeline.destination(name)) is None}
     for name in sorted(bare & holders):
         raise TABLE_ROLLED_BACK.terminal(
-            f"pipeline {context.pipeline.name}: the position of table {closing} goes back to batch {agreed.n}, and table {name} holds"
-            " rows of later ones: it keeps no Kafka columns (kafka_columns: false), so those that land again can't be removed there",
-            next_step=f"restore {closing} as it was, then run; or let them stand beside those that come again:"
+            f"pipeline {context.pipeline.name}: the position of table {closing} goes back to batch {agreed.n}, but table {name} holds"
+            " rows of later batches. It has no Kafka columns (kafka_columns: false), so rows that land again can't be removed there",
+            next_step=f"restore {closing} as it was, then run; or keep these rows and land their records a second time:"
             f' frazil reset {context.pipeline.name} --to-table --allow-duplicates --reason "table was rolled back"',
         )
     return emptied - bare
@@ -410,8 +410,8 @@ def _remarks(
 ) -> Iterator[str]:
     newest = state.rolled_back or state.mark
     yield (
-        f"table {tables.closing_name} goes on from batch {agreed.n}; the pipeline was at batch {newest.n if newest else '?'}:"
-        " the records of the batches between come again"
+        f"table {tables.closing_name} continues from batch {agreed.n}; the pipeline was at batch {newest.n if newest else '?'}:"
+        " the records of the batches between land again"
     )
     for r in skipped:
         yield (

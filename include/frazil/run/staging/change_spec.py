@@ -123,9 +123,9 @@ def change_specs(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> dict[st
 def _refuse_unknown(pipeline: Pipeline) -> None:
     if pipeline.value.unknown_fields != "ignore":
         raise BAD_SCHEMA.terminal(
-            f"value.unknown_fields: {pipeline.value.unknown_fields} looks at the top level of a JSON value, where changes have"
-            " an envelope",
-            next_step="leave it out",
+            f"value.unknown_fields: {pipeline.value.unknown_fields} checks the top level of a JSON value, which is an envelope in"
+            " changes",
+            next_step="remove it",
         )
 
 
@@ -219,7 +219,7 @@ def _add_field(tree: Tree, path: tuple[str, ...], field_type: Any, where: str) -
         node = node.setdefault(step, {}) if isinstance(node, dict) else None
     if not isinstance(node, dict) or node.setdefault(last, field_type) != field_type:
         raise BAD_SCHEMA.terminal(
-            f"{where} take {'.'.join(path)} in two ways, so the JSON fields must be declared", next_step=_DECLARE
+            f"{where} use {'.'.join(path)} in two ways, so the JSON fields must be declared", next_step=_DECLARE
         )
 
 

@@ -179,7 +179,7 @@ def remarks(pipeline: Pipeline) -> tuple[str, ...]:
 
 
 _ANYWHERE = ("frazil_one.a", "frazil_two.b")
-"""Names in namespaces that nobody has: a file that lets both through lets any through."""
+"""Names in namespaces that do not exist: a pattern that allows both allows every name."""
 
 
 def _about_new_tables(pipeline: Pipeline) -> Iterator[str]:

@@ -91,7 +91,8 @@ def _refuse_paths(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> None:
         route = pipeline.route
         if path_columns or (route is not None and route.topic is None and route.part == "value"):
             raise BAD_SCHEMA.terminal(
-                "several destinations, transforms or keys, and paths into the value: what the value holds must be declared",
+                "the pipeline has several destinations, transforms or keys, and a column or the route reads a path in the value: the"
+                " fields of the value must be declared",
                 next_step="declare the fields of the value: value.fields",
             )
 
@@ -105,7 +106,7 @@ def _all_columns(columns: Mapping[str, pa.Schema]) -> pa.Schema:
             if first.type != column.type:
                 raise BAD_SCHEMA.terminal(
                     f"column {column.name} of {table} is {type_name(column.type)}, another destination has it as"
-                    f" {type_name(first.type)}: what the field is before transforms can't be told",
+                    f" {type_name(first.type)}: the type of the field before transforms is unclear",
                     next_step="declare the fields of the value: value.fields",
                 )
     return pa.schema(list(by_name.values()))

@@ -305,11 +305,13 @@ def create_tables(context: RunContext, tables: Tables, names: Sequence[str], bud
     refused = {**creatable.refusals.names, **failed}
     for name, table in created.items():
         is_own = owner.items() <= table.properties.items()
-        context.report(f"batch {n}: table {name} {'is made' if is_own else 'existed and fits'}, records name it")
+        context.report(
+            f"batch {n}: table {name} {'was created' if is_own else 'existed and fits'}, because records name it"
+        )
     for name, why in sorted(refused.items()):
-        context.report(f"batch {n}: table {name} is not made: {why}")
+        context.report(f"batch {n}: table {name} was not created: {why}")
     if creatable.excess:
-        context.report(f"batch {n}: {creatable.excess} further tables are not made: {creatable.refusals.rest}")
+        context.report(f"batch {n}: {creatable.excess} further tables were not created: {creatable.refusals.rest}")
     extended = context.with_created_tables((*context.pipeline.auto_created, *created))
     destinations = {**tables.destinations, **created}
     after = replace(
@@ -393,9 +395,9 @@ def _unfit_reason(pipeline: Pipeline, table: Table, name: str, *, is_own: bool) 
     is_unused = is_own
     try:
         landed = topics_landed(table.metadata, name)
-        is_unused = is_own and not landed
+        is_unused = is_own and landed.keys() <= {pipeline.name}  # a claim of its own, without rows
         if not is_own:
-            # Its maker may have decided a batch for it, and claims no topic before the rows: see `claim_topics`.
+            # Its maker claims its topics just before it decides its first batch for it: see `claim_topics`.
             if (maker := min(_makers(table) - landed.keys(), default=None)) is not None:
                 return f"a table of that name is there: pipeline {maker} made it, and has landed nothing in it yet"
             if table.metadata.format_version >= FORMAT_VERSION:

@@ -144,12 +144,13 @@ def refuse_no_key(pipeline: Pipeline, name: str, table: Table | None) -> None:
     keyed = destination.keyed(key_columns)
     for problem in merge_problems(keyed):
         raise ROW_KEY_UNKNOWN.terminal(
-            f"table {name}: its identifier fields are {', '.join(key_columns)}, and the pipeline file does not go with them: {problem}",
+            f"table {name}: its identifier fields are {', '.join(key_columns)}, and the pipeline file contradicts them: {problem}",
             next_step="change the pipeline file, or the identifier fields of the table",
         )
     if sorted(key_columns) != sorted(destination.identifier):
         raise ROW_KEY_UNKNOWN.retryable(
-            f"table {name}: its identifier fields became {', '.join(key_columns)} at this moment"
+            f"table {name}: its identifier fields were changed to {', '.join(key_columns)} at this moment",
+            next_step="run again: the next run uses them",
         )
 
 
@@ -188,14 +189,14 @@ def refuse_other_key(pipeline: Pipeline, table: str, metadata: TableMetadata) ->
     new_table_step = "give the rows a table of their own: another name under destinations"
     if not current_key:
         raise FILE_CONTRADICTS.terminal(
-            f"pipeline {pipeline.name} {past_write} in table {table}, the pipeline file now says that it {declared_write}: what is one row"
-            " per key would be so no more",
+            f"pipeline {pipeline.name} {past_write} in table {table}, the pipeline file now says that it {declared_write}: the table"
+            " would no longer have one row per key",
             next_step=f"declare write and identifier as they were, or {new_table_step}",
         )
     raise FILE_CONTRADICTS.terminal(
-        f"pipeline {pipeline.name} {past_write} in table {table}, the pipeline file now says that it {declared_write}: of a key there may"
-        " be several rows, and none of them would go",
-        next_step=f"{new_table_step}; or, if no key has two rows (GROUP BY {', '.join(current_key)} HAVING count(*) > 1), say so: ALTER TABLE"
+        f"pipeline {pipeline.name} {past_write} in table {table}, the pipeline file now says that it {declared_write}: the table"
+        " may have several rows of one key, and the older ones would stay",
+        next_step=f"{new_table_step}; or, if no key has two rows (GROUP BY {', '.join(current_key)} HAVING count(*) > 1), declare that: ALTER TABLE"
         f" {table} SET TBLPROPERTIES ('{property_}' = '{json.dumps(list(current_key))}')",
     )
 
@@ -230,7 +231,7 @@ class EngineNeeded(Retryable):
     def for_batch(cls, pipeline: str, n: int, table: str) -> EngineNeeded:
         """The error for one batch and table."""
         return cls(
-            f"batch {n} of pipeline {pipeline} is decided; table {table} gets its part by Spark, which does not run here",
+            f"batch {n} of pipeline {pipeline} is decided; table {table} needs Spark for its part, and Spark does not run here",
             code=SPARK_UNAVAILABLE,
             next_step=f"frazil run {pipeline} (or the pipeline's next run in Airflow) finishes it first",
         )
@@ -398,8 +399,8 @@ def refuse_compacted(context: RunContext, topics: Collection[str], way_on: str =
             else f"topics {', '.join(compacted_topics)} are"
         )
         raise REPLAY_REFUSED.terminal(
-            f"pipeline {context.pipeline.name}: {subject} compacted: rows of records that compaction removed would go and could"
-            " not come again; nothing was changed",
+            f"pipeline {context.pipeline.name}: {subject} compacted: rows whose records compaction removed would be deleted and"
+            " could not land again; nothing was changed",
             next_step=f"{way_on}to read what Kafka still has again, land it into a new table with a pipeline of its own",
         )
 

@@ -84,12 +84,12 @@ def make_changes(context: RunContext, changes: Demands, decided_at: datetime, is
             for line in change_lines(evolve(context.lake, request, is_over)):
                 context.report(f"table {name}: {line}, as it is declared")
         except Terminal as refusal:
-            context.report(f"table {name} is left as it is: {refusal.message_with_code}")
+            context.report(f"table {name} was not changed: {refusal.message_with_code}")
         except (Retryable, OutcomeUnknown) as failure:
             if context.clock() - decided_at < CHANGES_WAIT:
                 raise
             context.report(
-                f"table {name} is left as it is after {CHANGES_WAIT} of failures: {failure.message_with_code}"
+                f"table {name} was not changed after {CHANGES_WAIT} of failures: {failure.message_with_code}"
             )
 
 
@@ -132,7 +132,7 @@ def columns_still_missing(context: RunContext, n: int, demands: Demands, rounds:
     return TABLE_UNFIT.terminal(
         f"batch {n} of pipeline {context.pipeline.name}: its tables were changed {rounds} times and still lack"
         f" {'; '.join(f'{table}: {listed(missing)}' for table, missing in demands.items())}",
-        next_step="does somebody else take columns away from them at the same time? Otherwise this is a fault of Frazil: please report it",
+        next_step="check whether another program drops columns at the same time. If none does, this is a bug in Frazil: please report it",
     )
 
 

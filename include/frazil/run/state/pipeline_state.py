@@ -183,9 +183,9 @@ def _positionless(pipeline: Pipeline, table: str, mark: BatchMark | None, positi
     if mark is None or position is not None:
         return None
     return POSITION_LOST.terminal(
-        f"pipeline {pipeline.name}: closing table {table} holds {_batch_name(mark)} last, and no position: its"
+        f"pipeline {pipeline.name}: closing table {table} ends at {_batch_name(mark)} and has no position: its"
         f" property {POSITION_KEY.format(pipeline.name)} is gone, and the snapshot of that batch expired",
-        next_step="set the property as the table's last metadata file that has it says; or take all rows of the pipeline out and"
+        next_step="copy the property from the last metadata file of the table that has it; or remove all rows of the pipeline and"
         f' land what Kafka still holds: frazil reset {pipeline.name} --to earliest --reason "position was removed"',
     )
 
@@ -290,9 +290,9 @@ def _rollback(
     elif isinstance(last, RolledBack) and last.listed:
         restore += f" (Spark: ALTER TABLE {table} CREATE OR REPLACE BRANCH {branch} AS OF VERSION {last.snapshot_id})"
     return TABLE_ROLLED_BACK.terminal(
-        f"pipeline {pipeline.name}: closing table {table} holds {_batch_name(mark)} last, and the pipeline was at {_batch_name(newest)}:"
+        f"pipeline {pipeline.name}: closing table {table} ends at {_batch_name(mark)}, but the pipeline was at {_batch_name(newest)}:"
         " the table was rolled back, or restored from an older metadata file",
-        next_step=f"{restore}, then run again; or go on from what it holds: {command}",
+        next_step=f"{restore}, then run again; or continue from what it holds: {command}",
     )
 
 
@@ -324,7 +324,7 @@ def _closing_lost(
 def _history_lost(pipeline: Pipeline, tables: Tables, last: SummaryValue | RolledBack | None) -> Terminal | None:
     """Why a rolled-back closing table can't say which batches' rows it holds; None if it can.
 
-    A ledger without its last rows does not say what became of the records, and nobody rolls it back to have them again.
+    A ledger without its last rows does not show what became of the records, and is not rolled back on purpose.
     """
     table = tables.closing_name
     if not isinstance(last, RolledBack) or (last.is_past_told and table in tables.destinations):
@@ -392,7 +392,7 @@ def read_manifest(tables: Tables, pipeline: Pipeline, mark: BatchMark, path: str
         raise BAD_STATE.terminal(
             f"pipeline {pipeline.name}: batch {mark.n} is decided and not finished, and its manifest {path} can't be read:"
             f" {error.message}",
-            next_step=f"restore the file and run again; or take the batch back: {to_table_command(pipeline.name)}",
+            next_step=f"restore the file and run again; or undo the batch: {to_table_command(pipeline.name)}",
         ) from error
     if manifest.mark != mark:
         raise MANIFEST_FOREIGN.terminal(
@@ -430,7 +430,7 @@ def _ledger_lost(
     return (
         None
         if last is None
-        else f"holds {_batch_name(state.last_finished)} last, expected {_batch_name(last.ledger_after)}"
+        else f"ends at {_batch_name(state.last_finished)}, expected {_batch_name(last.ledger_after)}"
     )
 
 
@@ -454,9 +454,9 @@ def _follower_lost(
         return None
     mark = mark_of(table_summary)
     if part is not None:
-        return f"holds {_batch_name(mark)} last, expected {_batch_name(part.after)}"
+        return f"ends at {_batch_name(mark)}, expected {_batch_name(part.after)}"
     allowed = {expected.mark} | ({state.mark, state.rolled_back} if state.rolled_back else set())
-    return None if mark in allowed else f"holds {_batch_name(mark)} last, the ledger says {_batch_name(expected.mark)}"
+    return None if mark in allowed else f"ends at {_batch_name(mark)}, but the ledger has {_batch_name(expected.mark)}"
 
 
 def _follower_error(pipeline: Pipeline, table: str, why: str) -> Terminal:

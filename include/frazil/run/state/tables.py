@@ -97,7 +97,7 @@ def refuse_other_closing(pipeline: Pipeline, closing: str) -> None:
         raise FILE_CONTRADICTS.terminal(
             f"pipeline {pipeline.name} keeps its position in its ledger {closing}, and by the pipeline file its"
             f" ledger would be {pipeline.ledger_table}",
-            next_step=f"say so in the pipeline file: route.create.namespace: {namespace}",
+            next_step=f"set route.create.namespace: {namespace} in the pipeline file",
         )
     if closing != pipeline.ledger_table and pipeline.create is not None:
         raise FILE_CONTRADICTS.terminal(
@@ -301,9 +301,9 @@ def refuse_properties(lake: Lake, destination: Destination, deed: str) -> None:
     catalog = lake.catalog_of(destination.table)
     if refused := next(refused_properties(destination.properties, catalog.table_properties), None):
         raise BAD_TABLE_PROPERTY.terminal(
-            f"table {destination.table} can't be {deed}: its pipeline gives it the property {refused}, which may run code or change"
-            " the storage for all who open it",
-            next_step=f"take it out of the file, or list it in the settings: catalogs.{catalog.name}.table_properties",
+            f"table {destination.table} can't be {deed}: the pipeline file sets its property {refused}, which may run code or change"
+            " the storage in every program that opens the table",
+            next_step=f"remove it from the file, or list it in the settings: catalogs.{catalog.name}.table_properties",
         )
 
 
@@ -409,8 +409,8 @@ def refuse_shared(pipeline: Pipeline, tables: Tables) -> None:
     rivals = (mirrored_values(metadata, BATCH_KEY, letters).keys() | owner) - {pipeline.name}
     if rivals:
         raise TABLE_SHARED.terminal(
-            f"pipeline {pipeline.name}: dead-letter table {letters} is for letters of pipeline {min(rivals)}: a replay or reset"
-            " of one would take out the other's",
+            f"pipeline {pipeline.name}: dead-letter table {letters} belongs to pipeline {min(rivals)}: a replay or reset of one"
+            " pipeline would remove dead letters of the other",
             next_step=f"give pipeline {pipeline.name} a dead-letter table of its own (dead_letters.table; without the key"
             " it gets one)",
         )
@@ -430,8 +430,8 @@ def refuse_same_topics(pipeline: Pipeline, table: str, metadata: TableMetadata) 
     rival = landed_by_another(pipeline.name, topics, metadata, table)
     if rival is not None:
         raise TABLE_SHARED.terminal(
-            f"{rival.description} already: with pipeline {pipeline.name} every record would land twice, and neither could tell its"
-            " rows from the other's",
+            f"{rival.description} already: with pipeline {pipeline.name} every record would land twice, and neither pipeline could"
+            " tell its own rows apart",
             next_step=f"was it renamed? Call it {rival.pipeline} again; otherwise give it a table of its own"
             if own is None
             else rival.exclusion_step(pipeline.name),

@@ -34,8 +34,8 @@ _GATEWAY_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
 def end_with_parent() -> None:
     """End this process when its JVM, or the JVM's parent, has ended: a killed task leaves both running.
 
-    A batch that it decides at this moment is finished first: it needs the catalog, not the JVM. A process that somebody else's
-    operator started, without a JVM, depends on nobody.
+    A batch that it decides at this moment is finished first: it needs the catalog, not the JVM. A process without a JVM that a
+    user's operator started depends on no other process.
     """
     if SUBMITTER_VARIABLE not in os.environ and _GATEWAY_VARIABLE not in os.environ:
         return

@@ -29,7 +29,7 @@ _CONTEXT: Final[Future[SparkContext]] = Future()
 def start() -> None:
     """Prepare imports, and begin to start this process's Spark, which `started_session` returns.
 
-    Not on a cluster: there a job that fails at once, over its plan, would leave an application behind that nobody ends.
+    Not on a cluster: there a job that fails at once, because of its plan, would leave a running application behind.
     """
     collect_rarely()
     prefer_unzipped()

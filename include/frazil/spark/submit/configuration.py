@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 SUBMITTER_VARIABLE: Final = "FRAZIL_SUBMITTER"
-"""Process id of whoever waits for the job: killed, it can't stop the job any more, so the job looks."""
+"""Process id of the process that waits for the job. If it is killed it can't stop the job, so the job checks whether it lives."""
 
 ENGINE_VARIABLE: Final = "FRAZIL_SPARK_ENGINE"
 """Name of the engine whose spark connect server the job's session is on. Without: the job's own Spark."""
@@ -103,8 +103,8 @@ def ui_settings(engine: EngineSettings) -> dict[str, str]:
             Path(engine.event_log).mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
         except OSError as error:
             raise BAD_SETTING.terminal(
-                f"event_log of the engine: the folder {engine.event_log} can't be made: {error.strerror}",
-                next_step="name a folder of the user who runs jobs, or create it for that user",
+                f"event_log of the engine: the folder {engine.event_log} can't be created: {error.strerror}",
+                next_step="name a folder that the user of the jobs may write, or create this one for that user",
             ) from error
     return conf | {"spark.eventLog.enabled": "true", "spark.eventLog.dir": engine.event_log}
 
@@ -250,7 +250,7 @@ def with_extensions(conf: Mapping[str, str]) -> str:
 
 
 def job_conf(*, writes: bool) -> dict[str, str]:
-    """What a job's Spark needs, whoever starts it; with `writes` Iceberg's extensions, for tables that Spark writes."""
+    """Configuration that every job needs. `writes` adds Iceberg's extensions, for tables that Spark writes."""
     needed = {"spark.sql.session.timeZone": "UTC", **REDACTION}
     return needed | ({"spark.sql.extensions": EXTENSIONS} if writes else {})
 

@@ -2,8 +2,9 @@
 meanwhile, or be on another machine.
 
 An order lies beside the ledger's metadata, where manifests are, under a name that every try of a run finds. It names the attempt
-that counts. An outcome has its attempt in its name: what an older attempt leaves, however late, nobody reads. Whoever takes an
-outcome removes both; orphan removal takes what nobody took. Imports no pyspark, and PyIceberg when it is used: DAG files name what is here.
+that counts. An outcome has its attempt in its name, so a late outcome of an older attempt is never read. The reader of an
+outcome removes both files; orphan removal deletes the rest. Imports no pyspark, and PyIceberg when it is used: DAG files name
+what is here.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ BEAT_SECONDS: Final = 15.0
 catalog is asked for a table to open it."""
 
 _LOST_SECONDS: Final = 3 * BEAT_SECONDS
-"""Without a beat for so long a driver is taken for lost. One that only slept is a rival, which does no harm."""
+"""Without a heartbeat for so long a driver counts as lost. If it only slept, two drivers work at once, which does no harm."""
 
 _LOOK_SECONDS: Final = 2.0
 """Between two looks: for the outcome of a driver that is at work, and of that driver whether its attempt still counts. With the
@@ -166,7 +167,8 @@ class Handover:
     def withdraw(self) -> None:
         """Remove the order: a driver that outlives its submitter stops in order, within seconds; one to come does nothing.
 
-        Nothing happens if another attempt took the order over: whoever lost its task must not stop the driver of the next try.
+        Nothing happens if another attempt took the order over: a process that lost its task must not stop the driver of the
+        next try.
         """
         folder = self._folder()
         if self._counts(_read(folder, self._order_file)):

@@ -227,7 +227,7 @@ def lost_job(code: int, lines: list[str], log: str) -> FrazilError:
     return kind_of(code)(
         f"the Spark job ended with exit code {code} and left no outcome; the end of its log: {end}",
         code=RUN_FAILED,
-        next_step=f"another try asks the tables what it did; the whole log: {log}",
+        next_step=f"the next try reads from the tables what the job did; the whole log: {log}",
     )
 
 
@@ -283,7 +283,7 @@ def _end(child: subprocess.Popen[str] | ForkedDriver) -> None:
 
 
 _ABANDONED_SECONDS: Final = 3600.0
-"""Age of files in the state folder that nobody will read any more: a job does when it starts."""
+"""Age of files in the state folder that are no longer needed: a job reads its file when it starts."""
 
 
 @contextmanager

@@ -70,7 +70,7 @@ def run_on_engine(
 ) -> T:
     """Run a job, with or without a Spark Connect server. A managed server stays up while the job runs.
 
-    A managed server that is not up is nobody's need: the job starts a Spark of its own. So does one whose server opens no
+    A job does not need a managed server: if it is not up, the job starts a Spark of its own. So does one whose server opens no
     session, or is dead or of another release and can't be restarted: to wait for a person would cost more than a start.
 
     Raises:

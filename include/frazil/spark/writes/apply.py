@@ -141,7 +141,7 @@ class SparkApply:
 
         Raises:
             Refused: The table contains something else than planned, or is not the one the rows were staged for.
-            Retryable: Spark failed, or rivals moved main every time.
+            Retryable: Spark failed, or other commits moved main every time.
             Terminal: Somebody else wrote to the branch, or the table names a class for Spark to run.
             OutcomeUnknown: The table can't be read to find out whether the rows landed.
         """
@@ -294,7 +294,7 @@ def _require_rows(change: Change, count: int, what: str) -> None:
     if count != expected:
         raise AUDIT_FAILED.terminal(
             f"table {change.table}: {expected:,} rows {what} {count:,}; main stays as it is",
-            next_step="were staged files changed? Run again, a new branch will be made",
+            next_step="run again: it creates a new branch. If this happens again, check whether staged files are changed",
         )
 
 

@@ -145,7 +145,7 @@ def parse_position(text: str, where: str) -> Position:
         ) from error
 
 
-_EDITED_HINT = "was it edited by hand? frazil history PIPELINE shows the positions of all batches"
+_EDITED_HINT = "it was probably edited by hand; frazil history PIPELINE shows the positions of all batches"
 
 
 def read_batches(rows: Iterable[Mapping[str, Any]], ledger: str) -> list[Batch]:

@@ -2,7 +2,7 @@
 somebody else altered between snapshots.
 
 The summary of a snapshot repeats what the ledger says of its batch: number, id, kind, hash of the pipeline file, counts, skipped
-offsets. Whoever edits the ledger does not edit the summaries.
+offsets. A person who edits the ledger does not edit the summaries.
 """
 
 from __future__ import annotations

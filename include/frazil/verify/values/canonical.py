@@ -30,7 +30,7 @@ import pyarrow as pa
 from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 
 Digest = bytes
-"""8 bytes: two different values collide once in 10^19 times, and nobody chooses values to collide."""
+"""8 bytes: two different values collide once in 10^19 times, and no producer can gain from a collision."""
 
 LONG = Primitive("long")
 _BYTES = 8

@@ -43,7 +43,7 @@ SchemasOf = Callable[[str], SchemaReader]
 
 def no_registry(name: str) -> SchemaReader:
     """Refuses every registry, for pipelines that use none."""
-    raise BAD_SETTING.terminal(f"registry {name} is not in the settings")
+    raise BAD_SETTING.terminal(f"registry {name} is not in the settings", next_step="add it under registries")
 
 
 def is_typed(pipeline: Pipeline) -> bool:

@@ -14,6 +14,9 @@ const clock = (seconds) => {
   return text.slice(11, 16) === "00:00" ? text.slice(5, 10) : text.slice(11, 16);
 };
 
+// Steps of the axis of counts: there is no half a row.
+const WHOLE = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
+
 const options = (chart, width) => {
   const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
   return {
@@ -23,7 +26,7 @@ const options = (chart, width) => {
     legend: { live: true },
     cursor: { y: false, drag: { x: false, y: false } },
     scales: { x: { range: (_, low, high) => [low - 900, high + 900] }, y: { range: (_, low, high) => [0, Math.max(high, 1)] } },
-    axes: [{ ...axis, size: 28, grid: { show: false }, space: 64, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 44, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? brief(tick) : "")) }],
+    axes: [{ ...axis, size: 28, grid: { show: false }, space: 64, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 44, incrs: WHOLE, values: (_, ticks) => ticks.map(brief) }],
     series: [
       { label: "Time", value: (_, seconds) => (seconds === null ? "–" : `${new Date(seconds * 1e3).toISOString().slice(11, 16)} UTC`) },
       { label: chart.label, fill: colour(chart.colour), stroke: colour(chart.colour), width: 0, paths: uPlot.paths.bars({ size: [0.7, 24] }), points: { show: false }, value: (_, value) => (value === null ? "–" : value.toLocaleString("en")) },

@@ -32,14 +32,14 @@ def test_files_of_a_new_project_are_valid(frazil: Frazil, project: Path) -> None
 
     assert files == {
         ".gitignore",
-        "dags/frazil.py",
+        "dags/frazil_dags.py",
         "include/pipelines/pizzas.yaml",
         "include/schemas/pipeline.schema.json",
         "include/schemas/settings.schema.json",
         "include/settings.yaml",
     }
     assert "2 files, all usable" in ended.out
-    assert "dags.load()" in ast.unparse(ast.parse((project / "dags" / "frazil.py").read_text()))
+    assert "dags.load()" in ast.unparse(ast.parse((project / "dags" / "frazil_dags.py").read_text()))
     assert "/.frazil/" in (project / ".gitignore").read_text()
 
 
@@ -62,6 +62,14 @@ def test_second_init_keeps_every_file(frazil: Frazil, project: Path) -> None:
     assert "made" not in ended.out.replace(str(project), "")
     assert settings.read_text().endswith("# mine\n")
     assert [path.name for path in pipelines.iterdir()] == ["pies.yaml"]
+
+
+def test_dag_file_of_an_earlier_project_stays_the_only_one(frazil: Frazil, project: Path) -> None:
+    """Two files would make each DAG twice."""
+    (project / "dags" / "frazil_dags.py").rename(project / "dags" / "frazil.py")
+
+    assert frazil("init", str(project)).code == 0
+    assert [path.name for path in (project / "dags").iterdir()] == ["frazil.py"]
 
 
 def test_broker_of_ones_own_is_in_the_settings(frazil: Frazil, tmp_path: Path) -> None:

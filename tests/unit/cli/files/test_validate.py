@@ -148,7 +148,7 @@ def test_programs_get_one_line_of_json(frazil: Frazil, place: Path) -> None:
     [
         ("{format: avro}", "[]", "value: format avro needs one of registry, schema or schema_file"),
         ("{format: avro, registry: main, fields: [a]}", "[]", "value.fields: is for format json or delimited"),
-        ("{format: avor}", "[]", "value.format: 'avor' is no format, did you mean 'avro'?"),
+        ("{format: avor}", "[]", "value.format: 'avor' is not a format, did you mean 'avro'?"),
         ("{format: avro, schema: 'no schema'}", "[]", "value: Avro schema"),
         ("{format: avro, registry: main}", "[]", "value.registry: the settings have no 'main' under registries"),
         ("{format: long}", "[]", "destinations.0.columns.id: "),

@@ -78,7 +78,7 @@ def test_groups_of_plugins_are_the_same_everywhere() -> None:
 
 def test_channel_without_its_package_is_reported_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command in an environment without Airflow says so; that is no fault of an own part."""
-    monkeypatch.setattr(plugins, "_version", lambda _: None)
+    monkeypatch.setattr(plugins, "installed_version", lambda _: None)
 
     channels = [of for of in plugins.plugins(own_entries=[]) if of.kind == "channel"]
 

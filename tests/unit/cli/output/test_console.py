@@ -213,7 +213,7 @@ def test_demo_ends_with_a_summary_of_maintenance(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.splitlines() == [
         "health 88 -> 100, 6 -> 1 files, 9,000 -> 3,000 bytes, 2 -> 3 snapshots",
         "compaction done in 3.5 s: 6 small files; rewritten data files 6",
-        "nothing is noted in the table",
+        "the table has no note of a maintenance step",
     ]
 
 

@@ -118,7 +118,7 @@ def test_new_database_over_existing_tables_is_refused(orders: Lake, tmp_path: Pa
     file.rename(tmp_path / "aside")
 
     for place in (f"file://{warehouse}", str(warehouse)):
-        with pytest.raises(Terminal, match=f"{file} is not there, but warehouse {place} holds tables") as caught:
+        with pytest.raises(Terminal, match=f"{file} is missing, but warehouse {place} holds tables") as caught:
             _tables(orders, place)
         assert TABLE.replace(".", "/") in str(caught.value)
         assert not file.exists()

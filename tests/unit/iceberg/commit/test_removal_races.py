@@ -242,7 +242,7 @@ def test_missing_data_file_stops_the_removal(lines: Lake) -> None:
     for path in data_paths(lines):
         Path(path.removeprefix("file://")).unlink()
 
-    with pytest.raises(Terminal, match="a file is gone that must be there"):
+    with pytest.raises(Terminal, match="a file that is still needed is missing"):
         commit(lines, ours)
 
     assert len(lines.load_table(TABLE).metadata.snapshots) == 1

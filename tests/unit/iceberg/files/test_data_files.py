@@ -251,7 +251,7 @@ def test_manifest_file_is_read_as_written(orders: Lake) -> None:
     assert read_text(table, path) == "once more: ü"
 
     delete_files(table, [path])
-    with pytest.raises(Terminal, match="a file is gone"):
+    with pytest.raises(Terminal, match="a file that is still needed is missing"):
         read_text(table, path)
 
 

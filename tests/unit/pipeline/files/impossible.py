@@ -80,7 +80,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
         "destinations.0.columns: columns take fields that differ in case only: ID, id",
     ),
     # keys
-    ({"key": {"format": "json"}}, "key.fields: keys of format json need them"),
+    ({"key": {"format": "json"}}, "key.fields: a key of format json needs its fields"),
     ({"key": {"format": "json", "fields": ["id"]}}, "key.fields: fields of format json have types"),
     ({"key": {"format": "long", "null_value": "filter"}}, "key.null_value: unknown key"),
     (column(type="long", part="key"), "destinations.0.columns.c.part: keys are not decoded"),
@@ -123,7 +123,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"table": {"kafka_columns": {"topic": "x", "offset": "x"}}}, "destinations.0.kafka_columns: expected five names"),
     (
         {"table": {"partition_by": ["idd"]}},
-        "destinations.0.partition_by.0: 'idd' is no column of a.b, did you mean 'id'?",
+        "destinations.0.partition_by.0: 'idd' is not a column of a.b, did you mean 'id'?",
     ),
     ({"table": {"partition_by": ["days(id)"]}}, "destinations.0.partition_by: 'days(id)' is no partition field"),
     ({"table": {"partition_by": ["id", "id"]}}, "destinations.0.partition_by: names a field twice: id"),
@@ -223,8 +223,11 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
         {"value": OBJECT, "transforms": MASK, **static("data.size")},
         "route.static.field: a text, number or boolean decides; 'data.size' is double",
     ),
-    ({"transforms": MASK, **static("kind")}, "destinations: several destinations, transforms or keys"),
-    ({"key": {"format": "long"}, **static("kind")}, "destinations: several destinations, transforms or keys"),
+    ({"transforms": MASK, **static("kind")}, "destinations: the pipeline has several destinations, transforms or keys"),
+    (
+        {"key": {"format": "long"}, **static("kind")},
+        "destinations: the pipeline has several destinations, transforms or keys",
+    ),
     (
         {"destinations": TWO, "route": {"static": {"field": "kind", "tables": {"a.x": "x"}}}},
         "route: names a.x: not among the destinations a.b, a.c",

@@ -103,7 +103,7 @@ def test_misspelt_key_is_refused_with_the_nearest_one(complaints: Complaints, te
     [
         (GOOD.replace("name: orders\n", ""), "name: is required and missing"),
         (GOOD.replace("name: orders", "name: Orders-1"), "name: 'Orders-1' is not a pipeline name"),
-        (GOOD.replace("[orders]", "[]"), "source: name either topics or a topics_pattern"),
+        (GOOD.replace("[orders]", "[]"), "source: give either topics or topics_pattern"),
         (GOOD.replace("[orders]", "[a, a]"), "source.topics: a topic is named twice"),
         (GOOD.replace("[orders]", "['orders.*']"), "source.topics.0: 'orders.*' is not a topic name"),
         (GOOD.replace("shop.orders", "orders"), "destinations.0.table: 'orders' is not a table name"),
@@ -125,7 +125,7 @@ def test_misspelt_key_is_refused_with_the_nearest_one(complaints: Complaints, te
         ),
         (GOOD + "    kafka_columns: true\n", "destinations.0.kafka_columns: Input should be a valid dictionary"),
         (GOOD + "    kafka_columns:\n", "destinations.0.kafka_columns: Input should be a valid dictionary"),
-        (GOOD + "    partition_by: [document]\n", "destinations.0.partition_by.0: 'document' is no column"),
+        (GOOD + "    partition_by: [document]\n", "destinations.0.partition_by.0: 'document' is not a column"),
         (GOOD + "    partition_by: [days(at)]\n", "destinations.0.partition_by: 'days(at)' is no partition field"),
         (
             GOOD + "    partition_by: ['bucket(4, id)', 'bucket(8, id)']\n",

@@ -36,14 +36,14 @@ def test_option_of_evolution_without_evolution_is_refused(key: str) -> None:
 def test_partition_field_of_a_misspelled_column_is_refused() -> None:
     """Only a table without declared columns may be partitioned by one that is yet to come."""
     assert Destination(table="a.t", partition_by=("day(ts)",)).partition_by
-    with pytest.raises(ValidationError, match=r"'ts' is no column of a\.t"):
+    with pytest.raises(ValidationError, match=r"'ts' is not a column of a\.t"):
         Destination(table="a.t", partition_by=("day(ts)",), **DECLARED, evolve="add")
 
 
 @pytest.mark.parametrize("given", [{"columns": {"id": "long"}, "evolve": "add"}, {}], ids=["evolves", "no columns"])
 def test_refusal_of_undeclared_columns_needs_columns_that_stay(given: dict[str, Any]) -> None:
     """Where records bring columns the file is never all that there is."""
-    with pytest.raises(ValidationError, match="undeclared_columns: refuse is for declared columns with evolve: none"):
+    with pytest.raises(ValidationError, match="undeclared_columns: refuse needs declared columns with evolve: none"):
         Destination.model_validate({"table": "shop.orders", "undeclared_columns": "refuse", **given})
     fixed = {"table": "shop.orders", "undeclared_columns": "refuse", "columns": {"id": "long"}}
     assert Destination.model_validate(fixed).undeclared_columns == "refuse"

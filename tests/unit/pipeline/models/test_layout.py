@@ -21,7 +21,7 @@ def destination(**of: Any) -> Destination:
 @pytest.mark.parametrize(
     ("of", "said"),
     [
-        ({"sort_by": ["nr"]}, "'nr' is no column of shop.orders"),
+        ({"sort_by": ["nr"]}, "'nr' is not a column of shop.orders"),
         ({"sort_by": ["tags"]}, "'tags' is list<string>, which has no order"),
         ({"partition_by": ["tags"]}, "'tags' is list<string>, which has no order"),
         ({"sort_by": ["id", "id desc"]}, "names a column twice: id (identity)"),
@@ -33,10 +33,10 @@ def destination(**of: Any) -> Destination:
         ({"partition_by": ["day(at)"]}, "makes a field at_day, and shop.orders has a column of that name"),
         ({"partition_by": ["id as name"]}, "makes a field name, and shop.orders has a column of that name"),
         ({"partition_by": ["id as x", "name as x"]}, "names a field twice: x"),
-        ({"partition_by": ["year(at)", "hour(at)"]}, "at_hour says nothing about at that at_year does not say"),
+        ({"partition_by": ["year(at)", "hour(at)"]}, "at_hour adds nothing to at_year: both partition by at"),
         (
             {"partition_by": ["bucket(4, id)", "bucket(4, id) as b"]},
-            "b says nothing about id that id_bucket does not say",
+            "b adds nothing to id_bucket: both partition by id",
         ),
     ],
 )

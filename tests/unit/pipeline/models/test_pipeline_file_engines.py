@@ -64,8 +64,11 @@ def test_session_is_scheduled_by_its_own_interval() -> None:
         ({"interval": "10s", "session_for": "2d"}, "longer than a day"),
         ({"interval": "1s", "session_for": "59s"}, "shorter than a minute, the shortest session"),
         ({"interval": "10s", "session_for": "soon"}, "no duration"),
-        ({"interval": "10s", "session_for": "10m", "catch_up": 5}, "lands what waits at every tick"),
-        ({"interval": "10s", "session_for": "10m", "trigger": {"records": 5}}, "looks what waits at every tick"),
+        ({"interval": "10s", "session_for": "10m", "catch_up": 5}, "lands waiting records at every tick"),
+        (
+            {"interval": "10s", "session_for": "10m", "trigger": {"records": 5}},
+            "checks for waiting records at every tick",
+        ),
     ],
 )
 def test_invalid_session_is_refused(keys: dict[str, Any], said: str) -> None:

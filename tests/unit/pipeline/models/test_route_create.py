@@ -24,8 +24,8 @@ def pipeline(listed: tuple[str, ...] = (), create: dict[str, Any] | None = None,
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"route": {"field": {"name": "to"}}}, "is required with create: records name the tables"),
-        ({"create": {"columns": {"id": "long"}}}, "where no destination is listed"),
+        ({"route": {"field": {"name": "to"}}}, "is required with create: it limits the table names"),
+        ({"create": {"columns": {"id": "long"}}}, "is required without destinations"),
         ({"route": {"field": None, "static": {"field": "to", "tables": {"a.b": "x"}}}}, "static lists every table"),
         ({"route": {"field": None, "topic": {"rename": {"a": r"shop.x_\1"}}}}, r"takes up \\1"),
         ({"route": {"field": None, "topic": {"rename": {"a": r"shop.x_\n"}}}}, "takes up"),
@@ -37,7 +37,7 @@ def pipeline(listed: tuple[str, ...] = (), create: dict[str, Any] | None = None,
         ),
         (
             {"create": {"namespace": "s", "columns": {"id": "long"}, "partition_by": ["day(at)"]}},
-            "is no column of a new table",
+            "is not a column of a new table",
         ),
         (
             {"create": {"namespace": "s", "properties": {"format-version": "3"}}, "engine": "inline"},

@@ -43,7 +43,7 @@ def test_valid_server_is_accepted(given: dict[str, Any]) -> None:
         ({"type": "connect"}, "needs url"),
         ({"type": "connect", "url": "http://a:1"}, "sc://host:port"),
         ({"type": "connect", "url": "sc://a"}, "sc://host:port"),
-        ({"type": "connect", "url": "sc://a:1/;token=hunter2"}, "key of its own"),
+        ({"type": "connect", "url": "sc://a:1/;token=hunter2"}, "use the engine.s key"),
         ({"type": "connect", "url": "sc://a:1/;x-key=aHVudGVyMg=="}, "percent-encoded"),
         ({"type": "connect", "url": "sc://a:1/;x-key=a/b"}, "percent-encoded"),
         ({"type": "connect", "url": "sc://a:1", "master": "yarn"}, "master: type connect has no such key"),

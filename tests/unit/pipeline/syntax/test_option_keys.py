@@ -23,16 +23,6 @@ class _Checked:
     mark: str = option("What ends it.", ";", check=_refuse_x)
 
 
-@dataclass(frozen=True)
-class _Required:
-    width: int = option("Columns of a line.")
-
-
-@dataclass(frozen=True)
-class _Formed:
-    names: tuple[str, ...] = option("Names of fields.", (), form="names")
-
-
 @pytest.mark.parametrize("keys", [{"width": 0}, {"mark": "x"}])
 def test_bounds_and_checks_of_options_hold_of_keys(keys: dict[str, object]):
     """A bound that is declared and not kept would let a file through that no format can read by."""
@@ -41,10 +31,3 @@ def test_bounds_and_checks_of_options_hold_of_keys(keys: dict[str, object]):
     assert model.model_validate({"width": 1, "mark": "y"}).model_dump() == {"width": 1, "mark": "y"}
     with pytest.raises(ValidationError):
         model.model_validate(keys)
-
-
-@pytest.mark.parametrize("kind", [_Required, _Formed])
-def test_option_that_is_no_key_is_refused_where_it_is_declared(kind: type):
-    """An option without a default would be missed in the files of all other kinds; a form is what transforms have."""
-    with pytest.raises(TypeError, match=kind.__name__):
-        option_keys([kind])

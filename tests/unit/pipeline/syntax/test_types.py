@@ -219,8 +219,8 @@ def test_poll_interval_is_read_in_all_forms(text: str, expected: timedelta) -> N
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "neither records nor bytes"),
-        ({"every": "5s"}, "neither records nor bytes"),
+        ({}, "needs records or bytes"),
+        ({"every": "5s"}, "needs records or bytes"),
         ({"records": 0}, "greater than 0"),
         ({"bytes": -1}, "greater than 0"),
         ({"records": 1, "every": "0s"}, "shorter than a second"),

@@ -95,6 +95,9 @@ def test_each_event_becomes_its_change(sent: dict[str, Any], rows: list[tuple[An
         pytest.param(event("u", ann(), None), "expected the row for op text", id="update without row"),
         pytest.param(event("x", None, ann()), "expected op as one of c, r, u, d, t, m", id="unknown op"),
         pytest.param({"databaseName": "shop", "ddl": "CREATE TABLE"}, "found null", id="no envelope"),
+        pytest.param(
+            {"schema": {}, "payload": event("c", None, ann())}, "value.format: json-envelope", id="with schema"
+        ),
         pytest.param(event("c", None, ann(None)), "id", id="no key"),  # type: ignore[arg-type]
         pytest.param(
             event("u", None, ann(name="__debezium_unavailable_value")), "REPLICA IDENTITY FULL", id="value not sent"

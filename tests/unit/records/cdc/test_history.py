@@ -147,7 +147,7 @@ def test_history_shared_by_two_tables_is_refused(is_listed: bool) -> None:
     both = [{**of, "table": name, "append_history": LOG} for name in (TABLE, "shop.pets")]
     listed = [{**of, "table": LOG, "write": "history"}] if is_listed else []
     declared = {"name": "c", "source": {"topics": ["orders"]}, "destinations": [*both, *listed]}
-    with pytest.raises(ValidationError, match=f"{LOG} is the log beside {TABLE} already") as refusal:
+    with pytest.raises(ValidationError, match=f"{LOG} is already the history of {TABLE}") as refusal:
         Pipeline.model_validate(declared)
     error = refusal.value.errors()[0]["ctx"]["error"]
     assert isinstance(error, AtKey)

@@ -27,6 +27,8 @@ _TIMES_IN_TEXT: list[tuple[str, str | dict[str, Any], str | DeadCode]] = [
     ('"2026-05-01T12:30:00+02:00"', "timestamp", "2026-05-01T12:30:00"),
     ('"2026-05-01T12:30:00+02:00"', {"type": "timestamp", "local_time": "dead_letter"}, DeadCode.INVALID_TIME),
     ("1777638600123", {"type": "timestamptz", "unit": "ms"}, "2026-05-01T12:30:00.123000+00:00"),
+    ("1777638600123", {"type": "timestamp", "unit": "ms"}, "2026-05-01T12:30:00.123000"),
+    ("45000", {"type": "time", "unit": "s"}, "12:30:00"),
     ("1777638600", "timestamptz", DeadCode.WRONG_TYPE),
 ]
 
@@ -93,6 +95,8 @@ def _delimited() -> Iterator[Case]:
         ("2026-05-01 12:30:00", "timestamp", "2026-05-01T12:30:00"),
         ("2026-05-01 12:30:00", "timestamptz", "2026-05-01T12:30:00+00:00"),
         ("1777638600", {"type": "timestamptz", "unit": "s"}, "2026-05-01T12:30:00+00:00"),
+        ("1777638600", {"type": "timestamp", "unit": "s"}, "2026-05-01T12:30:00"),
+        ("45000", {"type": "time", "unit": "s"}, "12:30:00"),
         ("1777638600", "timestamptz", DeadCode.INVALID_TIME),
         (_UUID, "uuid", _UUID),
         ("AP8=", "binary", "0x00ff"),
@@ -112,7 +116,7 @@ def _delimited() -> Iterator[Case]:
 
 
 def _scalars() -> Iterator[Case]:
-    rows: list[tuple[str, str, bytes, str, str | DeadCode]] = [
+    rows: list[tuple[str, str, bytes, str | dict[str, Any], str | DeadCode]] = [
         ("string", "Grüße", "Grüße".encode(), "string", '"Grüße"'),
         ("string", "0xff", b"\xff", "string", DeadCode.INVALID_UTF8),
         ("string", "7", b"7", "int", DeadCode.WRONG_TYPE),
@@ -134,10 +138,25 @@ def _scalars() -> Iterator[Case]:
         ("int", "0x00000007", b"\0\0\0\7", "int", "7"),
         ("long", "0x0000000000000007", b"\0" * 7 + b"\7", "long", "7"),
         ("long", "7", b"7", "long", DeadCode.INVALID_SCALAR),
+        ("long", "0x000000000000afc8", b"\0" * 6 + b"\xaf\xc8", {"type": "time", "unit": "s"}, "12:30:00"),
+        (
+            "long",
+            "0x0000000069f49cc8",
+            b"\0" * 4 + b"\x69\xf4\x9c\xc8",
+            {"type": "timestamp", "unit": "s"},
+            "2026-05-01T12:30:00",
+        ),
+        (
+            "long",
+            "0x0000000069f49cc8",
+            b"\0" * 4 + b"\x69\xf4\x9c\xc8",
+            {"type": "timestamptz", "unit": "s"},
+            "2026-05-01T12:30:00+00:00",
+        ),
         ("float", "0x3dcccccd", b"\x3d\xcc\xcc\xcd", "float", "0.1"),
         ("double", "0x4022000000000000", b"\x40\x22" + b"\0" * 6, "decimal(10,2)", "9.00"),
         ("double", "0x3fb999999999999a", b"\x3f\xb9" + b"\x99" * 5 + b"\x9a", "double", "0.1"),
     ]
     for name, sent, data, column, result in rows:
-        declared = {"type": column, "from": "value"}
+        declared = {**column_of(column), "from": "value"}
         yield Case("one value alone", f"{name}: {sent}", declared, result, data, {"format": name})

@@ -114,6 +114,16 @@ def test_anything_else_is_a_dead_letter_with_its_bytes(value: bytes, code: DeadC
     assert (letter["code"], letter["stage"], letter["value"]) == (code, code.stage, value)
 
 
+def test_place_of_a_broken_document_is_said_once() -> None:
+    """Some words of Python's parser end in `at`, others do not."""
+    cut = decode_both(SPEC, kafka_batch([b'{"a":1,"s":"x', b"-"])).dead.column("message").to_pylist()
+
+    assert cut == [
+        "expected one JSON document: Unterminated string starting at line 1 column 12",
+        "expected one JSON document: Expecting value at line 1 column 1",
+    ]
+
+
 @pytest.mark.parametrize(
     "parts",
     [

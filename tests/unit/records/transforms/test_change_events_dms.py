@@ -62,7 +62,7 @@ def test_faults_of_the_declaration_are_refused():
     """Data that is no struct, or has the added field itself."""
     with pytest.raises(Terminal, match="expected data as struct, found string"):
         DmsTransform().apply(frame_of([{"data": "x", "metadata": META}]))
-    with pytest.raises(Terminal, match="the data has a field id itself"):
+    with pytest.raises(Terminal, match="the data already has a field id"):
         DmsTransform(cdc_field="id").apply(frame_of([GOOD]))
 
 

@@ -25,7 +25,7 @@ def scope(**template: Any) -> RunContext:
 
 def test_replay_into_tables_not_yet_created_is_refused_for_changes() -> None:
     """A replay may make them, and then brings deleted rows back as it would in a listed one."""
-    with pytest.raises(Terminal, match=r"route\.create keeps nothing of deleted rows"):
+    with pytest.raises(Terminal, match=r"route\.create keeps no trace of deleted rows"):
         refuse_forgotten_deletes(scope(**MERGED))
     refuse_forgotten_deletes(scope(**MERGED, deletes="soft"))
 

@@ -38,5 +38,5 @@ def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     """A person must act, and knows where."""
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(Terminal, match=r"event_log of the engine: the folder .*/file/events can't be made"):
+    with pytest.raises(Terminal, match=r"event_log of the engine: the folder .*/file/events can't be created"):
         ui_settings(EngineSettings(event_log=str(tmp_path / "file" / "events")))

@@ -232,7 +232,7 @@ class Recursive:
 
 
 FAULTS: Final = (Rejection, IndexError, struct.error, UnicodeDecodeError)
-"""What a reader raises: a verdict, or that the bytes ended, or that they are no text."""
+"""Exceptions of a reader: a verdict, the end of the bytes, or bytes that are not UTF-8."""
 
 
 def as_rejection(fault: Exception, step: str = "") -> Rejection:

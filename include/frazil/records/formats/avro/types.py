@@ -6,7 +6,7 @@ record               struct; without fields: JSON text
 enum                 string
 fixed, bytes         fixed-size binary, binary
 array, map           list, map from string
-[null, T]            T; everything may be null, a schema's promise is not the table's
+[null, T]            T; nullable in any case, whatever the schema declares
 [null, T, U …]       struct with a field per branch, of which one is set, named as Kafka Connect does: a primitive's or
                      container's kind (`int`, `array`), else the type's name (its full one where two share it)
 null                 string, always null

@@ -148,7 +148,7 @@ class _Shapes:
         return (self._by_beginning[beginning], rest["payload"]) if len(rest) == 1 else None
 
     def shape(self, schema: JsonValue, raw: bytes) -> _Shape | Reason:
-        """Return the shape of a schema, or why it has none; `raw` is the record, good JSON, that it was found in."""
+        """Return the shape of a schema, or the reason why it has none. `raw` is the record with the schema, as valid JSON."""
         text = compact(schema)
         shape = self._by_schema.get(text) or self._compile(schema)
         if len(text) <= MAX_REMEMBERED_CHARACTERS:

@@ -36,8 +36,10 @@ from frazil.records.json import times
 from frazil.records.json.convert import (
     Converter,
     check_characters,
+    convert_at,
     from_text,
     missing_value,
+    required,
     to_bool,
     to_bytes,
     to_decimal,
@@ -282,12 +284,12 @@ class Compiler:
         optional = schema.get("optional") is True
         default = schema.get("default")
         if default is not None:
-            default_value = _within("default", partial(_default, logical_type.read), default)
+            default_value = convert_at("default", partial(_default, logical_type.read), default)
             convert: Converter = partial(_value_or_default, logical_type.read, default_value)
         elif optional:
             convert = partial(_optional, logical_type.read)
         else:
-            convert = partial(_required, str(schema.get("type")), logical_type.read)
+            convert = partial(required, str(schema.get("type")), logical_type.read)
         # Only `convert` knows the default that a null stands for: to a carrier the value is required.
         nullable = optional and default is None
         return Slot(logical_type.type, nullable, convert, logical_type.carrier, schema.get("doc"))
@@ -304,13 +306,13 @@ class Compiler:
         return _SCALARS[base] if base in _SCALARS else _NESTED[base](self, schema)
 
     def _array(self, schema: Schema) -> Logical:
-        item = _within("items", self.slot, schema.get("items"))
+        item = convert_at("items", self.slot, schema.get("items"))
         list_type = pa.list_(item.field("item"))
         return Logical(list_type, partial(to_list, item.convert), list_carrier(list_type, item.carrier))
 
     def _map(self, schema: Schema) -> Logical:
-        key = _within("keys", self.slot, schema.get("keys"))
-        item = _within("values", self.slot, schema.get("values"))
+        key = convert_at("keys", self.slot, schema.get("keys"))
+        item = convert_at("values", self.slot, schema.get("values"))
         map_type = pa.map_(key.type, item.field("value"))
         keys = schema["keys"]
         has_text_keys = isinstance(keys, dict) and keys.get("type") == "string"
@@ -331,8 +333,8 @@ class Compiler:
             raise _unusable(f"expected fields as list, found {describe(declared)}")
         slots: dict[str, Slot] = {}
         for index, field in enumerate(declared):
-            name = _within(f"fields[{index}]", partial(_field_name, slots), field)
-            slots[name] = _within(f"fields[{index}]", self.slot, field)
+            name = convert_at(f"fields[{index}]", partial(_field_name, slots), field)
+            slots[name] = convert_at(f"fields[{index}]", self.slot, field)
         return slots
 
 
@@ -346,13 +348,6 @@ def _field_name(earlier_fields: Mapping[str, Slot], field: JsonValue) -> str:
     return name
 
 
-def _within(step: str, read: Callable[[JsonValue], T], value: JsonValue) -> T:
-    try:
-        return read(value)
-    except Rejection as e:
-        raise e.with_parent(step) from e
-
-
 def _unusable(message: str) -> Rejection:
     return Rejection(DeadCode.UNUSABLE_SCHEMA, message)
 
@@ -362,12 +357,6 @@ def _default(read: Converter, value: JsonValue) -> object:
         return read(value)
     except Rejection as e:
         raise Rejection(DeadCode.UNUSABLE_SCHEMA, f"the default: {e.reason.message}", e.reason.path) from e
-
-
-def _required(expected: str, read: Converter, value: JsonValue) -> object:
-    if value is None:
-        raise missing_value(expected)
-    return read(value)
 
 
 def _optional(read: Converter, value: JsonValue) -> object:
@@ -422,11 +411,11 @@ def _entries(
     """Return the entries of a map: each key once, with its last value, as Java's maps keep them."""
     entries: dict[str, tuple[object, object]] = {}
     for step, key_value, item_value in pairs:
-        converted_key = _within(step, key, key_value)
+        converted_key = convert_at(step, key, key_value)
         if converted_key is None:
             raise missing_value("a key").with_parent(step)
         # Keys may be lists and structs, which have no hash; their representation tells them apart.
-        entries[repr(converted_key)] = (converted_key, _within(step, item, item_value))
+        entries[repr(converted_key)] = (converted_key, convert_at(step, item, item_value))
     return list(entries.values())
 
 

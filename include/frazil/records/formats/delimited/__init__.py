@@ -16,9 +16,13 @@ class DelimitedSpec(FormatSpec):
     fields: tuple[str, ...] | Mapping[str, str] | None = ()
     delimiter: str = option("`delimited`: one character between fields.", ",")
     quote: str | None = option("`delimited`: one character around a field, or null for none.", '"')
-    escape: str | None = option("`delimited`: one character that makes the next one plain.", None)
-    null_text: str | None = option("`delimited`: what stands for null where it is not quoted; null for nothing.", "")
-    header: bool = option("`delimited`: the first of two lines has the names, in any order.", False)
+    escape: str | None = option("`delimited`: one character that takes the special meaning from the next one.", None)
+    null_text: str | None = option(
+        "`delimited`: a field with this text, without quotes, is null. `null`: no text is.", ""
+    )
+    header: bool = option(
+        "`delimited`: each record has two lines, and the first has the field names, in any order.", False
+    )
 
     names = ("delimited",)
     remark = "CSV"

@@ -12,7 +12,7 @@ from frazil.records.model.format import Format, SchemaFormatSpec, SchemaSource
 class JsonSchemaSpec(SchemaFormatSpec):
     """JSON of a registry."""
 
-    validate_schema: bool = option("`json-schema`: whether values are held against their schema.", True)
+    validate_schema: bool = option("`json-schema`: whether values are validated against their schema.", True)
 
     names = ("json-schema",)
     shared_keys = ("registry",)

@@ -50,6 +50,7 @@ from frazil.records.json import times
 from frazil.records.json.convert import (
     Converter,
     check_characters,
+    convert_at,
     from_text,
     to_bool,
     to_bytes,
@@ -57,6 +58,8 @@ from frazil.records.json.convert import (
     to_float32,
     to_float64,
     to_int,
+    to_list,
+    to_struct,
     to_text,
     to_uuid,
     wrong_type,
@@ -194,7 +197,7 @@ class Compiler:
             data_type = pa.struct(
                 [with_doc(pa.field(name, node.type), _description(properties[name])) for name, node in nodes.items()]
             )
-            convert = partial(_struct, [(name, node.convert) for name, node in nodes.items()])
+            convert = partial(to_struct, tuple((name, node.convert) for name, node in nodes.items()))
             return Node(data_type, convert, struct_carrier(data_type, [node.carrier for node in nodes.values()]))
         if isinstance(additional, Mapping) and additional:
             item = self.node(additional, resolver)
@@ -211,7 +214,7 @@ class Compiler:
             return Node(pa.map_(key.type, item.type), partial(_entries, key.convert, item.convert), None)
         item = self.node(items, resolver)
         list_type = pa.list_(item.type)
-        return Node(list_type, partial(_list, item.convert), list_carrier(list_type, item.carrier))
+        return Node(list_type, partial(to_list, item.convert), list_carrier(list_type, item.carrier))
 
 
 def _description(schema: Any) -> object:
@@ -305,19 +308,6 @@ def _nullable(node: Node) -> Node:
     return node._replace(convert=lambda value: None if value is None else convert(value))
 
 
-def _step(step: str, convert: Converter, value: JsonValue) -> object:
-    try:
-        return convert(value)
-    except Rejection as e:
-        raise e.with_parent(step) from e
-
-
-def _struct(fields: Sequence[tuple[str, Converter]], value: JsonValue) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise wrong_type("object", value)
-    return {name: _step(name, convert, value.get(name)) for name, convert in fields}
-
-
 def _merge_structs(structs: Sequence[Converter], value: JsonValue) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for convert in structs:
@@ -326,30 +316,24 @@ def _merge_structs(structs: Sequence[Converter], value: JsonValue) -> dict[str, 
     return row
 
 
-def _list(convert: Converter, value: JsonValue) -> list[object]:
-    if not isinstance(value, list):
-        raise wrong_type("list", value)
-    return [_step(f"[{index}]", convert, item) for index, item in enumerate(value)]
-
-
 def _map(convert: Converter, value: JsonValue) -> list[tuple[str, object]]:
     if not isinstance(value, dict):
         raise wrong_type("object", value)
     for name in value:
         check_characters(name)
-    return [(name, _step(f"[{compact(name[:20])}]", convert, item)) for name, item in value.items()]
+    return [(name, convert_at(f"[{compact(name[:20])}]", convert, item)) for name, item in value.items()]
 
 
 def _entries(key: Converter, item: Converter, value: JsonValue) -> list[tuple[object, object]]:
     if not isinstance(value, list):
         raise wrong_type("list of entries", value)
-    return [_step(f"[{index}]", partial(_entry, key, item), entry) for index, entry in enumerate(value)]  # type: ignore[misc]
+    return [convert_at(f"[{index}]", partial(_entry, key, item), entry) for index, entry in enumerate(value)]
 
 
 def _entry(key: Converter, item: Converter, value: JsonValue) -> tuple[object, object]:
     if not isinstance(value, dict) or value.get("key") is None:
         raise wrong_type("an object of key and value", value)
-    return _step("key", key, value["key"]), _step("value", item, value.get("value"))
+    return convert_at("key", key, value["key"]), convert_at("value", item, value.get("value"))
 
 
 Check = Callable[[str, JsonValue], None]

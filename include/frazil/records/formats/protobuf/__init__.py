@@ -15,8 +15,8 @@ class ProtobufSpec(SchemaFormatSpec):
     """Messages of a registry, or of one message type."""
 
     schema_imports: dict[str, str] = option(
-        "`protobuf` with `schema`: texts of the files that it imports, by the names under which it does. With"
-        " `schema_file` they are read from the folder `schemas`, or from beside that file.",
+        "`protobuf` with `schema`: imported file name -> its text. With `schema_file`, imports are read from the folder"
+        " `schemas`, or from the folder of that file.",
         dict,
     )
     message: str | None = option("`protobuf` with a schema: name of the message.", None)
@@ -39,7 +39,8 @@ class ProtobufSpec(SchemaFormatSpec):
     def _of_schema(self, schema: str) -> Format:
         if self.message is None:
             raise BAD_SCHEMA.terminal(
-                "format protobuf: the schema does not say which message", next_step="name it in value.message"
+                "format protobuf: a schema may have several messages, and none is named",
+                next_step="name one in value.message",
             )
         from frazil.records.formats.protobuf.protobuf import ProtobufFormat
 

@@ -25,7 +25,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from frazil.records.formats.logical import INSTANT, TIME, decimal_type, time_of_day
+from frazil.records.formats.logical import INSTANT, TIME, decimal_type, out_of_range, time_of_day
 from frazil.records.json.times import SECOND
 from frazil.records.model.dead_letter import DeadCode, Rejection
 
@@ -75,13 +75,9 @@ _SCALES: Final = 1_000
 """A decimal's scale beyond this is no scale: writing its zeros would fill the memory."""
 
 
-def _out_of_range(expected: str, actual: object) -> Rejection:
-    return Rejection(DeadCode.OUT_OF_RANGE, f"expected {expected}, found {actual}")
-
-
 def _micros(nanos: int, *, truncates: bool) -> int:
     if not 0 <= nanos < NANOS:
-        raise _out_of_range("0 to 999999999 nanoseconds", nanos)
+        raise out_of_range("0 to 999999999 nanoseconds", nanos)
     if nanos % 1_000 and not truncates:
         raise Rejection(DeadCode.LOSSY_CAST, f"expected at most microseconds, found {nanos} nanoseconds")
     return nanos // 1_000
@@ -90,7 +86,7 @@ def _micros(nanos: int, *, truncates: bool) -> int:
 def _instant(message: Any, *, truncates: bool = False) -> int:
     seconds: int = message.seconds
     if not FIRST_SECOND <= seconds <= LAST_SECOND:
-        raise _out_of_range("years 0001 to 9999", f"{seconds} seconds since 1970")
+        raise out_of_range("years 0001 to 9999", f"{seconds} seconds since 1970")
     return seconds * SECOND + _micros(message.nanos, truncates=truncates)
 
 
@@ -105,7 +101,7 @@ def _date(message: Any) -> int:
 def _time(message: Any, *, truncates: bool = False) -> int:
     hours, minutes, seconds = message.hours, message.minutes, message.seconds
     if not (0 <= minutes < 60 and 0 <= seconds < 60):  # noqa: PLR2004
-        raise _out_of_range("a time of day", f"{hours}:{minutes}:{seconds}")
+        raise out_of_range("a time of day", f"{hours}:{minutes}:{seconds}")
     return time_of_day((hours * 3600 + minutes * 60 + seconds) * SECOND + _micros(message.nanos, truncates=truncates))
 
 
@@ -165,17 +161,17 @@ def _parameters(field: FieldDescriptor, pool: DescriptorPool) -> dict[str, str]:
 
 def _decimal(message: Any) -> Decimal:
     if abs(message.scale) > _SCALES:
-        raise _out_of_range(f"a scale of at most {_SCALES}", message.scale)
+        raise out_of_range(f"a scale of at most {_SCALES}", message.scale)
     digits = int.from_bytes(message.value, "big", signed=True)
     if digits.bit_length() > 4 * _SCALES:
-        raise _out_of_range(f"a decimal of at most {_SCALES} digits", f"{digits.bit_length()} bits")
+        raise out_of_range(f"a decimal of at most {_SCALES} digits", f"{digits.bit_length()} bits")
     return Decimal(digits).scaleb(-message.scale, Context(prec=2 * _SCALES))
 
 
 def _fitting(number: Decimal, precision: int, scale: int) -> Decimal:
     expected = f"decimal({precision}, {scale})"
     if number and number.adjusted() >= precision - scale:
-        raise _out_of_range(expected, f"{number:.20E}")
+        raise out_of_range(expected, f"{number:.20E}")
     exact = number.quantize(Decimal(1).scaleb(-scale), context=Context(prec=4 * _SCALES))
     if exact != number:
         raise Rejection(DeadCode.LOSSY_CAST, f"expected {expected}, found {number:.40E}, which has more decimals")

@@ -43,6 +43,7 @@ from frazil.records.formats.protobuf.columns import (
 )
 from frazil.records.formats.protobuf.schema import Schema
 from frazil.records.formats.registered import MAX_COLUMNS, Fields, unusable_schema
+from frazil.records.json.convert import convert_at
 from frazil.records.model.cells import CellCount, cells_per_value
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.format import WriterSchema
@@ -202,7 +203,8 @@ class Compiler:
             entries = getattr(message, name)
             cells.add(len(entries) * cells_per_entry)
             return [
-                (convert_key(key), _step(f"[{str(key)[:20]!r}]", convert_item, item)) for key, item in entries.items()
+                (convert_key(key), convert_at(f"[{str(key)[:20]!r}]", convert_item, item))
+                for key, item in entries.items()
             ]
 
         return pa.map_(key_type, item_type), read_field
@@ -225,7 +227,7 @@ class Compiler:
         def read_field(message: Any) -> object:
             items = getattr(message, name)
             cells.add(len(items) * cells_per_item)
-            return [_step(f"[{index}]", convert, item) for index, item in enumerate(items)]
+            return [convert_at(f"[{index}]", convert, item) for index, item in enumerate(items)]
 
         return read_field
 
@@ -286,10 +288,3 @@ def _fields(readers: list[tuple[str, ReadField]]) -> Callable[[Any], Fields]:
         return row
 
     return read
-
-
-def _step(step: str, convert: Convert, value: object) -> object:
-    try:
-        return convert(value)
-    except Rejection as e:
-        raise e.with_parent(step) from e

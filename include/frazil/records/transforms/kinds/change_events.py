@@ -129,7 +129,7 @@ def refuse_field(transform: str, name: str, names: Iterable[str]) -> None:
     """
     if name in names:
         raise FIELDS_UNFIT.terminal(
-            f"{transform}: the data has a field {name} itself", next_step="choose another name under cdc_field"
+            f"{transform}: the data already has a field {name}", next_step="choose another name under cdc_field"
         )
 
 

@@ -214,9 +214,9 @@ class MongoDebezium(TransformDefinition):
     """Reads the documents in envelopes of Debezium's MongoDB connector; `DebeziumTransform` removes them.
 
     `before` and `after`, documents in Extended JSON, become plain JSON or structs; the envelope stays around them. An update
-    without `after` gets one from its `updateDescription`: the document before (if it was sent), the updated fields put in, arrays
-    cut, the removed fields left out, `_id` from the key. An envelope with none of the three fails, unless it tells of no row (ops
-    `t` and `m`), or of one that went, which the key names (`d`).
+    without `after` gets one from its `updateDescription`: the document before, if it was sent, with updated fields, cut
+    arrays, without removed fields, and with `_id` from the key. An envelope with none of the three fails, unless it has no row
+    (ops `t` and `m`) or is a delete whose key names the row (`d`).
     """
 
     connect_class: ClassVar = ConnectClass(

@@ -165,7 +165,7 @@ class Explode(TransformDefinition):
         if not pa.types.is_struct(item.type):
             raise FIELDS_UNFIT.terminal(
                 f"Explode: expected {self.field} as a list of structs to spread, found elements of type {type_name(item.type)}",
-                next_step="leave spread out",
+                next_step="remove spread",
             )
         return children(item, elements)
 
@@ -182,7 +182,7 @@ def _as_list(name: str, values: pa.Array) -> pa.ListArray:
 
 
 def _too_large(frame: Frame, name: str, lists: pa.ListArray) -> dict[int, Reason]:
-    """Return why rows of the frame can't explode: what stands beside a long list would be repeated for each element.
+    """Return the rows that would become too large by exploding: fields next to a long list are repeated for each element.
 
     Raises:
         StepTooWide: those that can take too much together.

@@ -17,7 +17,7 @@ from frazil.error_codes import BAD_TRANSFORM
 from frazil.errors import Terminal
 
 MAX_SIZE: Final = 1_000
-"""Characters or items that a function may make of a number."""
+"""Largest text or list, in characters or items, that a function may create from a number."""
 
 _MAX_TEXT: Final = 100
 """Characters of a text that a function may repeat, as often as another text is long."""

@@ -115,7 +115,7 @@ _SETTING_FUNCTIONS: Final = (
     "current_database",
     "in_search_path",
 )
-"""Functions of the database in memory, where nobody can set anything."""
+"""Functions of the database in memory, whose settings no expression can change."""
 
 _CLOCK_KEYWORDS: Final = ("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp")
 """Clock functions that SQL writes without brackets, like a column."""

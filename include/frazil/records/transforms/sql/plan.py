@@ -184,7 +184,7 @@ def _refuse_depth(fields: pa.Schema) -> None:
         raise UnfitShape(
             f"Sql: expected fields of at most {_DEEPEST} levels, found more in {deep}",
             code=FIELDS_UNFIT,
-            next_step="use HoistField behind Sql, or less often",
+            next_step="use HoistField after Sql, or less often",
         )
 
 

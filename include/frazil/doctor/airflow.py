@@ -1,0 +1,94 @@
+"""Checks of Airflow: its components, and what the DAGs need there, pools and connections."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from frazil.doctor.finding import Finding, error_finding
+from frazil.doctor.services import clock
+from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.pipeline.settings.settings import EngineSettings
+from frazil.project import Project
+from frazil.runtime.airflow_login import any_api, remote_url
+
+if TYPE_CHECKING:
+    from frazil.runtime.airflow_api import AirflowApi
+
+_API: Final = "frazil_api"
+"""Airflow connection by which tasks ask Airflow itself."""
+
+_ADD_API: Final = (
+    f"airflow connections add {_API} --conn-type http --conn-host URL --conn-login USER --conn-password PASSWORD"
+)
+
+
+def airflow(project: Project, engines: Sequence[EngineSettings]) -> Iterator[Finding]:
+    """Whether the configured Airflow answers, its components are healthy, and it has what tasks of these engines need. No finding
+    without Airflow.
+    """
+    if find_spec("httpx") is None:  # comes with Airflow's packages
+        return
+    is_embedded = remote_url() is None
+    try:
+        with any_api(project.home) as api:
+            yield from _components(api, is_embedded=is_embedded)
+            yield from pools(api, engines)
+            if not is_embedded:  # whose connections are variables of its processes
+                yield from connections(api, engines)
+    except Terminal as refusal:
+        if not is_embedded:  # else it was never started in this home
+            yield error_finding("airflow", refusal)
+        return
+    except Retryable as problem:
+        yield error_finding("airflow", problem, "warning" if is_embedded else "failed")
+        return
+    yield from clock("airflow", remote_url() or project.home.airflow_url)
+
+
+def _components(api: AirflowApi, *, is_embedded: bool) -> Iterator[Finding]:
+    states = api.health()
+    ill = sorted(name for name, component in states.items() if not component.is_healthy)
+    if ill:
+        step = "look at their logs" + ("; `frazil up` starts what ended" if is_embedded else "")
+        yield Finding("airflow", "failed", f"not healthy: {', '.join(ill)}", "all components are", step)
+    else:
+        yield Finding("airflow", "ok", f"answers, with {', '.join(sorted(states)) or 'no component yet'}")
+
+
+def pools(api: AirflowApi, engines: Sequence[EngineSettings]) -> Iterator[Finding]:
+    """Whether there are the pools that the engines name: a task waits forever for one that does not exist."""
+    check, needed = "airflow pools", {name for engine in engines for name in (engine.pool, engine.maintenance_pool)}
+    try:
+        missing = sorted(needed - api.pools().keys())
+    except FrazilError as refusal:
+        yield error_finding(check, refusal, "warning")
+        return
+    for name in missing:
+        step = f'airflow pools set {shlex.quote(name)} 1 "Spark jobs that may run at once"'
+        yield Finding(check, "failed", f"there is no pool {name}", "tasks wait forever for a missing pool", step)
+    if needed and not missing:
+        yield Finding(check, "ok", ", ".join(sorted(needed)))
+
+
+def connections(api: AirflowApi, engines: Sequence[EngineSettings]) -> Iterator[Finding]:
+    """Whether Airflow's database has the connections that tasks use. They may be elsewhere, where nobody can ask for them."""
+    check, commands = "airflow connections", {_API: _ADD_API}
+    for engine in engines:
+        if engine.has_connection:
+            commands[engine.connection] = (
+                f"airflow connections add {shlex.quote(engine.connection)} --conn-type spark --conn-host"
+                f" {shlex.quote(engine.master)}"
+            )
+    try:
+        missing = sorted(commands.keys() - api.connection_ids())
+    except Terminal:
+        yield Finding(check, "ok", f"this login may not see them; needed: {', '.join(sorted(commands))}")
+        return
+    for name in missing:
+        elsewhere = f"one there, or in AIRFLOW_CONN_{name.upper()} or a secrets backend of the workers"
+        yield Finding(check, "warning", f"Airflow's database has no connection {name}", elsewhere, commands[name])
+    if not missing:
+        yield Finding(check, "ok", ", ".join(sorted(commands)))
