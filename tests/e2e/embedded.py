@@ -150,7 +150,7 @@ class Embedded:
         """Task -> state, of a run."""
         return {task.task_id: task.state for task in self.api.task_instances(dag_id, run_id)}
 
-    def event(self, run_id: str) -> dict[str, Any]:
+    def event(self, run_id: str) -> Mapping[str, Any]:
         """The one asset event of a run's data; that of how far the pipeline is complete has no rows."""
         events = self.api._pages("/assets/events", "asset_events", order_by="-timestamp")
         (event,) = (each for each in events if each["source_run_id"] == run_id and "rows" in each["extra"])
@@ -164,11 +164,14 @@ class Embedded:
     def failure_note(self, place: str) -> dict[str, Any]:
         """What the last failed run of a DAG left for the monitor, as Airflow keeps it; nothing if it is forgotten."""
         variables = self.api._pages("/variables", "variables")
-        return next((json.loads(of["value"]) for of in variables if of["key"] == f"frazil_failure__{place}"), {})
+        notes = (json.loads(of["value"]) for of in variables if of["key"] == f"frazil_failure__{place}")
+        note: dict[str, Any] = next(notes, {})
+        return note
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of a table."""
-        return self.project.lake("lake").load_table(table).scan().to_arrow().to_pylist()
+        rows: list[dict[str, Any]] = self.project.lake("lake").load_table(table).scan().to_arrow().to_pylist()
+        return rows
 
     def snapshot_ids(self, table: str) -> list[int]:
         """Every snapshot of a table."""

@@ -191,6 +191,8 @@ def test_failed_token_is_a_warning_without_its_text(
 
     assert "acme_tokens:bad, which made no token: OSError" in caplog.text
     assert "hunter2" not in caplog.text
+
+
 ENGINES = [EngineSettings(), EngineSettings(pool="shared pool", connection="yard", master="spark://yard:7077")]
 
 
