@@ -121,6 +121,58 @@ def test_alerts_are_sent_and_one_log_says_what_lacks(
     assert "s3cret" not in caplog.text
 
 
+@pytest.mark.parametrize("body", [b"{}", b"[]", b"null", b"[" * 100_000], ids=["object", "list", "null", "deep"])
+def test_odd_answer_stops_neither_alerts_nor_the_task_that_landed(
+    body: bytes, refused: Project, variables: VariableStore, hook: Posts, api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a token nothing is asked before the runs themselves."""
+    api.connect(password="t0ken")
+    api.body = body
+
+    write_note(RUN, "9 rows")
+    monitor.look()
+
+    assert [(sent["key"], sent["status"]) for sent in hook.bodies] == [("refused/orders", "firing")]
+    assert "runs get no notes" in caplog.text
+
+
+def test_other_reason_is_said_on_the_same_day(
+    variables: VariableStore, api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who made the connection and mistyped its password must not wait for tomorrow's line."""
+    with caplog.at_level(logging.INFO):
+        write_note(RUN, "9 rows")
+        api.connect(login="ops", password="s3cret")
+        api.status, api.body = 503, b"later"
+        write_note(RUN, "9 rows")
+        api.status, api.body = 401, b"no"
+        for _ in range(2):
+            write_note(RUN, "9 rows")
+
+    said = [record.getMessage() for record in caplog.records]
+    assert [line.partition(". So runs")[0].partition(" to POST")[0][-8:] for line in said] == [
+        "azil_api",
+        "ered 503",
+        "ered 401",
+    ]
+    assert f"{datetime.now(UTC):%Y-%m-%d} missing away refused" in variables.texts.values()
+
+
+def test_variables_that_fail_stop_no_task(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Its records have landed."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no answer")
+
+    monkeypatch.setattr("frazil_airflow.project.secrets.Variable.get", fail)
+    monkeypatch.setattr("frazil_airflow.project.secrets.Variable.set", fail)
+
+    with caplog.at_level(logging.INFO):
+        write_note(RUN, "9 rows")
+
+    assert "there is no Airflow connection frazil_api" in caplog.text
+
+
 def test_connection_without_login_holds_a_token(
     variables: VariableStore, api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from frazil.devstack.airflow import POOLS
 from frazil.doctor.finding import Finding, error_finding
 from frazil.doctor.services import clock
 from frazil.errors import FrazilError, Retryable, Terminal
@@ -35,7 +36,7 @@ def airflow(project: Project, engines: Sequence[EngineSettings]) -> Iterator[Fin
     try:
         with any_api(project.home) as api:
             yield from _components(api, is_embedded=is_embedded)
-            yield from pools(api, engines)
+            yield from pools(api, engines, is_embedded=is_embedded)
             if not is_embedded:  # whose connections are variables of its processes
                 yield from connections(api, engines)
     except Terminal as refusal:
@@ -58,9 +59,10 @@ def _components(api: AirflowApi, *, is_embedded: bool) -> Iterator[Finding]:
         yield Finding("airflow", "ok", f"answers, with {', '.join(sorted(states)) or 'no component yet'}")
 
 
-def pools(api: AirflowApi, engines: Sequence[EngineSettings]) -> Iterator[Finding]:
+def pools(api: AirflowApi, engines: Sequence[EngineSettings], *, is_embedded: bool) -> Iterator[Finding]:
     """Whether there are the pools that the engines name: a task waits forever for one that does not exist."""
-    check, needed = "airflow pools", {name for engine in engines for name in (engine.pool, engine.maintenance_pool)}
+    check, needed = "airflow pools", {engine.pool for engine in engines}
+    needed |= {engine.maintenance_pool for engine in engines if engine.type != "operator"}  # which has no such task
     try:
         missing = sorted(needed - api.pools().keys())
     except FrazilError as refusal:
@@ -68,6 +70,8 @@ def pools(api: AirflowApi, engines: Sequence[EngineSettings]) -> Iterator[Findin
         return
     for name in missing:
         step = f'airflow pools set {shlex.quote(name)} 1 "Spark jobs that may run at once"'
+        if is_embedded:  # in a terminal, that command asks another Airflow
+            step = "frazil up" if name in POOLS else f"add pool {name} in Airflow's UI: Admin, Pools"
         yield Finding(check, "failed", f"there is no pool {name}", "tasks wait forever for a missing pool", step)
     if needed and not missing:
         yield Finding(check, "ok", ", ".join(sorted(needed)))

@@ -13,7 +13,7 @@ import msgspec
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_random_exponential
 
 from frazil.error_codes import AIRFLOW_FAILED, RUN_FAILED
-from frazil.errors import Retryable
+from frazil.errors import Retryable, Terminal
 from frazil.runtime.process import until
 
 FINISHED_STATES = frozenset({"success", "failed"})
@@ -121,6 +121,10 @@ class AirflowApi:
     def __init__(self, url: str, user: str, password: str, make_token: Callable[[], str] | None = None) -> None:
         self._url, self._user, self._password = url.rstrip("/"), user, password
         self._make_token = make_token or self._token_of_login
+        if "@" in url:  # httpx would send that login in place of the token, and messages would show it
+            raise AIRFLOW_FAILED.terminal(
+                "the address of Airflow holds a user or a password", next_step="name the address without them"
+            )
         try:
             self._client = httpx.Client(base_url=self._url, timeout=_TIMEOUT, trust_env=False)
         except httpx.InvalidURL as error:
@@ -140,6 +144,8 @@ class AirflowApi:
     def health(self) -> Mapping[str, Health]:
         """Return the state of every component of `COMPONENTS` that ever ran."""
         answer = self._send("GET", "/api/v2/monitor/health", {})
+        if not isinstance(answer, dict):
+            raise self._foreign("health")
         states = {name: component_health(answer.get(name) or {}, name) for name in COMPONENTS}
         return {name: state for name, state in states.items() if state is not None}
 
@@ -205,7 +211,7 @@ class AirflowApi:
         """
         body = {"dag_ids": sorted(dag_ids), "order_by": "-run_after", "page_limit": count, "page_offset": start}
         answer = self._request("POST", "/dags/~/dagRuns/list", json=body)
-        return [dag_run(row) for row in answer["dag_runs"]]
+        return [dag_run(row) for row in self._of(answer, "dag_runs")]
 
     def wait(self, dag_id: str, run_id: str, timeout_seconds: float) -> DagRun:
         """Return the run when it has finished.
@@ -275,9 +281,22 @@ class AirflowApi:
         rows: list[Mapping[str, Any]] = []
         while True:
             page = self._request("GET", path, params={**params, "limit": _PAGE, "offset": len(rows)})
-            rows += page[key]
-            if not page[key] or len(rows) >= page["total_entries"]:
+            found, total = self._of(page, key), self._of(page, "total_entries")
+            rows += found
+            if not found or len(rows) >= total:
                 return rows
+
+    def _of(self, answer: Any, key: str) -> Any:
+        try:
+            return answer[key]
+        except (KeyError, TypeError) as error:
+            raise self._foreign(key) from error
+
+    def _foreign(self, what: str) -> Terminal:
+        return AIRFLOW_FAILED.terminal(
+            f"{self._url} answered with JSON that has no {what}: it is not Airflow, or something before it",
+            next_step="name the address at which Airflow's API answers",
+        )
 
     def _request(self, method: str, path: str, **content: Any) -> Any:
         """Send with the token; fetch a new one once when the old one has expired."""
@@ -315,7 +334,13 @@ class AirflowApi:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
             return self._client.request(method, path, **{"headers": headers, **content})
-        except (httpx.RequestError, UnicodeEncodeError) as error:  # a header has ASCII only
+        except (httpx.LocalProtocolError, UnicodeEncodeError):  # they quote the header with the token
+            raise AIRFLOW_FAILED.terminal(
+                f"{method} {path} can't be sent to Airflow at {self._url}: the bearer token has characters that an HTTP header can't"
+                " hold",
+                next_step="give the token alone, without quotes and line ends",
+            ) from None
+        except (httpx.RequestError, UnicodeError) as error:  # a name that DNS can't have
             raise AIRFLOW_FAILED.retryable(
                 f"Airflow at {self._url} does not answer {method} {path}: {type(error).__name__} {error}",
                 next_step="`frazil status` shows whether it runs, `frazil up` starts it",
@@ -347,7 +372,13 @@ def _detail(answer: httpx.Response) -> str:
         content = answer.json()
     except ValueError:
         return answer.text[:500]
-    return str(content.get("detail", content) if isinstance(content, dict) else content)[:500]
+    detail = content.get("detail", content) if isinstance(content, dict) else content
+    if isinstance(detail, list):  # of a refused body, with what was sent: a password, or a run's conf
+        detail = [
+            {key: told for key, told in line.items() if key not in ("input", "ctx")} if isinstance(line, dict) else line
+            for line in detail
+        ]
+    return str(detail)[:500]
 
 
 def _part(text: str) -> str:

@@ -95,7 +95,7 @@ def any_api(home: Home) -> AirflowApi:
     password, token = os.environ.get(PASSWORD_VARIABLE, ""), os.environ.get(TOKEN_VARIABLE)
     if not (password or token):
         raise AIRFLOW_FAILED.terminal(
-            f"{URL_VARIABLE} names {url}, and {PASSWORD_VARIABLE} is not set", next_step=f"set it, or {TOKEN_VARIABLE}"
+            f"{URL_VARIABLE} is set, and {PASSWORD_VARIABLE} is not set", next_step=f"set it, or {TOKEN_VARIABLE}"
         )
     return AirflowApi(url, home.airflow_user, password, token_maker(token, TOKEN_VARIABLE) if token else None)
 
@@ -120,6 +120,7 @@ def token_maker(token: str, setting: str) -> Callable[[], str]:
         Terminal: The entry point can't be loaded. The message names the setting that holds its name.
         Retryable: It raised an error, when it was called.
     """
+    token = token.strip()  # files and variables often end with a line end
     for entry_point in entry_points(group=TOKENS, name=token):
         named = f"{setting} names {entry_point.value}, which"
         try:
@@ -128,13 +129,17 @@ def token_maker(token: str, setting: str) -> Callable[[], str]:
             raise AIRFLOW_FAILED.terminal(
                 f"{named} can't be loaded: {error}", next_step="install what its entry point names"
             ) from error
+        except Exception as error:  # noqa: BLE001 - somebody else's code, as below
+            raise AIRFLOW_FAILED.terminal(
+                f"{named} can't be loaded: {type(error).__name__}", next_step="import it by hand to see what it says"
+            ) from None
         return lambda: _made_token(make_token, named)
     return lambda: token
 
 
 def _made_token(make_token: Callable[[], str], named: str) -> str:
     try:
-        return make_token()
+        return make_token().strip()
     except Exception as error:  # noqa: BLE001 - somebody else's code; its text may quote the token, or a secret
         raise AIRFLOW_FAILED.retryable(
             f"{named} made no token: {type(error).__name__}", next_step="call it by hand to see what it says"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from airflow.sdk import Connection
 
 from frazil.batch.facts import UnknownFields
 from frazil.batch.plan import RunPlan
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.monitor.metrics import Sample
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import Flow
@@ -127,7 +128,9 @@ def with_facts(note: str | None, paragraph: str) -> str:
 CONNECTION = "frazil_api"
 
 _COMPLAINT = "frazil_api_complaint"
-"""Airflow Variable: the day, in UTC, on which a log last said that Airflow's REST API gives nothing."""
+"""Airflow Variable: the day, in UTC, on which a log last said that Airflow's REST API gives nothing, and the kinds of reasons that
+logs of this day have.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -150,7 +153,7 @@ def runs_of(flows: Sequence[Flow]) -> Mapping[str, Runs]:
 
 
 def _ask(request: Callable[[AirflowApi], Any]) -> Any:
-    """Ask Airflow's REST API. Return None if there is no login for it, or it does not answer, or refuses."""
+    """Ask Airflow's REST API. Return None if there is no login for it, or it does not answer, or refuses, or anything else."""
     from frazil.runtime.airflow_api import AirflowApi
     from frazil.runtime.airflow_login import token_maker
 
@@ -162,24 +165,33 @@ def _ask(request: Callable[[AirflowApi], Any]) -> Any:
             return request(api)
     except AirflowNotFoundException:
         step = f"airflow connections add {CONNECTION} --conn-type http --conn-host URL --conn-login USER --conn-password PASSWORD"
-        _complain(logging.INFO, f"there is no Airflow connection {CONNECTION}", step)
+        _complain("missing", f"there is no Airflow connection {CONNECTION}", step)
     except FrazilError as error:
         step = f"correct the Airflow connection {CONNECTION}; its user must be allowed to read DAGs and to edit runs"
-        _complain(logging.WARNING, error.message_with_code, step)
+        own_step = error.next_step if isinstance(error, Terminal) else None  # `frazil up` starts no Airflow of a task
+        _complain("away" if isinstance(error, Retryable) else "refused", error.message_with_code, own_step or step)
+    except Exception as error:  # noqa: BLE001 - records have landed, alerts are due: no answer may stop the task
+        step = f"check what answers at the address of the Airflow connection {CONNECTION}"
+        _complain("odd", f"asking Airflow's REST API failed with {type(error).__name__}", step)
     return None
 
 
-def _complain(level: int, problem: str, step: str) -> None:
-    """Say in the log of one task a day what lacks. Each run asks, and so does each look of the monitor."""
+def _complain(kind: str, problem: str, step: str) -> None:
+    """Say in the log of one task a day, for each kind of reason, what lacks. Each run asks, and so does each look of the monitor."""
     today, store = f"{datetime.now(UTC):%Y-%m-%d}", Variables()
-    if store.get(_COMPLAINT) == today:
+    said: list[str] = []
+    with suppress(Exception):  # Airflow's database or a secrets backend: a line too many, rather than a failed task
+        said = (store.get(_COMPLAINT) or "").split()
+    if {today, kind} <= {*said}:
         return
     text = (
         "%s. So runs get no notes, and the monitor reads results of runs from the tables alone. Alerts are sent all the same."
         " No other task says so today.\n  next: %s"
     )
-    _log.log(level, text, problem, step)
-    store.set(_COMPLAINT, today, "Frazil: the day on which a task's log said why runs get no notes")
+    _log.log(logging.INFO if kind == "missing" else logging.WARNING, text, problem, step)
+    said_today = [*(said if today in said else [today]), kind]
+    with suppress(Exception):
+        store.set(_COMPLAINT, " ".join(said_today), "Frazil: the day on which a task's log said why runs get no notes")
 
 
 def address(login: Connection) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +17,7 @@ from frazil.doctor import airflow as doctor
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.pipeline.settings.settings import EngineSettings
 from frazil.runtime.airflow_api import AirflowApi
+from frazil.runtime.airflow_login import token_maker
 from frazil_airflow.outputs.run_summary import write_note
 
 Answer = tuple[int, object]
@@ -193,7 +196,86 @@ def test_failed_token_is_a_warning_without_its_text(
     assert "hunter2" not in caplog.text
 
 
+def test_token_that_no_header_holds_is_not_shown(script: Script) -> None:
+    """The libraries below quote the whole header. A line end behind the token, as files have it, is no fault."""
+    url = f"http://127.0.0.1:{script.server_port}"
+    script.answers = [(200, {"pools": [], "total_entries": 0})]
+
+    for token in ("s3cret\nand more", "s3cret\u00e9"):
+        with (
+            AirflowApi(url, "", "", token_maker(token, "X")) as api,
+            pytest.raises(Terminal, match="token has") as raised,
+        ):
+            api.pools()
+        assert "s3cret" not in "".join(traceback.format_exception(raised.value))
+    with AirflowApi(url, "", "", token_maker("s3cret\n", "X")) as api:
+        assert api.pools() == {}
+
+    assert [line.split()[-1] for line in script.asked] == ["s3cret"]
+
+
+def test_login_in_the_address_is_refused_and_not_shown() -> None:
+    """It would be sent in place of the token, and each message names the address."""
+    for url in ("http://ops:s3cret@airflow", "http://ops:s3cret@airflow\n", "ops:s3cret@airflow"):
+        with pytest.raises(Terminal, match="without them") as raised:
+            AirflowApi(url, "", "", lambda: "t")
+        assert "s3cret" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_refused_body_is_not_shown_again(script: Script, api: AirflowApi) -> None:
+    """FastAPI's answer to a body that it can't read has it whole, and that of a login has the password."""
+    body = {"username": "ops", "password": "s3cret"}
+    script.answers = [(422, {"detail": [{"msg": "Unable to extract tag", "loc": ["body"], "input": body}]})]
+
+    with pytest.raises(Terminal, match="Unable to extract tag") as raised:
+        api.pools()
+
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("answer", [{}, [], None, {"pools": []}])
+def test_json_of_something_else_needs_a_person(script: Script, api: AirflowApi, answer: object) -> None:
+    """A proxy's own answer is no fault of this program."""
+    script.answers = [(201, {"access_token": "t"}), (200, answer)]
+
+    with pytest.raises(Terminal, match="it is not Airflow"):
+        api.pools()
+
+
+@pytest.mark.usefixtures("tokens")
+def test_token_function_that_can_not_be_imported_is_a_refusal_without_its_text(tmp_path: Path) -> None:
+    """A module may fail by anything while it is read."""
+    (tmp_path / "acme_tokens.py").write_text("raise RuntimeError('hunter2')\n")
+    sys.modules.pop("acme_tokens", None)
+
+    with pytest.raises(Terminal, match="can't be loaded: RuntimeError") as raised:
+        token_maker("good", "X")
+
+    assert "hunter2" not in "".join(traceback.format_exception(raised.value))
+
+
 ENGINES = [EngineSettings(), EngineSettings(pool="shared pool", connection="yard", master="spark://yard:7077")]
+
+
+def test_doctor_asks_for_no_pool_that_no_task_uses(script: Script, api: AirflowApi) -> None:
+    """An engine of type operator does no maintenance, and its settings refuse the key `maintenance_pool`."""
+    script.answers = [
+        (201, {"access_token": "t"}),
+        (200, {"pools": [{"name": "kube", "slots": 1}], "total_entries": 1}),
+    ]
+
+    findings = [*doctor.pools(api, [EngineSettings(type="operator", pool="kube")], is_embedded=False)]
+
+    assert [(finding.state, finding.observed) for finding in findings] == [("ok", "kube")]
+
+
+def test_doctor_names_steps_that_work_with_the_embedded_airflow(script: Script, api: AirflowApi) -> None:
+    """`airflow pools set` in a terminal would ask another Airflow."""
+    script.answers = [(201, {"access_token": "t"}), (200, {"pools": [], "total_entries": 0})]
+
+    findings = [*doctor.pools(api, [EngineSettings(pool="wide")], is_embedded=True)]
+
+    assert [finding.next_step for finding in findings] == ["frazil up", "add pool wide in Airflow's UI: Admin, Pools"]
 
 
 def test_doctor_names_missing_pools_and_connections_with_the_commands_that_make_them(
@@ -206,7 +288,7 @@ def test_doctor_names_missing_pools_and_connections_with_the_commands_that_make_
         (200, {"connections": [{"connection_id": "frazil_spark"}], "total_entries": 1}),
     ]
 
-    findings = [*doctor.pools(api, ENGINES), *doctor.connections(api, ENGINES)]
+    findings = [*doctor.pools(api, ENGINES, is_embedded=False), *doctor.connections(api, ENGINES)]
 
     assert [(finding.state, finding.next_step) for finding in findings] == [
         ("failed", 'airflow pools set frazil_maintenance 1 "Spark jobs that may run at once"'),
@@ -223,7 +305,7 @@ def test_doctor_goes_on_where_a_login_may_not_see_pools_and_connections(script: 
     """Which is no fault of the pipelines."""
     script.answers = [(201, {"access_token": "t"}), (403, {"detail": "Forbidden"}), (403, {"detail": "Forbidden"})]
 
-    findings = [*doctor.pools(api, ENGINES), *doctor.connections(api, ENGINES)]
+    findings = [*doctor.pools(api, ENGINES, is_embedded=False), *doctor.connections(api, ENGINES)]
 
     assert [finding.state for finding in findings] == ["warning", "ok"]
     assert "answered 403 to GET /api/v2/pools" in findings[0].observed

@@ -391,5 +391,5 @@ def _read_mirror(text: str, key: str, table: str) -> tuple[str, int]:
     except (ValueError, KeyError, TypeError) as error:
         raise BAD_STATE.terminal(
             f"table {table}: property {key} is not readable: {text[:200]!r}",
-            next_step="it was probably edited by hand: take its text from an older metadata file of the table",
+            next_step="it was probably edited by hand: copy its text from the newest metadata file of the table that has it readable",
         ) from error
