@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,8 @@ from frazil.devstack.airflow import POOLS
 from frazil.doctor.finding import Finding, error_finding
 from frazil.doctor.services import clock
 from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, Pipeline
+from frazil.pipeline.settings.capture import Capture, JdbcCapture
 from frazil.pipeline.settings.settings import EngineSettings
 from frazil.project import Project
 from frazil.runtime.airflow_login import any_api, remote_url
@@ -26,9 +29,37 @@ _ADD_API: Final = (
 )
 
 
-def airflow(project: Project, engines: Sequence[EngineSettings]) -> Iterator[Finding]:
-    """Whether the configured Airflow answers, its components are healthy, and it has what tasks of these engines need. No finding
-    without Airflow.
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """What Airflow's tasks run on: engines of ingestion and of JDBC captures, and engines of maintenance that has a schedule."""
+
+    ingest: Sequence[EngineSettings]
+    maintenance: Sequence[EngineSettings] = ()
+
+    @classmethod
+    def of(cls, project: Project, pipelines: Sequence[Pipeline], captures: Iterable[Capture] = ()) -> Tasks:
+        """Those of these pipelines and captures, as far as the settings have the engines."""
+        ingest = [pipeline.engine for pipeline in pipelines]
+        ingest += [capture.engine for capture in captures if isinstance(capture, JdbcCapture)]
+        maintenance = [pipeline.maintenance_engine for pipeline in pipelines if pipeline.maintenance.schedule]
+
+        def entries(names: Iterable[str]) -> list[EngineSettings]:
+            named = {project.settings.auto.engine if name == AUTO_ENGINE else name for name in names}
+            return [project.engine_entry(name) for name in sorted(named & project.settings.engines.keys())]
+
+        return cls(entries(ingest), entries(maintenance))
+
+    @property
+    def pools(self) -> frozenset[str]:
+        """Names of Airflow's pools in which they wait."""
+        return frozenset(
+            [engine.pool for engine in self.ingest] + [engine.maintenance_pool for engine in self.maintenance]
+        )
+
+
+def airflow(project: Project, tasks: Tasks) -> Iterator[Finding]:
+    """Whether the configured Airflow answers, its components are healthy, and it has what these tasks need. No finding without
+    Airflow.
     """
     if find_spec("httpx") is None:  # comes with Airflow's packages
         return
@@ -36,9 +67,9 @@ def airflow(project: Project, engines: Sequence[EngineSettings]) -> Iterator[Fin
     try:
         with any_api(project.home) as api:
             yield from _components(api, is_embedded=is_embedded)
-            yield from pools(api, engines, is_embedded=is_embedded)
+            yield from pools(api, tasks.pools, is_embedded=is_embedded)
             if not is_embedded:  # whose connections are variables of its processes
-                yield from connections(api, engines)
+                yield from connections(api, [*tasks.ingest, *tasks.maintenance])
     except Terminal as refusal:
         if not is_embedded:  # else it was never started in this home
             yield error_finding("airflow", refusal)
@@ -59,10 +90,9 @@ def _components(api: AirflowApi, *, is_embedded: bool) -> Iterator[Finding]:
         yield Finding("airflow", "ok", f"answers, with {', '.join(sorted(states)) or 'no component yet'}")
 
 
-def pools(api: AirflowApi, engines: Sequence[EngineSettings], *, is_embedded: bool) -> Iterator[Finding]:
-    """Whether there are the pools that the engines name: a task waits forever for one that does not exist."""
-    check, needed = "airflow pools", {engine.pool for engine in engines}
-    needed |= {engine.maintenance_pool for engine in engines if engine.type != "operator"}  # which has no such task
+def pools(api: AirflowApi, needed: frozenset[str], *, is_embedded: bool) -> Iterator[Finding]:
+    """Whether there are these pools: a task waits forever for one that does not exist."""
+    check = "airflow pools"
     try:
         missing = sorted(needed - api.pools().keys())
     except FrazilError as refusal:

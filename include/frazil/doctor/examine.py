@@ -12,14 +12,13 @@ from functools import partial
 from platform import python_version
 from typing import Any, Final
 
-from frazil.doctor.airflow import airflow
+from frazil.doctor.airflow import Tasks, airflow
 from frazil.doctor.finding import TOLERATED, Check, Finding, clock_finding, error_finding
 from frazil.doctor.machine import machine_checks
 from frazil.doctor.services import cluster_check, pipeline_checks, service_checks
 from frazil.errors import FrazilError
 from frazil.extras import installed_version
 from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, INLINE_ENGINE, Pipeline
-from frazil.pipeline.settings.capture import JdbcCapture
 from frazil.project import Project
 from frazil.spark.submit.configuration import digest
 from frazil.spark.submit.submission import run_probe
@@ -142,9 +141,7 @@ def examine(project: Project, pipelines: Sequence[Pipeline], *, is_all: bool, wi
     checks = machine_checks(project.home, needs_spark=starts)
     checks += service_checks(project, pipelines, is_all=is_all)
     captures = project.captures.usable.values() if is_all else ()
-    by_tasks = named | {capture.engine for capture in captures if isinstance(capture, JdbcCapture)}
-    by_tasks &= project.settings.engines.keys()
-    checks.append(partial(airflow, project, [project.engine_entry(name) for name in sorted(by_tasks)]))
+    checks.append(partial(airflow, project, Tasks.of(project, pipelines, captures)))
     findings = run_checks(checks)
     failed_checks = {finding.check for finding in findings if finding.state == "failed"}
     of_pipelines = (

@@ -16,6 +16,7 @@ import pytest
 from frazil.doctor import airflow as doctor
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.pipeline.settings.settings import EngineSettings
+from frazil.project import Project
 from frazil.runtime.airflow_api import AirflowApi
 from frazil.runtime.airflow_login import token_maker
 from frazil_airflow.outputs.run_summary import write_note
@@ -257,23 +258,51 @@ def test_token_function_that_can_not_be_imported_is_a_refusal_without_its_text(t
 ENGINES = [EngineSettings(), EngineSettings(pool="shared pool", connection="yard", master="spark://yard:7077")]
 
 
-def test_doctor_asks_for_no_pool_that_no_task_uses(script: Script, api: AirflowApi) -> None:
-    """An engine of type operator does no maintenance, and its settings refuse the key `maintenance_pool`."""
-    script.answers = [
-        (201, {"access_token": "t"}),
-        (200, {"pools": [{"name": "kube", "slots": 1}], "total_entries": 1}),
-    ]
+SETTINGS = """
+clusters: {local: {bootstrap_servers: localhost:1}}
+catalogs: {lake: {type: jdbc, uri: "sqlite:///c.db", warehouse: "file:///tmp/lake"}}
+engines:
+  spark: {}
+  kube: {type: operator, pool: kube}
+"""
 
-    findings = [*doctor.pools(api, [EngineSettings(type="operator", pool="kube")], is_embedded=False)]
+PIPELINE = """
+name: orders
+engine: ENGINE
+maintenance: {engine: spark, schedule: SCHEDULE}
+source: {topics: [orders]}
+destinations: [{table: shop.orders}]
+"""
 
-    assert [(finding.state, finding.observed) for finding in findings] == [("ok", "kube")]
+
+@pytest.mark.parametrize(
+    ("engine", "schedule", "needed"),
+    [
+        ("inline", "1h", {"frazil_maintenance"}),
+        ("inline", "false", set()),
+        ("kube", "false", {"kube"}),
+        ("spark", "1h", {"frazil_spark", "frazil_maintenance"}),
+    ],
+)
+def test_doctor_asks_for_no_pool_that_no_task_uses(
+    tmp_path: Path, engine: str, schedule: str, needed: set[str]
+) -> None:
+    """Its absence would be a failure, and no run waits for it."""
+    (tmp_path / "include" / "pipelines").mkdir(parents=True)
+    (tmp_path / "include" / "settings.yaml").write_text(SETTINGS)
+    text = PIPELINE.replace("ENGINE", engine).replace("SCHEDULE", schedule)
+    (tmp_path / "include" / "pipelines" / "orders.yaml").write_text(text)
+
+    project = Project.load({"FRAZIL_PROJECT": str(tmp_path)})
+
+    assert doctor.Tasks.of(project, [project.pipeline("orders")]).pools == needed
 
 
 def test_doctor_names_steps_that_work_with_the_embedded_airflow(script: Script, api: AirflowApi) -> None:
     """`airflow pools set` in a terminal would ask another Airflow."""
     script.answers = [(201, {"access_token": "t"}), (200, {"pools": [], "total_entries": 0})]
 
-    findings = [*doctor.pools(api, [EngineSettings(pool="wide")], is_embedded=True)]
+    findings = [*doctor.pools(api, frozenset({"wide", "frazil_spark"}), is_embedded=True)]
 
     assert [finding.next_step for finding in findings] == ["frazil up", "add pool wide in Airflow's UI: Admin, Pools"]
 
@@ -288,7 +317,10 @@ def test_doctor_names_missing_pools_and_connections_with_the_commands_that_make_
         (200, {"connections": [{"connection_id": "frazil_spark"}], "total_entries": 1}),
     ]
 
-    findings = [*doctor.pools(api, ENGINES, is_embedded=False), *doctor.connections(api, ENGINES)]
+    findings = [
+        *doctor.pools(api, doctor.Tasks(ENGINES, ENGINES).pools, is_embedded=False),
+        *doctor.connections(api, ENGINES),
+    ]
 
     assert [(finding.state, finding.next_step) for finding in findings] == [
         ("failed", 'airflow pools set frazil_maintenance 1 "Spark jobs that may run at once"'),
@@ -305,7 +337,10 @@ def test_doctor_goes_on_where_a_login_may_not_see_pools_and_connections(script: 
     """Which is no fault of the pipelines."""
     script.answers = [(201, {"access_token": "t"}), (403, {"detail": "Forbidden"}), (403, {"detail": "Forbidden"})]
 
-    findings = [*doctor.pools(api, ENGINES, is_embedded=False), *doctor.connections(api, ENGINES)]
+    findings = [
+        *doctor.pools(api, doctor.Tasks(ENGINES, ENGINES).pools, is_embedded=False),
+        *doctor.connections(api, ENGINES),
+    ]
 
     assert [finding.state for finding in findings] == ["warning", "ok"]
     assert "answered 403 to GET /api/v2/pools" in findings[0].observed
