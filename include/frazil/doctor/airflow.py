@@ -37,7 +37,7 @@ class Tasks:
     maintenance: Sequence[EngineSettings] = ()
 
     @classmethod
-    def of(cls, project: Project, pipelines: Sequence[Pipeline], captures: Iterable[Capture] = ()) -> Tasks:
+    def from_project(cls, project: Project, pipelines: Sequence[Pipeline], captures: Iterable[Capture] = ()) -> Tasks:
         """Those of these pipelines and captures, as far as the settings have the engines."""
         ingest = [pipeline.engine for pipeline in pipelines]
         ingest += [capture.engine for capture in captures if isinstance(capture, JdbcCapture)]

@@ -141,7 +141,7 @@ def examine(project: Project, pipelines: Sequence[Pipeline], *, is_all: bool, wi
     checks = machine_checks(project.home, needs_spark=starts)
     checks += service_checks(project, pipelines, is_all=is_all)
     captures = project.captures.usable.values() if is_all else ()
-    checks.append(partial(airflow, project, Tasks.of(project, pipelines, captures)))
+    checks.append(partial(airflow, project, Tasks.from_project(project, pipelines, captures)))
     findings = run_checks(checks)
     failed_checks = {finding.check for finding in findings if finding.state == "failed"}
     of_pipelines = (

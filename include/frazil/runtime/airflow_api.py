@@ -145,7 +145,7 @@ class AirflowApi:
         """Return the state of every component of `COMPONENTS` that ever ran."""
         answer = self._send("GET", "/api/v2/monitor/health", {})
         if not isinstance(answer, dict):
-            raise self._foreign("health")
+            raise self._not_airflow("health")
         states = {name: component_health(answer.get(name) or {}, name) for name in COMPONENTS}
         return {name: state for name, state in states.items() if state is not None}
 
@@ -211,7 +211,7 @@ class AirflowApi:
         """
         body = {"dag_ids": sorted(dag_ids), "order_by": "-run_after", "page_limit": count, "page_offset": start}
         answer = self._request("POST", "/dags/~/dagRuns/list", json=body)
-        return [dag_run(row) for row in self._of(answer, "dag_runs")]
+        return [dag_run(row) for row in self._field(answer, "dag_runs")]
 
     def wait(self, dag_id: str, run_id: str, timeout_seconds: float) -> DagRun:
         """Return the run when it has finished.
@@ -281,18 +281,18 @@ class AirflowApi:
         rows: list[Mapping[str, Any]] = []
         while True:
             page = self._request("GET", path, params={**params, "limit": _PAGE, "offset": len(rows)})
-            found, total = self._of(page, key), self._of(page, "total_entries")
-            rows += found
-            if not found or len(rows) >= total:
+            page_rows, total = self._field(page, key), self._field(page, "total_entries")
+            rows += page_rows
+            if not page_rows or len(rows) >= total:
                 return rows
 
-    def _of(self, answer: Any, key: str) -> Any:
+    def _field(self, answer: Any, key: str) -> Any:
         try:
             return answer[key]
         except (KeyError, TypeError) as error:
-            raise self._foreign(key) from error
+            raise self._not_airflow(key) from error
 
-    def _foreign(self, what: str) -> Terminal:
+    def _not_airflow(self, what: str) -> Terminal:
         return AIRFLOW_FAILED.terminal(
             f"{self._url} answered with JSON that has no {what}: it is not Airflow, or something before it",
             next_step="name the address at which Airflow's API answers",
@@ -343,7 +343,7 @@ class AirflowApi:
         except (httpx.RequestError, UnicodeError) as error:  # a name that DNS can't have
             raise AIRFLOW_FAILED.retryable(
                 f"Airflow at {self._url} does not answer {method} {path}: {type(error).__name__} {error}",
-                next_step="`frazil status` shows whether it runs, `frazil up` starts it",
+                next_step="start it: `frazil up` starts the embedded one; `frazil status` shows whether that runs",
             ) from error
 
     def _checked(self, answer: httpx.Response) -> Any:
@@ -375,7 +375,7 @@ def _detail(answer: httpx.Response) -> str:
     detail = content.get("detail", content) if isinstance(content, dict) else content
     if isinstance(detail, list):  # of a refused body, with what was sent: a password, or a run's conf
         detail = [
-            {key: told for key, told in line.items() if key not in ("input", "ctx")} if isinstance(line, dict) else line
+            {key: text for key, text in line.items() if key not in ("input", "ctx")} if isinstance(line, dict) else line
             for line in detail
         ]
     return str(detail)[:500]

@@ -179,19 +179,19 @@ def _ask(request: Callable[[AirflowApi], Any]) -> Any:
 def _complain(kind: str, problem: str, step: str) -> None:
     """Say in the log of one task a day, for each kind of reason, what lacks. Each run asks, and so does each look of the monitor."""
     today, store = f"{datetime.now(UTC):%Y-%m-%d}", Variables()
-    said: list[str] = []
+    logged: list[str] = []
     with suppress(Exception):  # Airflow's database or a secrets backend: a line too many, rather than a failed task
-        said = (store.get(_COMPLAINT) or "").split()
-    if {today, kind} <= {*said}:
+        logged = (store.get(_COMPLAINT) or "").split()
+    if {today, kind} <= {*logged}:
         return
     text = (
         "%s. So runs get no notes, and the monitor reads results of runs from the tables alone. Alerts are sent all the same."
         " No other task says so today.\n  next: %s"
     )
     _log.log(logging.INFO if kind == "missing" else logging.WARNING, text, problem, step)
-    said_today = [*(said if today in said else [today]), kind]
+    kinds_today = [*(logged if today in logged else [today]), kind]
     with suppress(Exception):
-        store.set(_COMPLAINT, " ".join(said_today), "Frazil: the day on which a task's log said why runs get no notes")
+        store.set(_COMPLAINT, " ".join(kinds_today), "Frazil: the day on which a task's log said why runs get no notes")
 
 
 def address(login: Connection) -> str:

@@ -295,7 +295,7 @@ def test_doctor_asks_for_no_pool_that_no_task_uses(
 
     project = Project.load({"FRAZIL_PROJECT": str(tmp_path)})
 
-    assert doctor.Tasks.of(project, [project.pipeline("orders")]).pools == needed
+    assert doctor.Tasks.from_project(project, [project.pipeline("orders")]).pools == needed
 
 
 def test_doctor_names_steps_that_work_with_the_embedded_airflow(script: Script, api: AirflowApi) -> None:
