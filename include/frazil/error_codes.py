@@ -208,7 +208,7 @@ TOPIC_RECREATED = ErrorCode(
     "The topic has another id than in the pipeline's position, or it no longer exists.",
     "It was deleted, and perhaps created again under the same name. The offsets of a new topic start at 0.",
     "Read the new topic from its beginning with the `frazil reset` in the message. If it was deleted for good, set"
-    " `source.on_data_loss: skip_recorded`: the next run continues without it and records the loss.",
+    " `source.on_data_loss: skip_recorded`: the next run continues without it and records the loss. Then remove the line, so that later losses are refused again.",
 )
 RECORDS_EXPIRED = ErrorCode(
     405,
