@@ -349,8 +349,11 @@ class Comparison:
         self.counts["lenient"] += 1
         rules, stamp = self.rules.for_batch(outcome.batch), micros(message)
         row, may_be_null = rules.cells(value, self.subject.topic, message, outcome.batch)
-        if isinstance(row, Bad):
-            return  # the other file may have had another format
+        if isinstance(row, Bad):  # the other file may have had another format, or the columns were others
+            is_known = rules.reading.is_by_cell and outcome.batch not in rules.unknown_file_batches
+            if is_known and (rules.is_broken(message) or rules.filters_record(value, self.subject.topic, message)):
+                self._report_unexpected_row(message, offset, outcome, f"a dead letter for {_describe_value(value)}")
+            return
         *expected, when = cell_digests((*row, stamp))
         cells = zip(row, expected, stored[:-1], may_be_null, strict=True)
         differ = (f != w and not (f is None and null) and not isinstance(cell, Bad) for cell, w, f, null in cells)

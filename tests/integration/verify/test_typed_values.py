@@ -207,3 +207,18 @@ def test_values_of_columns_that_keyed_records_brought_are_compared(shop: Make, c
     changes: dict[int, dict[str, Any]] = {0: {"customer": "c9"}, 1: {"id": None}, 2: {"tags": ["b"]}, 5: {"at": None}}
     table(orders).overwrite(lambda row: row | changes.get(row["_kafka_offset"], {}))
     assert found_in(check, orders) == [("changed", offset) for offset in changes]
+
+
+def test_row_of_a_broken_value_is_found_after_a_column_came(shop: Make, check: Make, table: Make) -> None:
+    """Whatever the columns were then: no row comes of what nobody can decode."""
+    plain = shop(partitions=1)
+    orders = plain.with_pipeline(KEYED % plain.topic)
+    for values in [b'{"id": 1, "size": 1}', b"{"], [b'{"id": 2, "note": "x"}']:
+        produce(orders, [(b"c", value, []) for value in values])
+        orders.run()
+    letters, row = table(orders, "shop.orders__dead_letters"), table(orders).rows().to_pylist()[0]
+    (letter,) = letters.rows().to_pylist()
+    letters.delete(offset=1)
+    table(orders).append([row | {"_kafka_offset": 1, "_kafka_timestamp": letter["timestamp"], "_frazil_batch": 1}])
+
+    assert ("changed", 1) in found_in(check, orders)
