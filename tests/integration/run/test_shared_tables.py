@@ -193,9 +193,9 @@ def assert_both_go_on(advised: Any, topic: str) -> None:
         assert verify(advised.project, advised.project.pipeline(name)).differences == ()
 
 
-@pytest.mark.short("copy-follow.committing")
+@pytest.mark.short("copy-claim.committing")
 @pytest.mark.parametrize(
-    ("more", "point"), [("", "manifest.written"), ("copy", "manifest.written"), ("copy", "follow.committing")]
+    ("more", "point"), [("", "manifest.written"), ("copy", "manifest.written"), ("copy", "claim.committing")]
 )
 def test_new_topic_that_two_pipelines_match_is_landed_once(
     shop: MakeShop, at_failpoint: At, more: str, point: str
@@ -372,7 +372,7 @@ def assert_one_lands(orders: Any, at_failpoint: At, point: str, after: Files, wi
 
 
 @pytest.mark.short("table-decide.committed")
-@pytest.mark.parametrize("point", ["manifest.written", "follow.committing", "decide.committing", "decide.committed"])
+@pytest.mark.parametrize("point", ["manifest.written", "claim.committing", "decide.committing", "decide.committed"])
 @pytest.mark.parametrize("new", ["table", "topic"])
 def test_table_that_a_pipeline_lists_newly_gets_a_topic_of_one(
     shop: MakeShop, at_failpoint: At, new: str, point: str
