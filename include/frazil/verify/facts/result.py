@@ -17,7 +17,7 @@ SHOWN_CHARACTERS = 120
 
 def shorten(value: object) -> str:
     """A value as text of bounded length."""
-    text = value if isinstance(value, str) else repr(value)
+    text = value if isinstance(value, str) else "null" if value is None else repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 
 
