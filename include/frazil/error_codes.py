@@ -301,7 +301,7 @@ REPLAY_REFUSED = ErrorCode(
     "Rows can't be replaced or verified",
     "A replay, reset, repair or verification needs something that this table or topic does not have. Nothing was changed.",
     "The table has no Kafka columns or keeps no trace of deleted rows, or Kafka's compaction or retention removed records.",
-    "Choose another range, or land the topic into a new table with a pipeline of its own.",
+    "Follow the next step of the message. It names another range, a reset, or a new table with a pipeline of its own.",
 )
 NEVER_RAN = ErrorCode(
     418,

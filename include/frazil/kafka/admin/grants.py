@@ -92,9 +92,9 @@ ROLES: Final = (
     ),
     Role(
         "configs",
-        "see how topics keep records: alerts about retention, replays of compacted topics, how large a batch of dead letters may be",
+        "see how topics keep records: alerts about retention, `frazil replay`, `frazil reset` to earlier records, how large a batch of dead letters may be",
         (Grant("topic", "{topic}", "DescribeConfigs"), Grant("topic", "{letters}", "DescribeConfigs")),
-        "no alert about retention; `frazil replay` refuses",
+        "no alert about retention; `frazil replay` refuses, and so does `frazil reset` if rows would go",
     ),
     Role(
         "capture",

@@ -108,7 +108,9 @@ def test_example_of_the_page_is_valid(parts: dict[str, Any]) -> None:
     """What is copied from the docs must be a destination, or a part of one."""
     around = {name: part for name, part in parts.items() if "destinations" in parts and name != "destinations"}
     [shown] = parts.get("destinations", [parts])
-    columns = {"columns": COLUMNS | shown.get("columns", {})}
+    # Where the file declares the fields of values, they are those of its own columns.
+    added = {} if "fields" in around.get("value", {}) else COLUMNS
+    columns = {"columns": added | shown.get("columns", {})}
     is_changes = shown.get("write", "cdc") == "cdc"
     merged = {"write": "cdc", "identifier": ["id"], "changes": DEBEZIUM} if is_changes else {}
     destination = {"table": "shop.customers"} | merged | shown | columns
