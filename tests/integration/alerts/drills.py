@@ -51,7 +51,9 @@ class Drill:
 
 
 DRILLS = (
-    Drill("refused", "topic made anew", troubles.topic_recreated, "was recreated", "to read the new topic from offset 0"),
+    Drill(
+        "refused", "topic made anew", troubles.topic_recreated, "was recreated", "to read the new topic from offset 0"
+    ),
     Drill(
         "refused",
         "records lost",

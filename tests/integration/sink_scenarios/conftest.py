@@ -119,6 +119,7 @@ def killed_between_publishes(made: Place, monkeypatch: pytest.MonkeyPatch) -> li
         made.run()
     made.send(last)
     states: list[int] = []
+    decided = 0
     _kill_behind(0, monkeypatch)
     while _is_killed(made):
         decided = made.publishes if not states else decided  # claims of new topics come before it
