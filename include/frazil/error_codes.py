@@ -158,7 +158,7 @@ TABLE_UNFIT = ErrorCode(
     " can't change the table to fit.",
     "The table was altered, the pipeline file was edited, or records need a change of type that Iceberg does not allow.",
     "Alter the table or the pipeline file as the message says. `frazil validate --diff` shows the differences. `frazil apply` makes"
-    " the changes that need no rewritten rows.",
+    " the changes that need no rewritten rows. docs/tables-as-code.md has the steps for another type or name of a column.",
 )
 BAD_TABLE_PROPERTY = ErrorCode(
     305,

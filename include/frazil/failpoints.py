@@ -18,7 +18,8 @@ VARIABLE = "FRAZIL_CRASH"
 class Failpoint(StrEnum):
     """A place in the code where a test can stop a run.
 
-    Commits name their step: decide (the deciding one), follow, record (the ledger), capture (records of a capture).
+    Commits name their step: claim (topics, before the decision), decide (the deciding one), follow, record (the ledger), capture
+    (records of a capture).
     """
 
     PLANNED = "planned"
@@ -37,6 +38,9 @@ class Failpoint(StrEnum):
     MANIFEST_WRITTEN = "manifest.written"
     BRANCH_MADE = "branch.made"
     BRANCH_STAGED = "branch.staged"
+    CLAIM_COMMITTING = "claim.committing"
+    CLAIM_RETRYING = "claim.retrying"
+    CLAIM_COMMITTED = "claim.committed"
     DECIDE_COMMITTING = "decide.committing"
     DECIDE_RETRYING = "decide.retrying"
     """Between two attempts: somebody else committed first, the table was read again."""

@@ -232,7 +232,7 @@ def test_truncated_file_is_refused_unless_file_says_skip(site: Site) -> None:
     site.write("one", "two")
     site.run()
     site.log.write_text("three\n")
-    with pytest.raises(Terminal, match="was truncated or rewritten"):
+    with pytest.raises(Terminal, match="was truncated or written anew"):
         site.run()
 
     result = site.run(on_data_loss="skip")

@@ -197,7 +197,7 @@ def test_replay_records_user_reason_and_result(
     )
     (note,) = notes
     assert note.split("; ") == [
-        "orders: of 12 dead letters 9 are rows now, 1 are left out on purpose, 2 stay dead (TOO_DEEP 2), batch 7",
+        "orders: of 12 dead letters 9 are rows now, 1 are filtered out, 2 stay dead (TOO_DEEP 2), batch 7",
         "3 keep nothing of their record: frazil replay orders reads it from Kafka",
         "reason: mended",
     ]

@@ -7,7 +7,7 @@ values are compared as hashes.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -107,7 +107,10 @@ def verify(project: Project, pipeline: Pipeline, start: str | None = None, end: 
         columns_not_compared={} if unread is None else {check.name: _unread_columns(check) for check in checks},
         cells_not_compared={check.name: cells for check in checks if (cells := _unjudged_cells(check))},
         batches_not_judged=_batches_not_judged(checks),
-        notes=tuple(checks[0].tables.closing_snapshots.without_manifest()) if checks[0].tables.summary is None else (),
+        notes=(
+            *(checks[0].tables.closing_snapshots.without_manifest() if checks[0].tables.summary is None else ()),
+            *(note for check in checks for note in _later_columns(check)),
+        ),
     )
 
 
@@ -116,6 +119,14 @@ def _unread_columns(check: _Check) -> tuple[str, ...]:
     pipeline, tables = check.pipeline, check.tables
     own = {*pipeline.destination(tables.destination.name).added_columns, DELETED, *TOLD}
     return tuple(field.name for field in tables.destination.table.schema().fields if field.name not in own)
+
+
+def _later_columns(check: _Check) -> Iterator[str]:
+    """A note on the columns that came, or got fields, after rows were landed: their values may be null there."""
+    earlier = {} if check.rules is None or check.rules.unread else check.rules.earlier
+    rows = ((n, changes) for n, changes in earlier.items() if check.row_counts.by_batch[check.name, n])
+    if names := sorted({name for _, changes in rows for name in changes.added - changes.renamed}):
+        yield f"{check.name}: null was accepted for {', '.join(names)} in rows from before these columns changed"
 
 
 def _unjudged_cells(check: _Check) -> dict[str, tuple[int, str]]:

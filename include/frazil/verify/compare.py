@@ -6,10 +6,12 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
+from frazil.pipeline.syntax.types import ColumnType, Primitive
 from frazil.verify.facts.coverage import Passes, Segment, Segments, Window, clip, gaps, length
 from frazil.verify.facts.result import Difference, Findings, Kind, PartitionResult, add_counts, shorten
 from frazil.verify.kafka import PartitionReader
@@ -26,8 +28,9 @@ from frazil.verify.outcomes import (
 )
 from frazil.verify.rules import Rules
 from frazil.verify.tables import NOT_MADE
-from frazil.verify.values.canonical import Digest, digest, is_lost_in_orc
+from frazil.verify.values.canonical import LONG, Digest, digest, is_lost_in_orc
 from frazil.verify.values.column_readers import Bad
+from frazil.verify.values.native import EXACT
 
 _MICROSECONDS = 1_000
 _LATEST_MILLISECONDS = (2**63 - 1) // _MICROSECONDS
@@ -349,8 +352,11 @@ class Comparison:
         self.counts["lenient"] += 1
         rules, stamp = self.rules.for_batch(outcome.batch), micros(message)
         row, may_be_null = rules.cells(value, self.subject.topic, message, outcome.batch)
-        if isinstance(row, Bad):
-            return  # the other file may have had another format
+        if isinstance(row, Bad):  # the other file may have had another format, or the columns were others
+            is_known = rules.reading.is_by_cell and outcome.batch not in rules.unknown_file_batches
+            if is_known and (rules.is_broken(message) or rules.filters_record(value, self.subject.topic, message)):
+                self._report_unexpected_row(message, offset, outcome, f"a dead letter for {_describe_value(value)}")
+            return
         *expected, when = cell_digests((*row, stamp))
         cells = zip(row, expected, stored[:-1], may_be_null, strict=True)
         differ = (f != w and not (f is None and null) and not isinstance(cell, Bad) for cell, w, f, null in cells)
@@ -409,11 +415,11 @@ class Comparison:
         expected, actual = "the record's values", "others"
         if self.findings.has_room:
             stored = self.outcomes.row(self.subject.offset_range(offset, offset + 1), outcome.batch)
-            names = (*self.rules.for_batch(outcome.batch).types, "timestamp")
-            cells = zip(names, expected_row, stored or expected_row, strict=True)
-            differing = [(name, a, b) for name, a, b in cells if repr(a) != repr(b) and not isinstance(a, Bad)]
-            expected = ", ".join(f"{name}={shorten(a)}" for name, a, _ in differing) or expected
-            actual = ", ".join(f"{name}={shorten(b)}" for name, _, b in differing) or actual
+            columns = (*self.rules.for_batch(outcome.batch).types.items(), ("timestamp", LONG))
+            cells = zip(columns, expected_row, stored or expected_row, strict=True)
+            differing = [(column, a, b) for column, a, b in cells if repr(a) != repr(b) and not isinstance(a, Bad)]
+            expected = ", ".join(_describe_cell(*column, a) for column, a, _ in differing) or expected
+            actual = ", ".join(_describe_cell(*column, b) for column, _, b in differing) or actual
         self._report("changed", offset, outcome.batch, expected, actual)
 
     def _report(self, kind: Kind, offset: int, n: int | None, expected: str, actual: str, times: int = 1) -> None:
@@ -439,6 +445,14 @@ def _describe_outcome(outcome: Outcome) -> str:
 
 def _describe_value(value: bytes | None) -> str:
     return "a tombstone" if value is None else shorten(repr(value[:_SHOWN_BYTES]))
+
+
+def _describe_cell(name: str, column_type: ColumnType, cell: Any) -> str:
+    """A column with its value, a decimal not in its smallest units."""
+    match column_type:
+        case Primitive("decimal", (_, scale)) if isinstance(cell, int):
+            return f"{name}={Decimal(cell).scaleb(-scale, EXACT):f}"
+    return f"{name}={shorten(cell)}"
 
 
 def _headers(message: Message) -> list[Any] | None:

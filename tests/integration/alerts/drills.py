@@ -51,7 +51,7 @@ class Drill:
 
 
 DRILLS = (
-    Drill("refused", "topic made anew", troubles.topic_recreated, "was recreated", "read the new topic from offset 0"),
+    Drill("refused", "topic made anew", troubles.topic_recreated, "was recreated", "to read the new topic from offset 0"),
     Drill(
         "refused",
         "records lost",

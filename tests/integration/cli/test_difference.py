@@ -78,7 +78,7 @@ def test_statements_are_shown_with_who_makes_them(ran: Place) -> None:
     assert refused == 1
     assert "ALTER TABLE shop.orders ALTER COLUMN amount TYPE bigint: by frazil apply orders" in texts
     assert "ALTER TABLE shop.orders WRITE LOCALLY ORDERED BY amount: by frazil apply orders" in texts
-    assert any("next: change the columns of the pipeline file, or alter the table as it says" in text for text in texts)
+    assert any("next: change the columns of the pipeline file, or alter the table to fit it" in text for text in texts)
 
     code, found = difference(ran, *wider, ("sort_by", "evolve: widen\n    sort_by"))
 

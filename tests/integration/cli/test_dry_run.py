@@ -18,12 +18,31 @@ def test_dry_run_of_new_pipeline_creates_nothing(place: Place) -> None:
     rows = place.frazil("sql", "SELECT count(*) AS n FROM shop.orders", "--json")
     run = place.json("run", "orders")
 
-    assert "orders never ran: the next run writes its start position first" in look.stderr
+    assert "orders never ran: the next run writes its start position first" in look.stdout
     assert "dry run, nothing was landed; looked at 500 of 500 offsets: 500 read (" in look.stdout
     assert f" = {run['written']:,} rows + {run['dead']:,} dead + 0 filtered" in look.stdout
     for code, count in run["dead_codes"].items():
         assert f"dead letters {code}: {count}\n    {place.topic}/" in look.stdout
     assert rows.returncode != 0
+
+
+def test_dry_run_without_new_records_says_what_becomes_of_the_tables(place: Place) -> None:
+    """A declared column is named as a change; a type that the table can't take is refused, as the run refuses it."""
+    place.succeed("produce", place.topic, "--generate", "payments", "--count", "5")
+    place.succeed("run", "orders")
+    file = place.root / "pipelines" / "orders.yaml"
+    text = file.read_text(encoding="utf-8").replace("    columns:", "    evolve: widen\n    columns:")
+
+    file.write_text(text.replace("amount: int", "amount: int\n      weight: double"), encoding="utf-8")
+    added = place.succeed("run", "orders", "--dry-run")
+    file.write_text(text.replace("amount: int", "amount: boolean"), encoding="utf-8")
+    looked_at, run = place.frazil("run", "orders", "--dry-run"), place.frazil("run", "orders")
+
+    assert "looked at 0 of 0 offsets" in added.stdout
+    assert "  a run would change table shop.orders first: add weight double" in added.stdout
+    assert (looked_at.returncode, run.returncode) == (78, 78)
+    assert "FRZ-304" in looked_at.stderr
+    assert "FRZ-304" in run.stderr
 
 
 def test_dry_run_with_json_prints_one_line(landed: Place, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ plugins, errors = plugins_manager._get_plugins()
 (plugin,) = [plugin for plugin in plugins if plugin.name == "frazil"]
 apps = [app["url_prefix"] for app in plugin.fastapi_apps]
 
-from frazil.report import dead_letters_page
+from frazil.report import dead_letters_summary
 from frazil_airflow.page import rendering
 from frazil.spark.submit.configuration import job_file
 

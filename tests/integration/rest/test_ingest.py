@@ -79,7 +79,7 @@ def test_batches_land_where_service_refuses_expiry(
         begun.produce(10 * number, 10 * number + 10)
         assert begun.run().written == 10
 
-    said = [record.getMessage() for record in caplog.records if "goes without" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "tried again without" in record.getMessage()]
     assert {line.split(":")[0] for line in said} == {f"table {table}" for table in (ORDERS, LETTERS, LEDGER)}
     assert all("expiry: false" in line for line in said)
     assert begun.snapshots(ORDERS) == 5

@@ -89,7 +89,7 @@ def test_rows_on_branch_can_be_queried(shop: MakeShop) -> None:
     assert answer('shop.orders."branch_Night-2"') == {"n": 5, "id": 4}
     assert answer("shop.orders.tag_first") == {"n": 3, "id": 2}
     for wrong in ("branch_first", "branch_night", "tag_none"):
-        with pytest.raises(Terminal, match="behind the table: branch_Night-2, tag_first"):
+        with pytest.raises(Terminal, match="it has: branch_Night-2, tag_first"):
             answer(f"shop.orders.{wrong}")
 
 

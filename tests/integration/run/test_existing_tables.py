@@ -131,7 +131,7 @@ def test_dead_letters_land_once_the_file_allows_existing_tables(shop: Callable[.
     fill(orders, (2, THEIRS))
     orders.run()
     assert messages(orders) == [
-        f"to: table {THEIRS} is not made: a table of that name is there, and this pipeline did not make it"
+        f"to: table {THEIRS} was not created: a table of that name is there, and this pipeline did not make it"
     ]
     orders = orders.with_pipeline(shops.file_of(orders, template=WRITE))
     replay_dead_letters(scope(orders), LetterChoice(), request())

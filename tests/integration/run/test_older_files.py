@@ -116,7 +116,7 @@ def test_run_planned_before_deploy_does_not_restore_destination(shop: MakeShop) 
     fewer.run()
     fill(fewer, range(14, 20))
 
-    with pytest.raises(Retryable, match=r"the file names shop\.orders, shop\.refunds by now"):
+    with pytest.raises(Retryable, match=r"the file was edited and has shop\.orders, shop\.refunds now"):
         orders.run()
 
     fewer.run()

@@ -111,7 +111,7 @@ def test_edited_file_counts_within_session(shop: MakeShop, clock: Clock) -> None
 
     names = {row["id"]: row["name"] for row in orders.rows()}
     assert names == {n: f"order {n}" if n < 5 else None for n in range(9)}
-    assert "the new files are in force" in "\n".join(said)
+    assert "the new files are used from now on" in "\n".join(said)
 
     orders = staying(orders)
     with session(orders, clock, said, in_job=True) as made:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from frazil.batch.facts import ClusterFacts
 from frazil.batch.position import RunRequest
 from frazil.errors import Terminal
+from frazil.iceberg.commit.summary_state import TOPICS_KEY, mirror
 from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import create_topic
@@ -191,9 +193,9 @@ def assert_both_go_on(advised: Any, topic: str) -> None:
         assert verify(advised.project, advised.project.pipeline(name)).differences == ()
 
 
-@pytest.mark.short("copy-follow.committing")
+@pytest.mark.short("copy-claim.committing")
 @pytest.mark.parametrize(
-    ("more", "point"), [("", "manifest.written"), ("copy", "manifest.written"), ("copy", "follow.committing")]
+    ("more", "point"), [("", "manifest.written"), ("copy", "manifest.written"), ("copy", "claim.committing")]
 )
 def test_new_topic_that_two_pipelines_match_is_landed_once(
     shop: MakeShop, at_failpoint: At, more: str, point: str
@@ -262,6 +264,26 @@ def test_second_of_two_pipelines_that_begin_at_once_is_refused(shop: MakeShop, a
     send(orders, {0: [order(2)]})
     orders.run()
     assert orders.ids() == [0, 2]
+
+
+def test_claim_of_a_batch_that_never_was_is_removed_by_the_step_of_its_refusal(shop: MakeShop) -> None:
+    """A run was killed between its claim and its decision, and the file that listed the table was edited back."""
+    orders = shop(partitions=1)
+    send(orders, {0: [order(0)]})
+    orders.run()
+    claim = TOPICS_KEY.format("other")
+    table = orders.project.lake("lake").load_table(ORDERS)
+    text = mirror(json.dumps([orders.topic]), table.metadata.current_snapshot_id)
+    table.transaction().set_properties({claim: text}).commit_transaction()
+    send(orders, {0: [order(1)]})
+
+    with pytest.raises(Terminal) as refused:
+        orders.run()
+
+    assert f"ALTER TABLE {ORDERS} UNSET TBLPROPERTIES ('{claim}')" in str(refused.value)
+    table.refresh().transaction().remove_properties(claim).commit_transaction()
+    assert orders.run().read == 1
+    assert_clean(orders)
 
 
 def rename(orders: Any, name: str, of: str = "orders") -> Any:
@@ -350,7 +372,7 @@ def assert_one_lands(orders: Any, at_failpoint: At, point: str, after: Files, wi
 
 
 @pytest.mark.short("table-decide.committed")
-@pytest.mark.parametrize("point", ["manifest.written", "follow.committing", "decide.committing", "decide.committed"])
+@pytest.mark.parametrize("point", ["manifest.written", "claim.committing", "decide.committing", "decide.committed"])
 @pytest.mark.parametrize("new", ["table", "topic"])
 def test_table_that_a_pipeline_lists_newly_gets_a_topic_of_one(
     shop: MakeShop, at_failpoint: At, new: str, point: str

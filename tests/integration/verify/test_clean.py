@@ -274,5 +274,6 @@ def test_renamed_column_is_no_difference_and_its_values_are_named(shop: Make, ch
     assert found.is_clean, list(map(str, found.differences))
     why = "the column, or a field of it, had another name"
     assert found.cells_not_compared == {"shop.orders": {"cost": (1, why), "at": (1, why)}}
+    assert found.notes == ("shop.orders: null was accepted for price in rows from before these columns changed",)
     table(orders).overwrite(lambda row: row | ({"note": None} if row["id"] == 1 else {"cost": None}))
     assert [difference.offset for difference in check(orders).differences] == [0, 2]

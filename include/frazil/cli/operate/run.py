@@ -123,6 +123,8 @@ def _show(dry_run: DryRun) -> None:
         console.say(f"  a run would leave out: {left_out}")
     if dry_run.too_many_dead is not None:
         console.say(f"  a run would not publish this: {dry_run.too_many_dead}")
+    for remark in dry_run.remarks:
+        console.say(f"  {remark}")
 
 
 def _partitions(dry_run: DryRun) -> Table:

@@ -106,7 +106,7 @@ def _remarks(verification: "Verification") -> tuple[tuple[int, str], ...]:
         (unchecked, "rows and dead letters have no record in Kafka any more, or no batch in the ledger: not compared"),
         (
             lenient,
-            "rows of batches whose file is not known, or from before their table changed: null was accepted for any value",
+            "rows of batches whose file is not known, where null was accepted for any value, or from before their table changed",
         ),
         (given_up, "records lost their row or dead letter, which a repair gave up on record"),
     )

@@ -191,7 +191,9 @@ def _strip(table: HiveTable) -> None:
     """Leave out what the metastore may have refused: columns, and parameters with letters that its database may lack."""
     table.sd.cols = []
     table.parameters = {
-        name: text for name, text in table.parameters.items() if text.isascii() or name.endswith("metadata_location")
+        name: text
+        for name, text in table.parameters.items()
+        if (name + text).isascii() or name.endswith("metadata_location")
     }
 
 

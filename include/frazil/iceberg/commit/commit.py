@@ -199,8 +199,8 @@ FIRST_PAUSE_SECONDS = 0.2
 REMOVED_KEY = "frazil.rows.removed"
 """Summary key of a snapshot that came with a removal: how many rows it took out."""
 
-Step = Literal["decide", "follow", "record"]
-"""Which commit of a batch: the deciding one, a follower's, the ledger's."""
+Step = Literal["claim", "decide", "follow", "record"]
+"""Which commit of a batch: the claim of its topics in a table, the deciding one, a follower's, the ledger's."""
 
 _log = logging.getLogger(__name__)
 

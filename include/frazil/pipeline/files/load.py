@@ -41,6 +41,9 @@ _LITERAL = "literal["
 _CHECKED = "function-after["
 """How pydantic names the branch of a union whose model is checked as a whole."""
 
+_MAPPING = "dict["
+"""How pydantic names the branch of a union that takes a mapping."""
+
 
 _LONGEST = 200
 """Characters that are quoted of what a file has."""
@@ -56,7 +59,7 @@ def problems(
     complaints = error.errors()
     outer = {details["loc"][:depth] for details in complaints for depth in range(len(details["loc"]))}
     return [
-        _problem(model, details, raw, values)
+        _problem(model, details, raw, values) + _quoting(details)
         for details in complaints
         if not (details["type"] == "too_short" and details["loc"] in outer) and not _is_other_branch(details)
     ]
@@ -68,6 +71,13 @@ def _is_other_branch(details: Any) -> bool:
         return isinstance(details["input"], str)
     is_branch = any(str(part).startswith(_LITERAL) for part in details["loc"][-1:])
     return details["type"] == "literal_error" and is_branch and not isinstance(details["input"], str)
+
+
+def _quoting(details: Any) -> str:
+    """Advice at the rest of a text that YAML split at its comma, as in `{price: decimal(12,2)}`."""
+    rest = str(details["loc"][-1]) if details["loc"] else ""
+    is_rest = details["input"] is None and any(rest.count(end) > rest.count(start) for start, end in ("()", "<>"))
+    return "; between braces YAML splits a text at its comma: quote it, as in 'decimal(12,2)'" if is_rest else ""
 
 
 def _problem(model: type[BaseModel], details: Any, raw: Mapping[Any, Any], values: Mapping[str, str]) -> str:
@@ -131,7 +141,7 @@ class _Place:
             if branch := [one for one in types if _is_model(one) and one.__name__ == part]:
                 types = branch
                 continue
-            if str(part).startswith((_LITERAL, _CHECKED)):
+            if str(part).startswith((_LITERAL, _CHECKED, _MAPPING)):
                 continue
             path.append(str(part))
             fields = [field for model in types if _is_model(model) and (field := _field(model, part))]

@@ -40,13 +40,14 @@ class TableColumns(Model):
         None,
         description="Which changes records may make to the table. Each change is made before its data lands. `none`: no"
         " change. `add`: new columns for new fields, also in structs. `widen`: also wider types (int to long,"
-        " float to double, more digits of a decimal). `full`: also null in required columns. The default is"
-        " `none` with declared columns, else `widen`.",
+        " float to double, a decimal with more digits before the point). `full`: also null in required columns. The"
+        " default is `none` with declared columns, else `widen`.",
     )
     undeclared_columns: Literal["keep", "refuse"] = Field(
         "keep",
-        description="What to do with columns of the table that the file does not declare. `keep`: they stay as they are."
-        " `refuse`: runs and `frazil apply` refuse the table. Frazil never drops a column.",
+        description="What to do with columns of the table that the file does not declare. `keep`: they stay; new"
+        " rows, also those of a replay, have null in them unless records fill them. `refuse`: runs and `frazil"
+        " apply` refuse the table. Frazil never drops a column.",
     )
     on_incompatible: Literal["rescue", "dead_letter", "variant_column", "fail"] = Field(
         "rescue",
@@ -156,8 +157,8 @@ class TableTemplate(TableColumns):
     )
     deletes: Literal["hard", "soft"] = Field(
         "hard",
-        description=f"`hard`: a deleted row is removed. `soft`: it stays, with `{DELETED}` true; so an older change can't"
-        " bring it back.",
+        description=f"For `write: upsert` and `cdc`. `hard`: a deleted row is removed. `soft`: it stays, with `{DELETED}`"
+        " true; so an older change can't bring it back.",
     )
     merge: Literal["merge-on-read", "copy-on-write"] = Field(
         "merge-on-read",

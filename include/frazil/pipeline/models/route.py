@@ -183,15 +183,16 @@ class Source(Model):
     topics_pattern: Expression | None = Field(
         None,
         description="Instead of `topics`: a regular expression in RE2's syntax that matches whole names, such as"
-        " `events\\.\\d{8}`. Topics that appear later are read from their beginning. Topics that were read to"
-        " their end may be deleted.",
+        " `events\\.\\d{8}`. Topics that appear later are read from their beginning. You may delete topics that"
+        " were read to their end.",
     )
     on_data_loss: Literal["fail", "skip_recorded"] = Field(
         "fail",
         description="What to do if Kafka deleted records before they were read. `fail`: the run stops and names the"
         " offsets. `skip_recorded`: the run continues after them, and records the skipped offsets in the"
-        " snapshot and the ledger. A new partition, or a new topic of a pattern, counts from offset 0. Of a"
-        " topic that you add to `topics`, records that are already deleted are skipped and recorded.",
+        " snapshot and the ledger. In a new partition, and in a new topic of a pattern, records that were"
+        " deleted before the first run count as lost. Of a topic that you add to `topics`, such records are always"
+        " skipped and recorded.",
     )
     on_unreadable: Literal["dead_letter", "fail"] = Field(
         "dead_letter",

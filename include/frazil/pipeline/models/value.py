@@ -47,8 +47,8 @@ class _Decoding(Model):
     schema_: str | None = Field(
         None,
         alias="schema",
-        description=f"{_quoted(_FORMATS_OF['schema_'])}: the schema of all values, if they carry no schema id: Avro, or the text"
-        " of a .proto file.",
+        description=f"{_quoted(_FORMATS_OF['schema_'])}: the one schema of all values, or of all keys, if they carry no"
+        " schema id: Avro, or the text of a .proto file.",
     )
     schema_file: str | None = Field(
         None,
@@ -137,9 +137,9 @@ class Value(Decoding):
     null_value: Literal["delete", "filter", "dead_letter"] = Field(
         "delete",
         description="What to do with a record without a value (a tombstone). `delete`: it deletes the row of its key in"
-        " tables with `write: upsert`, and in `history` without `changes` (`key` declares how to decode keys);"
-        " other tables drop it and count it. `filter`: all tables drop it and count it. `dead_letter`: it is a"
-        " dead letter.",
+        " tables with `write: upsert`, and adds a delete to tables with `write: history` and no `changes` (`key`"
+        " declares how to decode keys); other tables drop it and count it. `filter`: all tables drop it and count"
+        " it. `dead_letter`: it is a dead letter.",
     )
     empty_value: Literal["dead_letter", "filter"] = Field(
         "dead_letter",
@@ -162,8 +162,8 @@ class Value(Decoding):
     )
     field_names: Literal["exact", "case_insensitive"] = Field(
         "exact",
-        description="`case_insensitive`: the field `Id` fills the column `id`. If fields differ in case only, the last"
-        " one counts, or they are duplicate keys. Keys of maps and names in JSON texts stay as they are."
+        description="`case_insensitive`: the field `Id` fills the column `id`. If fields differ in case only,"
+        " `duplicate_keys` decides. Keys of maps and names in JSON texts stay as they are."
         " `exact`: names must be equal.",
     )
     casts: Literal["none", "text"] = Field(
@@ -224,7 +224,8 @@ class Column(Model):
     default: Any = Field(
         None,
         description="Value for a missing field, and for null if the column is required. Write it as a JSON record would"
-        " have it. A missing field that `value.fields` or `key.fields` declares is null.",
+        " have it. A field that `value.fields` or `key.fields` declares counts as null where it is missing, so only"
+        " a required column gets its default.",
     )
     unit: Literal["s", "ms", "us", "ns"] | None = Field(
         None,

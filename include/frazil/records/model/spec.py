@@ -111,8 +111,8 @@ class RecordSpec:
             text in `rescued_column`, or a dead letter. A whole-value column takes all.
         rescued_column: The optional text column for them; no field fills it then.
         duplicate_keys: What an object means that names a field twice: the last one, or a dead letter.
-        field_names: Whether `Id` is the field of a column `id`. Of fields that differ in case only the last one counts,
-            or they are duplicates. Names inside maps and JSON texts stay as they are.
+        field_names: Whether `Id` is the field of a column `id`. Of fields that differ in case only `duplicate_keys`
+            decides. Names inside maps and JSON texts stay as they are.
         casts: Whether numbers and booleans become texts in text columns, as they were sent.
         tombstone: What a null value becomes: a counted filter, a dead letter, or the deletion of the row of its key.
         empty_value: What a value of 0 bytes becomes.

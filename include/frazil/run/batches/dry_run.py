@@ -62,14 +62,14 @@ def stage_for_dry_run(
     Raises:
         Terminal: A table does not fit, or a topic is not the one that was planned for.
     """
-    if not ranges:
-        return Staged(), ()
-    context.report(f"reading {sum(r.span for r in ranges):,} of {plan.records:,} offsets")
     columns, all_staged, changes, all_ranges = dict[str, pa.Schema](), Staged(), list[str](), ranges
     layouts: dict[str, PartitionLayout] = {}
     for destination in context.pipeline.destinations:
         columns[destination.table], changes_first = _columns(context, destination, layouts)
         changes += _change_remarks(destination.table, changes_first)
+    if not ranges:
+        return Staged(), tuple(changes)
+    context.report(f"reading {sum(r.span for r in ranges):,} of {plan.records:,} offsets")
     refusals = Refusals()
     for _ in range(ROUNDS + 1):
         unlimited = hard_delete_tables(context.pipeline)
@@ -195,8 +195,6 @@ def plan_dry_run(
     """
     context = RunContext.open(project, pipeline, report, clock)
     state = _current_state(context)
-    for remark in _remarks(state, pipeline):
-        report(remark)
     asked_at = context.stamp()
     facts = observe_source(context)
     position = _position(context, state, facts)

@@ -164,7 +164,7 @@ def claim_topics(lake: Lake, manifest: Manifest, part: TablePart, metadata: Tabl
         return current.current_snapshot_id if is_claimed(current) else None
 
     if metadata.format_version < FORMAT_VERSION and not is_claimed(metadata):
-        commit(lake, Change(part.table, (), {}, (), part.fit, claimed_in, check, "follow", topics={key: topics}))
+        commit(lake, Change(part.table, (), {}, (), part.fit, claimed_in, check, "claim", topics={key: topics}))
 
 
 def _refuse_rival(manifest: Manifest, table: str, topics: frozenset[str], metadata: TableMetadata) -> None:

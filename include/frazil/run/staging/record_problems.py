@@ -22,9 +22,11 @@ from frazil.records.decoder.value_decoder import ValueDecoder
 from frazil.records.evolution.types import names_in_files
 from frazil.records.formats.catalogue import open_format
 from frazil.records.json.record import ExactDecoder
+from frazil.records.model.changes import FACTS, ChangeFormat
 from frazil.records.model.column import type_name
 from frazil.records.model.format import JSON, Framing, WriterSchema
 from frazil.records.model.spec import RecordSpec
+from frazil.records.transforms.kinds.change_events import cdc_struct
 from frazil.records.transforms.missing_fields import certain_outputs, missing_fields
 from frazil.run.staging.change_spec import routing_field
 from frazil.run.staging.record_spec import (
@@ -113,20 +115,28 @@ def _shape_attempts(
     if value_shape is not None:
         yield "", partial(_missing_field_problems, pipeline, spec, value_shape, key_shape)
     yield "transforms", partial(_check_transforms, decoder, value_shape, key_shape)
-    if value_shape is not None:
-        after = certain_outputs(spec.transforms, value_shape, key_shape) or []
-        values, keys = (
-            [frame.value.schema for frame in after],
-            [frame.key.schema for frame in after if frame.key is not None],
-        )
-    else:
-        values, keys = [], [] if key_shape is None or spec.transforms else [key_shape]
+    after = [] if value_shape is None else certain_outputs(spec.transforms, value_shape, key_shape) or []
+    values = [frame.value.schema for frame in after]
+    keys = [frame.key.schema for frame in after if frame.key is not None]
+    if value_shape is None and key_shape is not None and not spec.transforms:
+        keys = [key_shape]
     if values and not spec.tells_changes:  # else the columns are about what a change holds
         yield "", partial(undecided_route, pipeline.route, values, any_case=spec.field_names == "case_insensitive")
         yield columns_path, partial(unfilled_columns, spec, "value", values)
     if keys and len(keys) >= len(values):  # else some records have none, or one of any shape
         yield columns_path, partial(unfilled_columns, spec, "key", keys)
     yield columns_path, partial(decoder.problems, value_shape, key_shape)
+    # With a shape of its own a table reads the fields of rows by its columns.
+    changes = None if spec.merge is None or spec.merge.shape is not None else spec.merge.changes
+    if values and changes is not None:
+        yield columns_path, lambda: unfilled_columns(spec, "row", [_row_schema(changes, each.value) for each in after])
+
+
+def _row_schema(changes: ChangeFormat, value: pa.RecordBatch) -> pa.Schema:
+    """The fields of the rows in such change events, with the facts about their changes."""
+    images = changes.images(value)
+    facts = pa.field(FACTS, cdc_struct(images.facts).type)
+    return pa.schema([*(field for field, _ in images.row.values()), facts])
 
 
 def _file_name_clashes(fields: Iterable[pa.Field], path: str = "") -> Iterator[str]:
@@ -220,10 +230,11 @@ _NAMED = 20
 
 
 def unfilled_columns(spec: RecordSpec, half: str, shapes: Sequence[pa.Schema]) -> Iterator[str]:
-    """Columns that would be null in every row, since no value, or key, of these shapes has their field: one line each."""
+    """Columns that would be null in every row, since no value, key or changed row of these shapes has their field: one line each."""
     for column in spec.column_specs:
         is_other = column.name in spec.of_header or (column.name in spec.of_key) != (half == "key")
-        if not is_other and not column.has_default:
+        is_rescued = spec.evolution is not None and column.name == spec.rescued_column
+        if not (is_other or is_rescued or column.has_default):
             absent = [
                 _absent_field(column.steps, fields, any_case=spec.field_names == "case_insensitive")
                 for fields in shapes

@@ -432,10 +432,21 @@ def refuse_same_topics(pipeline: Pipeline, table: str, metadata: TableMetadata) 
         raise TABLE_SHARED.terminal(
             f"{rival.description} already: with pipeline {pipeline.name} every record would land twice, and neither pipeline could"
             " tell its own rows apart",
-            next_step=f"was it renamed? Call it {rival.pipeline} again; otherwise give it a table of its own"
-            if own is None
-            else rival.exclusion_step(pipeline.name),
+            next_step=_step_beside(rival, pipeline.name, metadata, is_first=own is None),
         )
+
+
+def _step_beside(rival: Rival, pipeline: str, metadata: TableMetadata, *, is_first: bool) -> str:
+    if read_summary(metadata, BATCH_KEY.format(rival.pipeline), rival.table) is None:
+        # A claim precedes its batch, and outlives one that a kill or an edit of the file took away.
+        return (
+            f"pipeline {rival.pipeline} has claimed the topic and landed nothing here yet: run it. If it is not to land here, take the"
+            f" table out of its file, wait until none of its runs works, and remove the claim: ALTER TABLE {rival.table} UNSET"
+            f" TBLPROPERTIES ('{TOPICS_KEY.format(rival.pipeline)}')"
+        )
+    if is_first:
+        return f"was it renamed? Call it {rival.pipeline} again; otherwise give it a table of its own"
+    return rival.exclusion_step(pipeline)
 
 
 @dataclass(frozen=True, slots=True)

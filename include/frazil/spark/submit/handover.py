@@ -239,12 +239,14 @@ class Handover:
 
         def beat() -> None:
             nonlocal folder, due
-            while not ended.wait(min(_LOOK_SECONDS, BEAT_SECONDS)):
+            pause = min(_LOOK_SECONDS, BEAT_SECONDS)
+            while not ended.wait(pause):
                 with suppress(Retryable, Terminal):  # storage that is away for a while: the next look may get there
                     is_due = time.monotonic() >= due
                     folder = self._folder() if is_due else folder
                     if not self._counts(_read(folder, self._order_file)):
                         os.kill(os.getpid(), signal.SIGTERM)
+                        pause = BEAT_SECONDS  # a run that has ended heeds no signal: another one would kill it while its Spark stops
                     elif is_due:
                         due = time.monotonic() + BEAT_SECONDS
                         _write(folder, self._beat_file, str(due))

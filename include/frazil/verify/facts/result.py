@@ -17,7 +17,7 @@ SHOWN_CHARACTERS = 120
 
 def shorten(value: object) -> str:
     """A value as text of bounded length."""
-    text = value if isinstance(value, str) else repr(value)
+    text = value if isinstance(value, str) else "null" if value is None else repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 
 
@@ -128,7 +128,8 @@ class Verification:
         cells_not_compared: Table -> column -> how many of its values could not be worked out, and why the first one could not.
         batches_not_judged: Why the pipeline file that batches ran under is not known -> their numbers: their rows were held
             against the present file, where null may stand for any value, and what they left out is the ledger's word.
-        notes: Missing manifests and the like of finished batches, so that some facts were compared once instead of twice.
+        notes: Missing manifests and the like of finished batches, so that some facts were compared once instead of twice;
+            columns for which null was accepted in earlier rows.
     """
 
     pipeline: str

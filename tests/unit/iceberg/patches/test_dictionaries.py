@@ -23,6 +23,7 @@ COLUMNS = {
     "offset": "long",
     "measure": "double",
     "amount": "double",
+    "device": "long",
     "seldom": "long",
     "state": "string",
     "inner": "struct<b: long>",
@@ -33,7 +34,9 @@ PLAIN = {"id", "at", "offset", "measure"}
 
 
 def _rows(count: int, schema: pa.Schema) -> pa.Table:
-    """Ids, instants and measures that come once, offsets that two partitions share, and columns of values that come again."""
+    """Ids, instants and measures that come once, offsets that two partitions share, and columns of values that come again, of
+    which devices come in turn.
+    """
     chance = np.random.default_rng(1)
     columns = {
         "id": chance.permutation(count) + 10**10,
@@ -41,6 +44,7 @@ def _rows(count: int, schema: pa.Schema) -> pa.Table:
         "offset": np.arange(count) % (count // 2),
         "measure": chance.random(count),
         "amount": chance.integers(0, count // 4, count) / 100,
+        "device": np.arange(count) % 1_000,
         "seldom": [None] * (count - 2) + [1, 2],
         "state": ["placed"] * count,
         "inner": [{"b": number % 5} for number in range(count)],

@@ -148,6 +148,22 @@ def test_invalid_value_is_refused_once(complaints: Complaints, text: str, expect
     assert problem.startswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (GOOD.replace("id: long", "id: decimal(12, 2)"), "destinations.0.columns.2)"),
+        (GOOD.replace("id: long", "id: {type: decimal(12,2), from: a}"), "destinations.0.columns.id.2)"),
+        (GOOD.replace("id: long", "id: struct<a:int,b:string>"), "destinations.0.columns.b:string>"),
+        (GOOD + "transforms: [{type: Cast, spec: {id: decimal(12,2)}}]\n", "transforms.0.spec.2)"),
+    ],
+)
+def test_text_that_yaml_splits_at_its_comma_is_to_be_quoted(complaints: Complaints, text: str, key: str) -> None:
+    """The complaint about the rest of the text says so."""
+    (advice,) = [problem for problem in complaints(text) if "quote it, as in 'decimal(12,2)'" in problem]
+
+    assert advice.startswith(f"{key}: ")
+
+
 def test_all_mistakes_are_reported_at_once(complaints: Complaints) -> None:
     """A file is mended in one go."""
     text = GOOD.replace("long", "lng").replace("[orders]", "[orders], clustr: a") + "start: x\n"

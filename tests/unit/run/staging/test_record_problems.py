@@ -12,9 +12,11 @@ from frazil.run.staging.record_problems import record_problems, remarks
 LINE = {"format": "delimited", "fields": ["id", "amount", "note"]}
 
 
-def problems(value: dict[str, Any], columns: dict[str, Any], **more: Any) -> tuple[str, ...]:
-    """What is found in a file with these columns."""
-    destination = {"table": "a.b", "columns": columns}
+def problems(
+    value: dict[str, Any], columns: dict[str, Any], to: dict[str, Any] | None = None, **more: Any
+) -> tuple[str, ...]:
+    """What is found in a file with these columns; `to` are further keys of the destination."""
+    destination = {"table": "a.b", "columns": columns, **(to or {})}
     return record_problems(
         Pipeline.model_validate(
             {"name": "p", "source": {"topics": ["t"]}, "value": value, "destinations": [destination], **more}
@@ -68,6 +70,53 @@ def test_a_json_value_beside_a_key_may_have_any_field() -> None:
     columns = {"a": {"type": "long", "from": "b"}, "who": {"type": "string", "from": "value", "part": "key"}}
 
     assert problems({}, columns, key={"format": "string"}) == ()
+
+
+ROW = "struct<id: long, e_mail: string>"
+EVENTS = {"fields": {"before": ROW, "after": ROW, "op": "string"}}
+CDC = {"write": "cdc", "identifier": ["id"], "changes": {"format": "debezium"}}
+
+
+@pytest.mark.parametrize("more", [{}, {"append_history": "a.log"}, {"evolve": "add"}])
+def test_column_whose_field_no_declared_row_has_is_reported(more: dict[str, Any]) -> None:
+    """Rows of change events have the declared fields alone, so the column would be null for ever."""
+    columns = {"id": {"type": "long", "required": True}, "email": "string"}
+
+    (found,) = problems(EVENTS, columns, to=CDC | more)
+
+    assert found == "destinations.0.columns.email: no row has the field 'email', did you mean 'e_mail'?"
+
+
+@pytest.mark.parametrize(
+    ("value", "column", "more"),
+    [
+        (EVENTS, {"type": "string", "from": "e_mail"}, {}),
+        (EVENTS, {"type": "string", "from": ["_cdc", "op"]}, {}),
+        (EVENTS, {"type": "string", "from": []}, {}),
+        (EVENTS, {"type": "string", "part": "header"}, {}),
+        (EVENTS, {"type": "string", "default": None}, {}),
+        ({"fields": "inferred"}, {"type": "string"}, {}),
+        ({}, {"type": "string"}, {}),
+        ({}, {"type": "string"}, {"evolve": "add"}),
+    ],
+)
+def test_column_that_a_changed_row_can_fill_is_accepted(
+    value: dict[str, Any], column: dict[str, Any], more: dict[str, Any]
+) -> None:
+    """So is one with a default, be it null: its field may come later."""
+    columns = {"id": {"type": "long", "required": True}, "email": column}
+
+    assert problems(value, columns, to=CDC | more) == ()
+
+
+@pytest.mark.parametrize(("value", "more"), [(LINE, {}), (EVENTS, CDC)])
+def test_column_for_rescued_values_of_an_evolving_table_is_accepted(
+    value: dict[str, Any], more: dict[str, Any]
+) -> None:
+    """Values that don't fit land there, and no field fills it."""
+    columns = {"id": {"type": "long", "required": True}, "_rescued": "string"}
+
+    assert problems(value, columns, to={"evolve": "add", **more}) == ()
 
 
 @pytest.mark.parametrize(

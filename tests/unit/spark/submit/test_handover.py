@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,6 +197,23 @@ def test_driver_whose_order_is_withdrawn_stops_in_order(tmp_path: Path, monkeypa
     with shutdown.handled(lambda _: None), of_driver(asked).beating():
         asked.withdraw()
         assert until(lambda: shutdown.requester() is not None, 10.0)
+
+
+def test_driver_asks_itself_once_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run ends before its Spark does, and heeds no signal from then on: a second one would kill it there."""
+    monkeypatch.setattr(handovers, "_LOOK_SECONDS", 0.05)
+    asked = begin(tmp_path)
+    asked.hand_over('{"plan": 1}', outlives=True)
+    signals: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
+    try:
+        with of_driver(asked).beating():
+            asked.withdraw()
+            assert until(lambda: bool(signals), 10.0)
+            time.sleep(0.5)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert signals == [signal.SIGTERM]
 
 
 def test_driver_ends_before_who_stops_it_gives_up() -> None:

@@ -18,7 +18,7 @@ class DelimitedSpec(FormatSpec):
     quote: str | None = option("`delimited`: one character around a field, or null for none.", '"')
     escape: str | None = option("`delimited`: one character that takes the special meaning from the next one.", None)
     null_text: str | None = option(
-        "`delimited`: a field with this text, without quotes, is null. `null`: no text is.", ""
+        "`delimited`: a field with this text, without quotes, is null. `null`: no text stands for null.", ""
     )
     header: bool = option(
         "`delimited`: each record has two lines, and the first has the field names, in any order.", False

@@ -72,7 +72,8 @@ class Cast(TransformDefinition):
     connect_class: ClassVar = ConnectClass(f"{KAFKA}Cast")
 
     spec: dict[str, str] | str = option(
-        "Types by fields: a mapping, or pairs `field:type`; or one type, for values without fields.",
+        "Types by fields: a mapping, or pairs `field:type`; or one type, for values without fields. The types are"
+        f" {', '.join(f'`{name}`' for name in CAST_TYPES)}.",
         form=(_pairs, dict[str, str] | tuple[str, ...] | str),
         check=_known_types,
     )
