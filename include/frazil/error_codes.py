@@ -279,7 +279,8 @@ FILES_OUTDATED = ErrorCode(
     "This run read an outdated pipeline or settings file",
     "A pipeline file or the settings changed during the run, or a newer edit has not arrived on this host.",
     "Files were edited, or are still being copied to this host.",
-    "Run it again when all hosts have the newest files. Nothing was published.",
+    "Nothing was published. Airflow tries again by itself; a command you run again when all hosts have the newest files. With exit"
+    " code 78, start the DAG of the capture again in a minute.",
 )
 AUDIT_FAILED = ErrorCode(
     415,

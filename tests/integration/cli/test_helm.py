@@ -68,6 +68,7 @@ def test_every_component_has_image_and_secrets(tmp_path: Path, executor: str, va
         assert max(Counter(entry["name"] for entry in own["env"]).values()) == 1
         assert environment["KAFKA_PASSWORD"]["valueFrom"] == {"secretKeyRef": {"name": "kafka", "key": "password"}}
         assert "AIRFLOW_CONN_FRAZIL_API" in environment
+        assert ("authorities", "/etc/frazil") in mounts(own)
         if name != "base":
             assert own["image"] == "registry.example.org/airflow-frazil:1"
     # The executor puts this image in the place of the template's.
@@ -103,4 +104,7 @@ def test_git_sync_reaches_who_reads_the_project(tmp_path: Path, executor: str) -
         for each in syncing:
             settings = {entry["name"]: entry.get("value") for entry in each["env"]}
             assert (settings["GITSYNC_REF"], settings["GITSYNC_LINK"]) == ("main", "repo")
+            keys = {entry["name"]: entry["valueFrom"]["secretKeyRef"] for entry in each["env"] if "valueFrom" in entry}
+            for key in ("GITSYNC_USERNAME", "GITSYNC_PASSWORD"):
+                assert keys[key] == {"name": "git", "key": key}
     assert "dags_folder = /opt/airflow/dags/repo/dags\n" in configuration
