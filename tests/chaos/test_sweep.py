@@ -46,7 +46,7 @@ ONCE = [
     *map(
         NEW_TABLE.kill, (P.STAGED, P.CREATING, P.CREATED, P.MANIFEST_WRITTEN, P.DECIDE_COMMITTED, P.FOLLOW_COMMITTING)
     ),
-    *map(NEW_TABLE.kill, (P.CLAIM_COMMITTING, P.CLAIM_COMMITTED, P.FOLLOW_COMMITTED, P.RECORD_COMMITTING)),
+    *map(NEW_TABLE.kill, (P.FOLLOW_COMMITTED, P.RECORD_COMMITTING)),
     *map(LETTER_TOPIC.kill, SEND),
 ]
 """Every crash point once; those of a retry need a rival and have their own test."""
