@@ -222,12 +222,16 @@ def _attempts(letter: DeadLetter) -> str:
 
 
 def part_lines(name: str, value: bytes | None) -> Iterator[str]:
-    """A part of a record: indented if it is JSON, else as a hex dump."""
+    """A part of a record: indented if it is JSON, as it is if it is other text, else as a hex dump."""
     if value is None:
         yield f"{name}: null"
         return
-    text = as_json(value)
-    yield f"{name}: {len(value):,} bytes" + ("" if text is None else ", JSON")
+    if (text := as_json(value)) is not None:
+        form = ", JSON"
+    else:
+        text = _as_text(value)
+        form = "" if text is None else ", text"
+    yield f"{name}: {len(value):,} bytes{form}"
     if text is None:
         yield from (f"  {line}" for line in hex_lines(value[:SHOWN_BYTES]))
         more = len(value) - SHOWN_BYTES
@@ -236,6 +240,15 @@ def part_lines(name: str, value: bytes | None) -> Iterator[str]:
         more = len(text) - SHOWN_BYTES
     if more > 0:
         yield f"  … and {more:,} more {'bytes' if text is None else 'characters'}"
+
+
+def _as_text(value: bytes) -> str | None:
+    """Bytes as text; None if they are not UTF-8, or if a terminal would not show one of their characters."""
+    try:
+        text = value.decode()
+    except ValueError:
+        return None
+    return text if all(line.expandtabs().isprintable() for line in text.split("\n")) else None
 
 
 def as_json(value: bytes) -> str | None:

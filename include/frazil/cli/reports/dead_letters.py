@@ -197,7 +197,7 @@ def show(
 ) -> None:
     """Show one dead letter: its reason, what to do about it, and its headers, key and value.
 
-    JSON is shown as JSON, everything else as a hex dump; at most 4 KiB of each part.
+    JSON is shown as JSON, other text as text, everything else as a hex dump; at most 4 KiB of each part.
     """
     from frazil.project import Project
     from frazil.report.dead_letters import find_letters

@@ -217,6 +217,19 @@ def test_any_bytes_of_a_record_are_shown_safely(value: bytes) -> None:
     assert sum(map(len, lines)) < 30_000
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (b'{"id": 4\n', ["value: 9 bytes, text", '  {"id": 4', "  "]),
+        ("größe\t5".encode(), ["value: 9 bytes, text", "  größe\\t5"]),
+        (b"\x1b[2J", ["value: 4 bytes", f"  00000000  {'1b 5b 32 4a':47}  .[2J"]),
+    ],
+)
+def test_text_that_is_no_json_is_shown_as_text(value: bytes, shown: list[str]) -> None:
+    """A record that was cut off can be read; one that would steer a terminal is a hex dump."""
+    assert list(part_lines("value", value)) == shown
+
+
 def test_dump_shows_offset_bytes_and_ascii() -> None:
     """Offset, 16 bytes, and their ASCII."""
     assert list(hex_lines(bytes(range(60, 78)))) == [
