@@ -116,11 +116,11 @@ class ChangeFitter:
         self._schema: Final = spec.block_schema
         self._key_columns: Final = spec.of_key
         self._keys: Final = [name for name in merge.keys if name not in spec.of_key]
-        takes_facts = {name for name, path in spec.sources.items() if path[:1] == (FACTS,)}
-        carried = takes_facts | ({merge.order_by} if merge.order_by is not None else set())
+        fact_paths = {name: path[1:] for name, path in spec.sources.items() if path[:1] == (FACTS,)}
+        carried = fact_paths.keys() | ({merge.order_by} if merge.order_by is not None else set())
         # A JSON string is cast to its column's type: the pipeline file may declare a decimal that is sent as text.
         casts = spec.format.is_text or spec.format.name == JSON or merge.changes.text_casts
-        self._takes_facts: Final = bool(takes_facts)
+        self._fact_paths: Final = {*fact_paths.values()}
         self._carried: Final = carried - {*merge.keys}
         self._declared_fields: Final = {column.steps[0] for column in spec.column_specs if column.steps}
         self._upsert_fitter: Final = PartialFitter.for_all_columns(spec, requests, text_casts=casts)
@@ -177,13 +177,15 @@ class ChangeFitter:
         """Return the fields of rows, with the facts about their changes if a column takes one."""
         hidden = images.hidden - self._declared_fields
         columns = [column for name, column in images.row.items() if name not in hidden]
-        if self._takes_facts:
+        if self._fact_paths:
             if FACTS in images.row:
                 raise FIELDS_UNFIT.terminal(
                     f"the rows have a field named {FACTS}, a name that Frazil needs for the facts about a change",
                     next_step="rename the field with a transform, or remove the columns with facts about the change",
                 )
-            facts = cdc_struct(images.facts)
+            # A fact that no column takes would count as an unknown field of the records.
+            taken = {name: array for name, array in images.facts.items() if (name,) in self._fact_paths}
+            facts = cdc_struct(taken if len(taken) == len(self._fact_paths) else images.facts)
             columns.append((pa.field(FACTS, facts.type), facts))
         return batch_of(columns, len(images.value_positions))
 

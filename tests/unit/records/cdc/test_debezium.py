@@ -147,6 +147,24 @@ def test_log_positions_sort_as_numbers(source: dict[str, Any], order: str) -> No
     assert told(landed(merged, [event("c", None, ann(), source)]), "place") == [("upsert", order)]
 
 
+def test_facts_that_no_column_takes_are_no_unknown_fields() -> None:
+    """With declared fields the whole envelope is read, and only what records bring may be counted as unknown."""
+    row = "struct<id: long, name: string>"
+    fields = {
+        "op": "string",
+        "before": row,
+        "after": row,
+        "ts_ms": "long",
+        "source": "struct<connector: string, lsn: long>",
+    }
+    merged = pipeline({"value": {"fields": fields}}, changes=DEBEZIUM, columns=ORDERED)
+    image = {"id": 1, "name": "Ann"}
+    sent = {"op": "c", "after": image, "ts_ms": 5, "source": {"connector": "postgresql", "lsn": 5}}
+    outcomes = landed(merged, [sent])
+    assert told(outcomes, "id", "place") == [("upsert", 1, f"{5:020}")]
+    assert outcomes.unknown_fields.names == {}
+
+
 def test_change_without_order_is_a_dead_letter() -> None:
     """A column of order_by is never null, declared as required or not: such a change is a dead letter."""
     merged = pipeline(changes=DEBEZIUM, columns=ORDERED, order_by="place")
