@@ -136,7 +136,7 @@ def lake_of_batch(lake: PipelineCatalog, manifest: Manifest) -> PipelineCatalog:
     """The catalogs, with each table of a decided batch in its manifest's catalog and branch, even if the file names others
     now.
     """
-    return lake.decided({part.table: (part.catalog, part.branch) for part in manifest.parts})
+    return lake.with_places({part.table: (part.catalog, part.branch) for part in manifest.parts})
 
 
 def roll_forward(context: RunContext, manifest: Manifest, path: str, state: PipelineState) -> None:
@@ -228,7 +228,7 @@ def _record_in_ledger(
 def _recovered_snapshots(lake: PipelineCatalog, batch: Manifest, repair: Manifest) -> dict[str, int | None]:
     """Table -> snapshot of an earlier batch's part; None for a part that was never committed: a repair gives those up."""
     places = {part.table: (part.catalog, part.branch) for part in batch.parts if part.table != repair.repairs}
-    key, lake = BATCH_KEY.format(batch.pipeline), lake.decided(places)
+    key, lake = BATCH_KEY.format(batch.pipeline), lake.with_places(places)
     tables = {part.table: lake.find_table(part.table) for part in batch.parts}
     return {
         name: None if table is None else landed_snapshot(table.metadata, key, batch.mark, name)

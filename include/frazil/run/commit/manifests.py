@@ -138,7 +138,7 @@ def _is_own(
         return True
     if part.table in named and part.catalog in (None, context.lake.catalog_of(part.table).name):
         return True
-    table = context.lake.decided({part.table: (part.catalog, part.branch)}).find_table(part.table)
+    table = context.lake.with_places({part.table: (part.catalog, part.branch)}).find_table(part.table)
     key = BATCH_KEY.format(manifest.pipeline)
     return table is not None and landed_snapshot(table.metadata, key, manifest.mark, part.table) is not None
 

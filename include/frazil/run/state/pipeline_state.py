@@ -327,7 +327,7 @@ def _history_lost(pipeline: Pipeline, tables: Tables, last: SummaryValue | Rolle
     A ledger without its last rows does not show what became of the records, and is not rolled back on purpose.
     """
     table = tables.closing_name
-    if not isinstance(last, RolledBack) or (last.is_past_told and table in tables.destinations):
+    if not isinstance(last, RolledBack) or (last.is_past_known and table in tables.destinations):
         return None
     n = BatchMark.from_json(last.newest).n
     again = f"make snapshot {last.snapshot_id} the head of main again, or " if last.listed else ""
