@@ -170,14 +170,19 @@ class Retention:
 
     def age_in(self, properties: Mapping[str, str]) -> timedelta:
         """The age from which snapshots expire: this retention's, else the table's, else five days."""
-        return self.age or timedelta(milliseconds=min(_number(properties, _AGE, _DEFAULT_AGE_MS), _LONGEST_MS))
+        return self.age or timedelta(milliseconds=min(number_property(properties, _AGE, _DEFAULT_AGE_MS), _LONGEST_MS))
 
     def keep_in(self, properties: Mapping[str, str]) -> int:
         """The number of snapshots to keep: this retention's, else the table's, else 1."""
-        return self.keep if self.keep is not None else _number(properties, _KEEP, 1)
+        return self.keep if self.keep is not None else number_property(properties, _KEEP, 1)
 
 
-def _number(properties: Mapping[str, str], key: str, default: int) -> int:
+def number_property(properties: Mapping[str, str], key: str, default: int) -> int:
+    """The number in a table property.
+
+    Raises:
+        Terminal: It is no number.
+    """
     text = properties.get(key, str(default))
     if not (text.isdecimal() and len(text) <= _DIGITS):
         raise _unreadable(key, text, "a number")

@@ -22,7 +22,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
 from pyiceberg.types import DateType, NestedField, PrimitiveType, TimestampType, TimestamptzType
 
-from frazil.iceberg.commit.expiry import History
+from frazil.iceberg.commit.expiry import History, number_property
 from frazil.iceberg.commit.removal import compare
 from frazil.iceberg.errors import translated
 from frazil.iceberg.schema.comparison import columns_with_times
@@ -120,9 +120,12 @@ def inspect(name: str, table: Table, metadata: TableMetadata, most_files: int = 
     """Count the files of a table.
 
     `table` is on the branch whose files count; `metadata` have all branches.
+
+    Raises:
+        Terminal: A property for the size of files is no number.
     """
     properties, schema, snapshot = metadata.properties, metadata.schema(), table.current_snapshot()
-    target = int(properties.get("write.target-file-size-bytes", _DEFAULT_TARGET))
+    target = number_property(properties, "write.target-file-size-bytes", _DEFAULT_TARGET)
     with translated(f"reading manifests of table {name}"):
         manifests = snapshot.manifests(table.io) if snapshot is not None else []
         files = _Files(metadata, target)
@@ -206,7 +209,7 @@ def _rows_counted(metadata: TableMetadata) -> int | None:
 
 def _needed(manifests: list[ManifestFile], properties: Mapping[str, str]) -> int:
     """How many manifests of the target size would suffice: data files, delete files and partition specs have their own."""
-    target = int(properties.get("commit.manifest.target-size-bytes", _MANIFEST_TARGET))
+    target = number_property(properties, "commit.manifest.target-size-bytes", _MANIFEST_TARGET)
     kinds: dict[tuple[ManifestContent, int], int] = {}
     for manifest in manifests:
         kinds[manifest.content, manifest.partition_spec_id] = (
