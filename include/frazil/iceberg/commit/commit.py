@@ -48,7 +48,7 @@ from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import head_of, missing_files, renewed_properties, whole_metadata
 from frazil.iceberg.commit.expiry import Retention, expiry_updates
 from frazil.iceberg.commit.removal import Rewrite, Rewriter
-from frazil.iceberg.commit.summary_state import mirror, mirrored_property
+from frazil.iceberg.commit.summary_state import decode_property, mirror, mirrored_property
 from frazil.iceberg.errors import as_frazil, error_line, foreign_errors
 from frazil.iceberg.files.data_files import data_file, field_types
 from frazil.iceberg.patches.metadata import next_timestamp, without_snapshots
@@ -362,8 +362,8 @@ def moved_properties(change: Change, metadata: TableMetadata, snapshot_id: int) 
     """Table properties that are set in the commit of the change's snapshot."""
     values = {key: change.summary[key] for key in change.mirrored} | dict(change.attached)
     for key, topics in change.topics.items():
-        earlier = json.loads(mirrored_property(metadata, key, change.table)[0]) if key in metadata.properties else ()
-        values[key] = json.dumps(sorted(topics.union(earlier)))
+        text = mirrored_property(metadata, key, change.table)[0] if key in metadata.properties else "[]"
+        values[key] = json.dumps(sorted(topics.union(decode_property(text, key, change.table, list[str]))))
     moved = {key: mirror(value, snapshot_id) for key, value in values.items()}
     return moved | dict(change.properties) | renewed_properties(metadata.properties)
 

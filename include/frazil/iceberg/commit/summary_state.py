@@ -17,8 +17,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -28,6 +29,8 @@ from frazil.error_codes import BAD_STATE, MANIFEST_FOREIGN, TABLE_ROLLED_BACK
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import HOURLY_TAG, Table, metadata_path, read_text
 from frazil.iceberg.patches.metadata import FORMAT_VERSION
+
+T = TypeVar("T")
 
 POSITION_KEY = "kafka.offsets.{}"
 """Property of the whole position, and summary key of the offsets that a batch moved, by pipeline. Lower-case, as Spark lower-cases
@@ -249,13 +252,13 @@ def manifest_path(table: Table, pipeline: str, mark: BatchMark) -> str:
     return metadata_path(table, f"frazil-{pipeline}-{mark.n}-{mark.batch}.json")
 
 
-def ledger_tables(metadata: TableMetadata, pipeline: str, table: str) -> dict[str, Mapping[str, Any]]:
+def ledger_tables(metadata: TableMetadata, pipeline: str, table: str) -> dict[str, dict[str, Any]]:
     """Table -> its UUID and mark, from the ledger; empty before the first batch.
 
     A rollback of the ledger removes none: the tables still have their data.
     """
-    body: dict[str, Mapping[str, Any]] = json.loads(_newest_value(metadata, TABLES_KEY.format(pipeline), table) or "{}")
-    return body
+    key = TABLES_KEY.format(pipeline)
+    return decode_property(_newest_value(metadata, key, table) or "{}", key, table, dict[str, dict[str, Any]])
 
 
 def made_tables(metadata: TableMetadata, pipeline: str, table: str) -> tuple[str, ...]:
@@ -263,7 +266,8 @@ def made_tables(metadata: TableMetadata, pipeline: str, table: str) -> tuple[str
 
     A rollback of the ledger removes none: a rewind must remove their rows, too.
     """
-    return tuple(json.loads(_newest_value(metadata, MADE_KEY.format(pipeline), table) or "[]"))
+    key = MADE_KEY.format(pipeline)
+    return tuple(decode_property(_newest_value(metadata, key, table) or "[]", key, table, list[str]))
 
 
 def _newest_value(metadata: TableMetadata, key: str, table: str) -> str | None:
@@ -276,7 +280,8 @@ def _newest_value(metadata: TableMetadata, key: str, table: str) -> str | None:
 
 def begun_tables(metadata: TableMetadata, pipeline: str, table: str) -> frozenset[str]:
     """Names of tables that a pipeline began to create and that no decided batch lists."""
-    begun = json.loads(metadata.properties.get(BEGUN_KEY.format(pipeline), "[]"))
+    key = BEGUN_KEY.format(pipeline)
+    begun = decode_property(metadata.properties.get(key, "[]"), key, table, list[str])
     return frozenset(begun) - frozenset(made_tables(metadata, pipeline, table))
 
 
@@ -378,7 +383,23 @@ def _read_mirror(text: str, key: str, table: str) -> tuple[str, int]:
         body = json.loads(text)
         return str(body["value"]), int(body["snapshot"])
     except (ValueError, KeyError, TypeError) as error:
-        raise BAD_STATE.terminal(
-            f"table {table}: property {key} is not readable: {text[:200]!r}",
-            next_step="it was probably edited by hand: copy its text from the newest metadata file of the table that has it readable",
-        ) from error
+        raise _unreadable(text, key, table) from error
+
+
+def decode_property(text: str, key: str, table: str, form: type[T]) -> T:
+    """The value of a property that holds JSON of this form.
+
+    Raises:
+        Terminal: It is no such JSON.
+    """
+    try:
+        return msgspec.json.decode(text, type=form)
+    except msgspec.DecodeError as error:
+        raise _unreadable(text, key, table) from error
+
+
+def _unreadable(text: str, key: str, table: str) -> Terminal:
+    return BAD_STATE.terminal(
+        f"table {table}: property {key} is not readable: {text[:200]!r}",
+        next_step="it was probably edited by hand: copy its text from the newest metadata file of the table that has it readable",
+    )

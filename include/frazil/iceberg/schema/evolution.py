@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypedDict
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PartitionSpec
@@ -45,7 +46,7 @@ from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import send
 from frazil.iceberg.commit.commit import ATTEMPTS, pause
-from frazil.iceberg.commit.summary_state import CHANGES_KEY
+from frazil.iceberg.commit.summary_state import CHANGES_KEY, decode_property
 from frazil.iceberg.errors import as_frazil, foreign_errors
 from frazil.iceberg.patches.metadata import FORMAT_VERSION
 from frazil.iceberg.schema.column_changes import apply_changes, new_fields
@@ -140,7 +141,7 @@ def _note_update(
     metadata: TableMetadata, request: TableChanges, applied: Iterable[SchemaChange]
 ) -> SetPropertiesUpdate:
     """The table property with the changes made for a batch, set in their commit: the run may be killed before the batch is decided."""
-    last, noted = _noted_changes(metadata, request.pipeline)
+    last, noted = _noted_changes(metadata, request.pipeline, request.table)
     before = noted if last >= request.n else ()
     body = {
         "n": max(last, request.n),
@@ -149,20 +150,25 @@ def _note_update(
     return SetPropertiesUpdate(updates={CHANGES_KEY.format(request.pipeline): json.dumps(body, separators=(",", ":"))})
 
 
-def _noted_changes(metadata: TableMetadata, pipeline: str) -> tuple[int, tuple[SchemaChange, ...]]:
-    text = metadata.properties.get(CHANGES_KEY.format(pipeline))
-    if text is None:
+class _NotedChanges(TypedDict):
+    n: int
+    changes: list[tuple[tuple[str, ...], Any, str]]
+
+
+def _noted_changes(metadata: TableMetadata, pipeline: str, table: str) -> tuple[int, tuple[SchemaChange, ...]]:
+    key = CHANGES_KEY.format(pipeline)
+    if key not in metadata.properties:
         return -1, ()
-    body = json.loads(text)
-    return body["n"], tuple(SchemaChange(tuple(path), kind, column_type) for path, kind, column_type in body["changes"])
+    body = decode_property(metadata.properties[key], key, table, _NotedChanges)
+    return body["n"], tuple(SchemaChange(*change) for change in body["changes"])
 
 
-def undecided_changes(metadata: TableMetadata, pipeline: str, newest: int) -> tuple[SchemaChange, ...]:
+def undecided_changes(metadata: TableMetadata, pipeline: str, table: str, newest: int) -> tuple[SchemaChange, ...]:
     """Schema changes for records of a pipeline that no batch up to `newest` records.
 
     A run that failed or was killed may have made them: the next batch records them.
     """
-    n, changes = _noted_changes(metadata, pipeline)
+    n, changes = _noted_changes(metadata, pipeline, table)
     return changes if n > newest else ()
 
 

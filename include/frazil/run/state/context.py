@@ -23,7 +23,7 @@ from frazil.iceberg.catalog.table import Table, TableMetadata
 from frazil.iceberg.commit.commit import Change
 from frazil.iceberg.commit.expiry import Retention
 from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog
-from frazil.iceberg.commit.summary_state import IDENTIFIER_KEY, made_tables
+from frazil.iceberg.commit.summary_state import IDENTIFIER_KEY, decode_property, made_tables
 from frazil.iceberg.schema.schema import identifier_columns
 from frazil.kafka.admin.consumer_group import mirror_offsets
 from frazil.kafka.admin.observe import matching_topics, observe, offsets_at, truncations
@@ -121,7 +121,14 @@ def _possible_keys(lake: PipelineCatalog, pipeline: Pipeline, name: str) -> Iter
     table = lake.catalog_of(name).find_table(name)
     if table is not None:
         yield identifier_columns(table)
-        yield tuple(json.loads(table.metadata.properties.get(IDENTIFIER_KEY.format(pipeline.name), "[]")))
+        yield tuple(_recorded_key(pipeline, name, table.metadata) or ())
+
+
+def _recorded_key(pipeline: Pipeline, table: str, metadata: TableMetadata) -> list[str] | None:
+    """The key by which the pipeline merged rows last; empty if it added rows, None if it landed none."""
+    property_ = IDENTIFIER_KEY.format(pipeline.name)
+    text = metadata.properties.get(property_)
+    return None if text is None else decode_property(text, property_, table, list[str])
 
 
 def refuse_no_key(pipeline: Pipeline, name: str, table: Table | None) -> None:
@@ -175,10 +182,10 @@ def refuse_other_key(pipeline: Pipeline, table: str, metadata: TableMetadata) ->
         Terminal: It has such rows.
     """
     property_ = IDENTIFIER_KEY.format(pipeline.name)
-    recorded_key, declared_key = metadata.properties.get(property_), pipeline.destination(table).identifier
-    if recorded_key is None or not _has_rows(metadata):
+    past_key = _recorded_key(pipeline, table, metadata)
+    if past_key is None or not _has_rows(metadata):
         return
-    past_key, current_key = json.loads(recorded_key), declared_key if pipeline.destination(table).is_merged else ()
+    current_key = pipeline.destination(table).identifier if pipeline.destination(table).is_merged else ()
     if sorted(past_key) == sorted(current_key):
         return
     past_write, declared_write = _write_description(past_key), _write_description(current_key)

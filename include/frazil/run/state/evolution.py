@@ -186,7 +186,8 @@ def reported_changes(pipeline: Pipeline, tables: Tables, newest: int, own_change
     `newest` is the number of the last decided batch.
     """
     undecided = {
-        name: undecided_changes(table.metadata, pipeline.name, newest) for name, table in tables.destinations.items()
+        name: undecided_changes(table.metadata, pipeline.name, name, newest)
+        for name, table in tables.destinations.items()
     }
     combined = {
         name: tuple(dict.fromkeys((*changes, *own_changes.get(name, ())))) for name, changes in undecided.items()

@@ -4,7 +4,6 @@ refuses tables that another pipeline shares.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -35,6 +34,7 @@ from frazil.iceberg.commit.summary_state import (
     TABLES_KEY,
     TOPICS_KEY,
     SummaryValue,
+    decode_property,
     ledger_tables,
     mirrored_values,
     read_summary,
@@ -473,7 +473,8 @@ def find_rival(pipeline: str, topics: frozenset[str], metadata: TableMetadata, t
 def landed_topics(metadata: TableMetadata, table: str) -> dict[str, frozenset[str]]:
     """Pipeline -> the topics that it lands in a table, as its closing table or as a follower."""
     following = {
-        name: frozenset(json.loads(text)) for name, text in mirrored_values(metadata, TOPICS_KEY, table).items()
+        name: frozenset(decode_property(text, TOPICS_KEY.format(name), table, list[str]))
+        for name, text in mirrored_values(metadata, TOPICS_KEY, table).items()
     }
     closing = mirrored_values(metadata, POSITION_KEY, table)
     return following | {name: frozenset(Position.from_json(text).topics) for name, text in closing.items()}
