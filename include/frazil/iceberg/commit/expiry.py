@@ -10,10 +10,10 @@ opens tables whose files still exist.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Final
 
 from pyiceberg.table.metadata import TableMetadata
@@ -75,7 +75,7 @@ def retained_state(metadata: TableMetadata, table: str) -> RetainedState:
     """Read the state of pipelines in a table, on main and on branches."""
     values: dict[str, str] = {}
     held_since: list[int] = []
-    for kind, pipeline in sorted(set(_all_marks(metadata))):
+    for kind, pipeline in sorted(_all_marks(metadata)):
         key = kind.format(pipeline)
         branch_view = on_branch(metadata, metadata.properties.get(f"{_BRANCH}{pipeline}", "main"))
         mark = read_summary(branch_view, key, table)
@@ -108,17 +108,13 @@ def named_manifests(metadata: TableMetadata) -> frozenset[str]:
     return frozenset(path for summary in summaries if (path := summary.get(MANIFEST_KEY)) is not None)
 
 
-def _all_marks(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
+def _all_marks(metadata: TableMetadata) -> set[tuple[str, str]]:
     """Kind and pipeline of the marks that properties or snapshots carry."""
-    yield from _marks(metadata.properties)
-    for snapshot in metadata.snapshots:
-        yield from _marks(summary_of(snapshot))
-
-
-def _marks(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for name in names:
-        if name.startswith(_PREFIXES):
-            yield from ((kind, name.removeprefix(prefix)) for kind, prefix in _KINDS.items() if name.startswith(prefix))
+    keys = chain(metadata.properties, *map(summary_of, metadata.snapshots))
+    marks = [key for key in keys if key.startswith(_PREFIXES)]
+    return {
+        (kind, key.removeprefix(prefix)) for key in marks for kind, prefix in _KINDS.items() if key.startswith(prefix)
+    }
 
 
 RECENT: Final = 200
@@ -216,11 +212,6 @@ def without_hold(properties: Mapping[str, str], hold: str) -> str:
     return " ".join(holds) or NO_HOLD
 
 
-def _held_since(properties: Mapping[str, str], now_ms: int) -> int | None:
-    """The time since which rewrites hold snapshots; None if none does."""
-    return min((since for since, _ in _live_holds(properties, now_ms)), default=None)
-
-
 def _live_holds(properties: Mapping[str, str], now_ms: int) -> list[tuple[int, int]]:
     text = properties.get(HOLD_KEY, NO_HOLD)
     matches = [re.fullmatch(rf"(\d{{1,{_DIGITS}}})/(\d{{1,{_DIGITS}}})", hold) for hold in text.split(" ")]
@@ -308,8 +299,8 @@ def plan_expiry(
 
     Snapshots of `hold_ms` or later stay, too. At most `most` are removed.
     """
-    holds = [since for since in (hold_ms, _held_since(history.properties, now_ms)) if since is not None]
-    hold_ms = min(holds, default=None)
+    holds = [since for since, _ in _live_holds(history.properties, now_ms)]
+    hold_ms = min(holds if hold_ms is None else [*holds, hold_ms], default=None)
     if history.format_version >= FORMAT_VERSION:  # an engine expires its snapshots, without hourly tags
         return ExpiryPlan(ids=_by_age(history, retention, now_ms, hold_ms))
     age_ms = _ms(retention.age_in(history.properties))
@@ -363,7 +354,6 @@ def _hours(history: History, old: frozenset[int], before: int, age_ms: int) -> I
 
 
 def _is_expired_tag(name: str, tag: Tag, by_id: Mapping[int, SnapshotAge], now_ms: int) -> bool:
-    """Whether an hourly tag is older than its maximum age."""
     snapshot = by_id.get(tag.head)
     if re.fullmatch(HOURLY_TAG, name) is None or tag.max_age_ms is None or snapshot is None:
         return False

@@ -98,7 +98,6 @@ def _names(columns: Coordinates) -> tuple[str, ...]:
 
 
 def _equality_delete(table: Table, snapshot_id: int | None) -> str | None:
-    """Path of an equality-delete file, or None if the snapshot has none."""
     snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else table.current_snapshot()
     for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
         if manifest.content is not ManifestContent.DELETES:

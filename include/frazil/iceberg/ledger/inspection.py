@@ -128,7 +128,7 @@ def inspect(name: str, table: Table, metadata: TableMetadata, most_files: int = 
     target = number_property(properties, "write.target-file-size-bytes", _DEFAULT_TARGET)
     with translated(f"reading manifests of table {name}"):
         manifests = snapshot.manifests(table.io) if snapshot is not None else []
-        files = _Files(metadata, target)
+        files = _FileCounter(metadata, target)
         read = 0
         for manifest in sorted(manifests, key=lambda manifest: -manifest.sequence_number):
             if read >= most_files:
@@ -153,9 +153,7 @@ def inspect(name: str, table: Table, metadata: TableMetadata, most_files: int = 
     )
 
 
-class _Files:
-    """Counts the files of one table."""
-
+class _FileCounter:
     def __init__(self, metadata: TableMetadata, target: int) -> None:
         self._metadata = metadata
         self._target = target

@@ -8,7 +8,7 @@ A run makes the changes that `evolve` allows and refuses a table that does not f
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -101,10 +101,10 @@ def compare(table: Table, destination: Destination, *, fold: bool = False) -> Co
     layout = list(_layout_differences(table, destination, after))
     properties = list(_property_differences(table, destination))
     filled = {field.name for field in after.fields} if takes_table_columns(destination) else declared.keys()
-    dropped = {name for difference in layout for name in _dropped(difference)}
+    dropped = {change.path[0] for change in _possible_changes(layout) if change.kind == "partition" and not change.type}
     formats = list(_format_differences(table, destination, filled, dropped))
     differences = [*columns, *keys, *layout, *properties, *formats]
-    changes = tuple(change for difference in differences if difference.reason is None for change in difference.changes)
+    changes = _possible_changes(differences)
     by_run = _by_run(destination, changes)
     return Comparison(
         changes,
@@ -147,8 +147,11 @@ def refuse_unfit(comparison: Comparison, destination: Destination, pipeline: str
         )
 
 
+def _possible_changes(differences: Iterable[_Difference]) -> tuple[SchemaChange, ...]:
+    return tuple(change for difference in differences if difference.reason is None for change in difference.changes)
+
+
 def _is_removed(difference: _Difference, changes: Collection[SchemaChange]) -> bool:
-    """Whether changes remove a difference."""
     return difference.reason is None and bool(difference.changes) and {*difference.changes} <= {*changes}
 
 
@@ -182,7 +185,7 @@ def _schema_after(
     table: Table, destination: Destination, differences: Collection[_Difference], *, fold: bool
 ) -> Schema:
     """The schema with new columns: partition fields and sort order may need them."""
-    changes = [change for difference in differences if difference.reason is None for change in difference.changes]
+    changes = _possible_changes(differences)
     if not changes:
         return table.schema()
     try:
@@ -402,11 +405,6 @@ def _is_same(existing: PartitionField, field: PartitionField, declared: Declared
     """Whether a partition field is the declared one. Engines choose names of their own, so a name counts only if it is declared."""
     is_named = declared.alias in (None, existing.name)
     return is_named and (existing.source_id, existing.transform) == (field.source_id, field.transform)
-
-
-def _dropped(difference: _Difference) -> Iterator[str]:
-    if difference.reason is None:
-        yield from (change.path[0] for change in difference.changes if change.kind == "partition" and not change.type)
 
 
 def _property_differences(table: Table, destination: Destination) -> Iterator[_Difference]:

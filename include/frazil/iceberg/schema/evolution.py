@@ -183,7 +183,7 @@ def plan_changes(table: Table, request: TableChanges) -> ChangedTable:
         schema, applied = apply_changes(table.schema(), request.changes, ids, request.table, fold=request.fold)
     except ValueError as error:  # a column has the same dotted path as a nested one
         raise _refusal(request, str(error)) from error
-    new_columns = _new_columns(table, schema)
+    new_columns = {field.name for field in schema.fields} - {field.name for field in table.schema().fields}
     schema = _with_identifier(request, schema)
     properties = _properties_after(table, request)
     after = ChangedTable(
@@ -259,10 +259,6 @@ def _mapped_names(fields: Iterable[MappedField], parent_id: int | None = -1) -> 
     for field in fields:
         yield from ((parent_id, name) for name in field.names)
         yield from _mapped_names(field.fields, field.field_id)
-
-
-def _new_columns(table: Table, after: Schema) -> set[str]:
-    return {field.name for field in after.fields} - {field.name for field in table.schema().fields}
 
 
 def _refuse_taken_names(table: Table, request: TableChanges, new_columns: Collection[str]) -> None:

@@ -216,8 +216,8 @@ def _removal_impacts(before: Pipeline) -> Iterator[Impact]:
     tables = ", ".join([*before.tables, before.dead_letters_table, before.ledger_table])
     yield Impact(
         "warning",
-        f"nothing lands any more; the tables stay as they are, the position with them: {tables}. A file of the same name goes on"
-        " where it ended, as far as Kafka still holds what came since",
+        f"nothing lands any more; tables and position stay: {tables}. A later file of the same name continues from there, as far as"
+        " Kafka still has the records",
     )
 
 

@@ -399,11 +399,11 @@ def _refuse_older_file(context: RunContext, state: PipelineState) -> None:
     added_at_by_table = {table: mark.since for table, mark in state.ledger_marks.items() if mark.role == "destination"}
     if not added_at_by_table or added_at_by_table.keys() == set(context.pipeline.tables):
         return
-    read, on_disk = set(context.pipeline.file.tables), set(context.project.pipeline_on_disk(name).tables)
-    if read != on_disk:
+    read_tables, file_tables = set(context.pipeline.file.tables), set(context.project.pipeline_on_disk(name).tables)
+    if read_tables != file_tables:
         raise FILES_OUTDATED.retryable(
-            f"pipeline {name}: this run read a pipeline file with the destinations {', '.join(sorted(read))}; the file was edited and"
-            f" has {', '.join(sorted(on_disk))} now, so batch {state.newest_batch + 1} was not landed",
+            f"pipeline {name}: this run read a pipeline file with the destinations {', '.join(sorted(read_tables))}; the file was edited and"
+            f" has {', '.join(sorted(file_tables))} now, so batch {state.newest_batch + 1} was not landed",
             next_step="run again: it reads the present file",
         )
     added_later = {

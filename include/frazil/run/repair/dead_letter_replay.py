@@ -93,7 +93,6 @@ def _needs(work: LetterReplay, columns: Mapping[str, pa.Schema]) -> Staged:
 
 
 def _missing_tables(work: LetterReplay, budget: int) -> tuple[str, ...]:
-    """Missing tables that letters name."""
     if not budget:
         return ()
     asking = replace(work, refusals=Refusals())

@@ -185,7 +185,6 @@ def repair(context: RunContext, planned: PlannedRepair, request: RunRequest) -> 
 
 
 def _read(context: RunContext, table: str) -> tuple[Tables, PipelineState]:
-    """Read the tables and the pipeline's state."""
     pipeline = context.pipeline
 
     def load() -> Tables:

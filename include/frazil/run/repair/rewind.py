@@ -130,7 +130,7 @@ def _plan(
     )
     if order.allow_duplicates:
         return planned
-    removed = (*_landed_since(past, after, skipped), *moved_back(agreed, after))
+    removed = (*_removed_ranges(past, after, skipped), *moved_back(agreed, after))
     emptied = _emptied_destinations(context, tables, state, agreed, after) - lost.keys()
     letters = removed if context.pipeline.dead_letters_table not in lost else ()
     return replace(planned, removed_rows=dict.fromkeys(emptied, removed), removed=letters)
@@ -312,7 +312,7 @@ def _skipped_ranges(target: Position, reached: Position) -> Iterator[Range]:
                 yield Range(name, number, start, end)
 
 
-def _landed_since(past: _History, after: Position, skipped: Iterable[Range]) -> Iterator[RemovedRange]:
+def _removed_ranges(past: _History, after: Position, skipped: Iterable[Range]) -> Iterator[RemovedRange]:
     """Ranges whose rows of abandoned batches are removed. Rows of skipped offsets stay, as their records can't be read again.
 
     Each topic has a range of all partitions, however short: by it the ledger records that these batches are undone.

@@ -118,7 +118,7 @@ def _field_checks(pipeline: Pipeline, key: str, spec: RecordSpec) -> Iterator[_C
     key_shape = None if spec.key is None else spec.key.declared_fields(spec.key_fields)
     if value_shape is not None:
         yield "", partial(_missing_field_problems, pipeline, spec, value_shape, key_shape)
-    yield "transforms", partial(_check_transforms, decoder, value_shape, key_shape)
+    yield "transforms", lambda: _no_problems(decoder.problems(value_shape, key_shape))
     after = [] if value_shape is None else certain_outputs(spec.transforms, value_shape, key_shape) or []
     values = [frame.value.schema for frame in after]
     keys = [frame.key.schema for frame in after if frame.key is not None]
@@ -161,10 +161,6 @@ def _check_decoder(pipeline: Pipeline, columns: pa.Schema, schemas: Schemas, des
     if spec.tells_changes and spec.evolution is not None and not spec.of_value.columns.names:
         return ()  # the fields of its values follow from all destinations: a later check has them
     return _no_problems(ValueDecoder([spec]))
-
-
-def _check_transforms(decoder: ValueDecoder, fields: pa.Schema | None, key_fields: pa.Schema | None) -> Iterable[str]:
-    return _no_problems(decoder.problems(fields, key_fields))
 
 
 def _missing_field_problems(

@@ -145,7 +145,6 @@ def _paths(files: Mapping[str, tuple[StagedFile, ...]]) -> tuple[str, ...]:
 
 
 def _bytes(batch: pa.RecordBatch) -> int:
-    """Bytes of keys and values."""
     lengths = (pc.sum(pc.binary_length(batch.column(name))).as_py() or 0 for name in ("key", "value"))
     return sum(lengths)
 
@@ -246,7 +245,7 @@ class Refusals:
 
 @dataclass(frozen=True)
 class TableCreation:
-    """The result of creating tables: the pipeline and all its tables, the new ones, and why others were not created."""
+    """The result of creating tables: the pipeline with new ones, all its tables, and why others were not created."""
 
     context: RunContext
     tables: Tables

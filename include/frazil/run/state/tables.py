@@ -266,7 +266,6 @@ def in_parallel(work: Callable[[T], R], inputs: Iterable[T]) -> list[R]:
 
 
 def _create_table(lake: Lake, pipeline: Pipeline, name: str) -> Table:
-    """Create a missing table: the only place that creates tables."""
     if name == pipeline.dead_letters_table:
         properties = TABLE_PROPERTIES | {LETTERS_KEY: pipeline.name}
         return lake.create_table(name, DEAD_LETTER_SCHEMA, UNPARTITIONED, properties)
