@@ -1,7 +1,7 @@
 """Proposes a pipeline file for a topic.
 
-A sample of its records is decoded as batches decode them, with tables that do not exist yet: the columns are those that a
-batch would make, and the dead letters those that it would have. Nothing is landed, and no catalog is asked.
+A sample of its records is decoded as by a batch whose tables do not exist yet: so the file has the columns that this batch would
+create. Nothing is landed, and no catalog is read.
 """
 
 from __future__ import annotations
