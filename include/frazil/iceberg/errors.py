@@ -56,9 +56,9 @@ _FOREIGN = (
     ValueError,
     pa.ArrowException,
 )
-"""What an operation on a table is known to raise, beside what libraries of catalogs do (`_OF_LIBRARIES`). RESTError is the root of all answers of a REST catalog that are
-errors; what keeps an answer from coming, such as a broken connection or a time limit, is an OSError.
-ValueError: PyIceberg uses it for states it does not expect."""
+"""What an operation on a table may raise, besides the errors of catalogs' libraries (`_LIBRARY_ERRORS`). RESTError: the root of all
+errors that a REST catalog answers. OSError: also a broken connection, and an answer that is late. ValueError: PyIceberg's for
+unexpected states."""
 
 _REFUSED = (
     UnauthorizedError,
@@ -71,7 +71,7 @@ _REFUSED = (
 _ECHOING = tuple(
     f"requests.exceptions.{name}" for name in ("InvalidHeader", "InvalidSchema", "InvalidURL", "MissingSchema")
 )
-"""Raised before anything is sent. Their messages repeat the address or the header: both may hold a secret."""
+"""Errors before anything is sent. Their messages repeat the address or the header, which may hold a secret."""
 
 _HIVE = ("thrift.Thrift.TException",)
 _HIVE_REFUSED = ("hive_metastore.ttypes.InvalidObjectException", "hive_metastore.ttypes.InvalidOperationException")
@@ -84,7 +84,7 @@ _GLUE_REFUSED = (
     "Unable to locate credentials",
     "You must specify a region",
 )
-"""How Glue's answers, and the client itself, say what they will say again."""
+"""Texts in errors of Glue and of its client that another try would bring again."""
 
 _UNAVAILABLE = (
     ServiceUnavailableError,
@@ -93,7 +93,6 @@ _UNAVAILABLE = (
     CommitFailedException,
     OSError,
 )
-
 
 _STORAGE_REFUSED = tuple(
     f"AWS Error {name} "
@@ -106,22 +105,19 @@ _STORAGE_REFUSED = tuple(
         "SIGNATURE_DOES_NOT_MATCH",
     )
 )
-"""How PyArrow tells what S3 said that will be said again; it has no exceptions of their own for them. What is left out, such as a
-token that expired, is over by the time of another try."""
+"""Texts in PyArrow's errors for refusals of S3 that another try would bring again: PyArrow has no exceptions for them. An expired
+token is not among them, since the next try gets a new one."""
 
-
-_OF_LIBRARIES = ("sqlalchemy.exc.SQLAlchemyError", *_HIVE, *_GLUE)
+_LIBRARY_ERRORS = ("sqlalchemy.exc.SQLAlchemyError", *_HIVE, *_GLUE)
 
 
 def foreign_errors() -> tuple[type[Exception], ...]:
     """Exception classes that an operation on a table may raise, for an `except`."""
-    return (*_FOREIGN, *_loaded(_OF_LIBRARIES))
+    return (*_FOREIGN, *_loaded(_LIBRARY_ERRORS))
 
 
 def _loaded(names: Iterable[str]) -> Iterator[type[Exception]]:
-    """Exception classes of libraries that are already imported. Others can't be raised here, and importing them costs 0.1 CPU
-    seconds.
-    """
+    """Exception classes of libraries that are already imported: others can't be raised, and importing them costs 0.1 CPU seconds."""
     for name in names:
         module, _, kind = name.rpartition(".")
         exception = getattr(sys.modules.get(module), kind, None)
@@ -130,23 +126,23 @@ def _loaded(names: Iterable[str]) -> Iterator[type[Exception]]:
 
 
 @contextmanager
-def translated(doing: str, keys_until_ms: int | None = None) -> Iterator[None]:
-    """Run a block; what it raises becomes Retryable, Terminal or OutcomeUnknown, with `doing` as its coordinates.
+def translated(doing: str, credentials_end_ms: int | None = None) -> Iterator[None]:
+    """Run a block; its foreign errors become Retryable, Terminal or OutcomeUnknown. `doing` begins their messages.
 
-    A store refuses keys that ended as it refuses wrong ones; `keys_until_ms` tells them apart.
+    A storage refuses expired credentials with the same error as wrong ones; `credentials_end_ms` tells them apart.
     """
     try:
         yield
     except FrazilError:
         raise
     except foreign_errors() as error:
-        if isinstance(error, OSError) and keys_until_ms is not None and keys_until_ms < time.time() * 1000:
-            raise _KEYS_ENDED.as_error(doing, error_line(error)) from quotable(error)
+        if isinstance(error, OSError) and credentials_end_ms is not None and credentials_end_ms < time.time() * 1000:
+            raise _CREDENTIALS_EXPIRED.as_error(doing, error_line(error)) from quotable(error)
         raise as_frazil(error, doing) from quotable(error)
 
 
 def error_line(error: BaseException) -> str:
-    """An error in one line, without what may contain a secret, or a value of a record."""
+    """An error in one line, without secrets and values of records."""
     message = "" if isinstance(error, tuple(_loaded(_ECHOING))) else str(error)
     return f"{type(error).__name__}: {without_values(message.splitlines()[0]) if message else 'no message'}"
 
@@ -166,7 +162,12 @@ def as_frazil(error: BaseException, doing: str) -> FrazilError:
 
 @dataclass(frozen=True, slots=True)
 class _Meaning:
-    """The meaning of some foreign errors for the caller."""
+    """The Frazil error for some foreign errors.
+
+    Attributes:
+        fragments: Texts of which the foreign error has one.
+        library_exceptions: Further exceptions, by full name: their libraries may not be imported.
+    """
 
     kind: type[Retryable | Terminal]
     exceptions: tuple[type[Exception], ...]
@@ -174,30 +175,28 @@ class _Meaning:
     next_step: str | None = None
     errno: int | None = None
     code: ErrorCode = CATALOG_REFUSED
-    says: tuple[str, ...] = ("",)
-    late: tuple[str, ...] = ()
-    """Further ones, by their full names."""
+    fragments: tuple[str, ...] = ("",)
+    library_exceptions: tuple[str, ...] = ()
 
     def as_error(self, doing: str, cause: str) -> Retryable | Terminal:
-        """The error of Frazil."""
+        """The Frazil error; `doing` and `cause` are for its message."""
         return self.kind(f"{doing}: {self.what} ({cause})", code=self.code, next_step=self.next_step)
 
     def fits(self, error: BaseException) -> bool:
-        is_of_number = self.errno is None or getattr(error, "errno", None) == self.errno
         return (
-            isinstance(error, (*self.exceptions, *_loaded(self.late)))
-            and is_of_number
-            and any(fragment in str(error) for fragment in self.says)
+            isinstance(error, (*self.exceptions, *_loaded(self.library_exceptions)))
+            and self.errno in (None, getattr(error, "errno", None))
+            and any(fragment in str(error) for fragment in self.fragments)
         )
 
 
-_KEYS_ENDED = _Meaning(
+_CREDENTIALS_EXPIRED = _Meaning(
     Retryable,
     (OSError,),
     "the storage's temporary credentials expired during the work",
     "the next try gets new ones. If this happens again, let the catalog issue credentials for longer, or make batches smaller:"
     " limits.max_records, limits.max_bytes",
-    says=("ExpiredToken",),
+    fragments=("ExpiredToken",),
     code=CATALOG_UNREACHABLE,
 )
 
@@ -237,7 +236,7 @@ _MEANINGS = (
         "the storage refused",
         "check keys, bucket and region among the properties of the catalog's entry in the settings file, and what its user may do;"
         " a store of managed tables may take only Iceberg's files (frazil.file-suffix in docs/catalogs.md)",
-        says=_STORAGE_REFUSED,
+        fragments=_STORAGE_REFUSED,
     ),
     _Meaning(Terminal, (PermissionError,), "permission denied", "give this user write access to the warehouse"),
     _Meaning(
@@ -245,7 +244,7 @@ _MEANINGS = (
         (),
         "the catalog's address or one of its headers can't be used",
         "check uri and properties of the catalog's entry in the settings file",
-        late=_ECHOING,
+        library_exceptions=_ECHOING,
     ),
     _Meaning(
         Retryable,
@@ -254,25 +253,31 @@ _MEANINGS = (
         "set the clock that is wrong, of the server, of this host or of the host that committed last; the message has both times in"
         " milliseconds since 1970. Runs continue by themselves once the clocks agree",
         code=CLOCK_WRONG,
-        says=("Invalid update timestamp", "Invalid snapshot timestamp", "Expected sorted"),
+        fragments=("Invalid update timestamp", "Invalid snapshot timestamp", "Expected sorted"),
     ),
     _Meaning(Terminal, _REFUSED, "the catalog refused", "check the catalog's entry in the settings file"),
-    _Meaning(Terminal, (), "the catalog refused", "check the catalog's entry in the settings file", late=_HIVE_REFUSED),
+    _Meaning(
+        Terminal,
+        (),
+        "the catalog refused",
+        "check the catalog's entry in the settings file",
+        library_exceptions=_HIVE_REFUSED,
+    ),
     _Meaning(
         Terminal,
         (),
         "the catalog refused",
         "check region and keys of the catalog's entry in the settings file, and what its user may do",
-        says=_GLUE_REFUSED,
-        late=_GLUE,
+        fragments=_GLUE_REFUSED,
+        library_exceptions=_GLUE,
     ),
-    _KEYS_ENDED,
+    _CREDENTIALS_EXPIRED,
     _Meaning(
         Retryable,
         _UNAVAILABLE,
         "the catalog or the storage is not available now",
         code=CATALOG_UNREACHABLE,
-        late=("sqlalchemy.exc.DBAPIError", *_HIVE, *_GLUE),
+        library_exceptions=("sqlalchemy.exc.DBAPIError", *_HIVE, *_GLUE),
     ),
     _Meaning(
         Terminal,

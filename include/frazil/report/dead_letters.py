@@ -227,7 +227,7 @@ def _nowhere(_: DeadLetter) -> None:
 
 def _row_finder(project: Project, pipeline: Pipeline, letters_table: OpenTable) -> Callable[[DeadLetter], int | None]:
     """Finds the batch that landed the row of a letter which is still marked open. Rarely reads tables."""
-    if not letters_table.past.brought_home or not letters_table.past.may_lack_marks:
+    if not letters_table.past.landing_batches or not letters_table.past.may_lack_marks:
         return _nowhere
     pipeline = project.with_auto_created(pipeline)
     lake = project.lake_of(pipeline)

@@ -9,7 +9,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import branch_name, head_of
-from frazil.iceberg.commit.commit import CachedTransaction, Change, SnapshotRequest, append_of
+from frazil.iceberg.commit.commit import CachedTransaction, Change, SnapshotRequest, append_producer
 from frazil.iceberg.commit.pipeline_catalog import PreparedBranch, publish_branch
 from frazil.iceberg.files.data_files import data_file
 from tests.unit.iceberg.orders import TABLE, elsewhere
@@ -28,7 +28,7 @@ def prepare(lake: Lake, change: Change, summary: Mapping[str, str] | None = None
     table.manage_snapshots().create_branch(head, name).commit()
     transaction = CachedTransaction(table)
     request = SnapshotRequest(change.summary if summary is None else summary, lambda _: None, branch=name)
-    producer = append_of(transaction, request, [data_file(file, table.metadata) for file in change.files])
+    producer = append_producer(transaction, request, [data_file(file, table.metadata) for file in change.files])
     producer.commit()
     transaction.commit_transaction()
     return PreparedBranch(name, head, producer.snapshot_id)

@@ -1,1 +1,1 @@
-"""Catalogs and tables as they are opened: SQLite, PostgreSQL, REST, and what a table may do in this process."""
+"""Opens catalogs (SQL databases, REST servers, Hive, Glue) and tables, and bounds what a table's properties may do in this process."""

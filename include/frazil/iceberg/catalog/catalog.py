@@ -1,6 +1,4 @@
-"""The catalog of the settings file, as PyIceberg sees it, and folders of small files, on disk or in an object store,
-opened in the same way.
-"""
+"""The catalogs of the settings file, opened by PyIceberg; and folders of small files, on disk or in an object store."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
 from threading import Lock
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
 
 from pyarrow.fs import FileSelector, FileSystem, FileType
@@ -23,18 +21,22 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.utils.properties import property_as_bool
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random
 
-from frazil.error_codes import TABLE_MISSING
+from frazil.error_codes import BAD_TABLE_PROPERTY, TABLE_MISSING
 from frazil.errors import FrazilError
 from frazil.extras import require, require_database
-from frazil.iceberg.catalog.table import refuse_code
+from frazil.iceberg.catalog.table import JAVA_LOCATIONS
 from frazil.iceberg.errors import translated
 from frazil.iceberg.patches.files import StorageFileIO, opened_storage, with_storage
 from frazil.iceberg.patches.metadata import FORMAT_VERSION, metadata_text
 from frazil.pipeline.settings.catalogs import SIGNING, SUFFIX
 
+if TYPE_CHECKING:
+    from frazil.iceberg.catalog.rest import BoundedRestCatalog
+    from frazil.iceberg.catalog.sql import CachingCatalog
+
 _LOCAL = "local"
 _UNFINISHED = "."
-"""Begins the name of a file that is being written."""
+"""Prefix of a file that is being written."""
 
 
 class Folder:
@@ -70,7 +72,7 @@ class Folder:
                 return bytes(stream.read()).decode()
 
     def find(self, name: str) -> str | None:
-        """The text of a file; None if there is none, also if others remove it meanwhile. Foreign bytes are no error."""
+        """The text of a file; None if it does not exist. Bytes that are no UTF-8 are replaced."""
         with translated(f"looking for {self.location}/{name}"):
             files, path = self._opened()
             if files.get_file_info(f"{path}/{name}").type != FileType.File:
@@ -93,7 +95,7 @@ class Folder:
             files.move(f"{path}/{_UNFINISHED}{name}", f"{path}/{name}")
 
     def delete(self, name: str) -> None:
-        """Remove a file; one that is gone already is fine."""
+        """Remove a file, if it exists."""
         with translated(f"deleting {self.location}/{name}"):
             files, path = self._opened()
             if files.get_file_info(f"{path}/{name}").type == FileType.File:
@@ -124,8 +126,8 @@ Kind = Literal["jdbc", "rest", "hive", "glue"]
 
 _CREATE_ATTEMPTS: Final = 5
 _CREATE_SECONDS: Final = 10.0
-"""How often and how long a REST server is asked to create a table. Two clients that create the same table at once may get a 500, or
-a 409 while there is no table yet; the next try answers that the table exists.
+"""How often, and for how long, a REST server is asked to create a table. If two clients create it at once, one may get a 500, or a
+409 before the table exists. The next try answers that it exists.
 """
 
 
@@ -139,8 +141,7 @@ class Lake:
         warehouse: Where new tables are stored; a REST catalog may know that itself.
         properties: Further catalog and file-io properties.
         kind: `jdbc` for the tables of a SQL database, `rest` for a server, `hive` for a Hive Metastore, `glue` for AWS Glue.
-        table_properties: Properties of tables that have a say in how files are read and written; see
-            `frazil.iceberg.catalog.table`.
+        table_properties: Table properties that may change how files are read and written; see `frazil.iceberg.catalog.table`.
     """
 
     def __init__(
@@ -168,9 +169,9 @@ class Lake:
 
     @property
     def _catalog(self) -> Catalog:
-        """The catalog, opened once: threads that open one at a time would each make the SQL catalog's tables.
+        """The catalog. One thread opens it for all: each would create the SQL catalog's tables.
 
-        A thread that waited while another one failed raises that failure: ten threads wait for a dead server as long as one.
+        A thread that waited while another failed raises that failure, so that ten threads wait for a dead server as long as one.
         """
         failure = self._failure
         with self._opening:
@@ -192,7 +193,7 @@ class Lake:
                 self._opened = None
 
     def import_client(self) -> None:
-        """Import what opening the catalog would, if it is installed; nothing is opened."""
+        """Import the modules that opening the catalog needs, if they are installed. Opens nothing."""
         with suppress(ImportError):
             import_module(f"frazil.iceberg.catalog.{'sql' if self.kind == 'jdbc' else self.kind}")
 
@@ -200,46 +201,40 @@ class Lake:
         place = {} if self.warehouse is None else {"warehouse": self.warehouse}
         properties = {**with_storage(self.properties), "uri": self.uri, **place}
         with translated(f"opening catalog {self.name}"):
-            if self.kind == "rest":
-                if property_as_bool(properties, SIGNING, default=False):
-                    require("glue", f"catalog {self.name}, whose requests are signed,")
-                from frazil.iceberg.catalog.rest import BoundedRestCatalog, with_login
+            catalog = self._new_catalog(properties)
+            catalog.table_properties = self.table_properties
+            return catalog
 
-                rest = BoundedRestCatalog(self.name, **with_login(properties))
-                rest.table_properties = self.table_properties
-                return rest
-            if self.kind in ("hive", "glue"):
-                return self._open_metastore(properties)
-            require_database(properties["uri"], f"catalog {self.name}")
-            from frazil.iceberg.catalog.sql import open_sql
+    def _new_catalog(self, properties: dict[str, str]) -> BoundedRestCatalog | CachingCatalog:
+        if self.kind == "rest":
+            if property_as_bool(properties, SIGNING, default=False):
+                require("glue", f"catalog {self.name}, whose requests are signed,")
+            from frazil.iceberg.catalog.rest import BoundedRestCatalog, with_login
 
-            sql = open_sql(self.name, properties)
-            sql.table_properties = self.table_properties
-            return sql
-
-    def _open_metastore(self, properties: dict[str, str]) -> Catalog:
-        require(self.kind, f"catalog {self.name}")
+            return BoundedRestCatalog(self.name, **with_login(properties))
         if self.kind == "hive":
+            require("hive", f"catalog {self.name}")
             from frazil.iceberg.catalog.hive import SharedHiveCatalog
 
-            hive = SharedHiveCatalog(self.name, **properties)
-            hive.table_properties = self.table_properties
-            return hive
-        from frazil.iceberg.catalog.glue import SharedGlueCatalog
+            return SharedHiveCatalog(self.name, **properties)
+        if self.kind == "glue":
+            require("glue", f"catalog {self.name}")
+            from frazil.iceberg.catalog.glue import SharedGlueCatalog
 
-        endpoint = {"glue.endpoint": self.uri} if self.uri else {}
-        glue = SharedGlueCatalog(self.name, **{**properties, **endpoint})
-        glue.table_properties = self.table_properties
-        return glue
+            endpoint = {"glue.endpoint": self.uri} if self.uri else {}
+            return SharedGlueCatalog(self.name, **{**properties, **endpoint})
+        require_database(properties["uri"], f"catalog {self.name}")
+        from frazil.iceberg.catalog.sql import open_sql
+
+        return open_sql(self.name, properties)
 
     def check_writable(self) -> None:
-        """Check write permission by a commit that changes nothing: a SQL database refuses it to a read-only user, and a metastore
-        makes a view and drops it.
+        """Check that the catalog can be written: a SQL database by an update of no row, a metastore by a view that is dropped again.
 
         A REST server and Glue have no such check: for them, success only means that they list their namespaces.
 
         Raises:
-            Terminal: The database refuses to be written, or the metastore does not compare what commits replace.
+            Terminal: The database refuses the update, or the metastore does not compare what commits replace.
         """
         with translated(f"asking catalog {self.name} whether it can be written"):
             if self.kind in ("rest", "glue"):
@@ -253,16 +248,16 @@ class Lake:
             check_writable(self._catalog)
 
     def _check_commits(self, namespace: str = "default") -> None:
-        """Refuse a metastore that does not compare what a commit replaces."""
+        """Refuse a metastore that does not compare the version which a commit replaces."""
         from frazil.iceberg.catalog.hive import SharedHiveCatalog
 
         if isinstance(catalog := self._catalog, SharedHiveCatalog):
             catalog.check_commits(namespace)
 
     def storage(self, tables: Iterable[str]) -> Folder | None:
-        """The folder that files of these tables go to: the warehouse.
+        """The folder with the files of these tables: the warehouse.
 
-        A REST catalog tells it only with a table, so there it is the metadata folder of the first one that exists, else None.
+        A REST catalog names storage only with a table: there it is the metadata folder of the first existing one, or None.
         """
         if self.kind != "rest":
             return Folder(self.warehouse or "", self.properties)
@@ -283,7 +278,7 @@ class Lake:
 
     @property
     def catalogs(self) -> tuple[Lake, ...]:
-        """All catalogs that it has tables in."""
+        """All catalogs with tables: this one."""
         return (self,)
 
     def catalog_of(self, name: str) -> Lake:  # noqa: ARG002 - lakes of several catalogs ask
@@ -295,7 +290,7 @@ class Lake:
         return None
 
     def begin_branch(self, name: str) -> Table:
-        """The table, with the branch that is read and written; creates it from main if it does not exist yet."""
+        """The table, after creating the branch that is read and written, from main, if it does not exist yet."""
         return self.load_table(name)
 
     def load_table(self, name: str) -> Table:
@@ -327,9 +322,14 @@ class Lake:
         """Refuse a table whose properties name a class that the settings don't allow: an engine would run it.
 
         Raises:
-            Terminal: The settings don't allow a class.
+            Terminal: They name one.
         """
-        refuse_code(".".join(table.name()), table.metadata, self.table_properties)
+        if JAVA_LOCATIONS in table.properties and JAVA_LOCATIONS not in self.table_properties:
+            raise BAD_TABLE_PROPERTY.terminal(
+                f"table {'.'.join(table.name())} has the property {JAVA_LOCATIONS}: Spark would run the class that it names",
+                next_step="find out who set it. Remove it (ALTER TABLE … UNSET TBLPROPERTIES), or allow it: list it in the settings"
+                " under table_properties of the catalog",
+            )
 
     def create_table(
         self,
@@ -374,7 +374,7 @@ class Lake:
     def _register(
         self, name: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str], order: SortOrder
     ) -> Table:
-        """Write the first metadata of a table of version 3, which PyIceberg does not, and show it to the catalog."""
+        """Create a table of version 3: write its first metadata, which PyIceberg does not do, and register it in the catalog."""
         location = self._location(name)
         fresh = new_table_metadata(schema, spec, order, location, dict(properties))
         path = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"

@@ -1,7 +1,7 @@
 """AWS Glue's own protocol as a catalog: PyIceberg's, whose commits name the version of the table that they replace.
 
-Glue refuses a commit whose version is not the table's any more. Its columns are a copy for those who look into Glue: what is longer
-than Glue takes stays out of the copy, so that no field of a record stops a table. Rests on private names of PyIceberg 0.12.
+Glue refuses a commit if the table has another version by now. The columns in Glue are a copy for its users: what is longer than
+Glue takes is left out of it, so that no field of a record stops a table. Rests on private names of PyIceberg 0.12.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from frazil.iceberg.catalog.sql import CachingCatalog
 
 _LONGEST_NAME, _LONGEST_TYPE, _LONGEST_COMMENT = 255, 131_072, 255
-"""What Glue's API takes of a column (data type `Column`)."""
+"""Most characters of a column's name, type and comment that Glue's API takes (data type `Column`)."""
 
 _LONGEST_PARAMETER: Final = 512_000
 """Largest number of characters of a parameter's value."""

@@ -1,11 +1,11 @@
 """A Hive Metastore as a catalog: PyIceberg's, with time limits, and with commits that the metastore itself compares.
 
-PyIceberg commits under a lock of the metastore. A lock ends with its time limit: a process that was paused under one would put its
-version over those of others. So a commit also names the version that it replaces, and the metastore refuses it once the table
-has another (HIVE-26882: Hive 2.3.10, 4.0 and newer). A metastore that does not compare is refused.
+PyIceberg commits under a lock of the metastore. Locks expire: a process that was paused while it held one would overwrite the
+commits of others. So a commit also names the version that it replaces, and the metastore refuses it if the table has another one
+(HIVE-26882: Hive 2.3.10, 4.0 and newer). A metastore that does not compare is refused.
 
-The columns in the metastore are a copy that Hive shows; a table's columns are in its metadata file. Where the metastore refuses
-them, because a name or a type is too long, a type changed or its database lacks a letter of a doc, it gets none until the next
+The columns in the metastore are a copy that Hive shows; a table's columns are in its metadata file. If the metastore refuses the
+copy (a name or a type is too long, a type changed, its database lacks a letter of a doc), it gets no columns until the next
 commit. Rests on private names of PyIceberg 0.12.
 """
 
@@ -53,20 +53,20 @@ _ANSWER_MS: Final = 60_000
 """How long a connection may take to open, and the wait for an answer. PyIceberg itself waits forever."""
 
 _LOCKS: Final = {"lock-check-max-wait-time": "0.5", "lock-check-retries": "60"}
-"""Half a minute of short waits: a commit takes a second. PyIceberg itself looks four times, up to eight seconds apart."""
+"""Half a minute of short waits for a lock: a commit takes a second. PyIceberg's default is four waits of up to eight seconds."""
 
 _STALE_SECONDS: Final = 120
-"""Age from which a lock of Frazil's belongs to a process that was killed or paused. Its commit can't land any more: see above."""
+"""Age from which a lock of Frazil counts as left by a killed or paused process. Its commit can't overwrite others: see above."""
 
 _AGENT: Final = "frazil"
-"""Who holds a lock, as the metastore lists it."""
+"""Name of Frazil in the metastore's list of locks."""
 
 _LONGEST_PARAMETER: Final = 4_000
 """Characters of a parameter that each metastore's database holds. Longer ones stay in the metadata file alone."""
 
 _PREVIOUS: Final = "previous_metadata_location"
 _MODIFIED: Final = "The table has been modified"
-"""How the metastore begins to say that the table has another version than the commit names."""
+"""Part of the metastore's error if the table has another version than the commit names."""
 
 
 class SharedHiveCatalog(CachingCatalog, HiveCatalog):
@@ -85,10 +85,10 @@ class SharedHiveCatalog(CachingCatalog, HiveCatalog):
         return self._cached_table((table.dbName, table.tableName), location, lambda: convert(table))
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
-        """Make a namespace."""
+        """Create a namespace."""
         try:
             super().create_namespace(namespace, properties)
-        except MetaException as error:  # a rival makes it at the same moment
+        except MetaException as error:  # another client creates it at the same moment
             if not self.namespace_exists(namespace):
                 raise
             raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists") from error
@@ -96,7 +96,7 @@ class SharedHiveCatalog(CachingCatalog, HiveCatalog):
     def _create_lock_request(self, database_name: str, table_name: str) -> LockRequest:
         request = super()._create_lock_request(database_name, table_name)
         request.agentInfo = _AGENT
-        for component in request.component:  # some of Hive's versions refuse what says nothing
+        for component in request.component:  # some versions of Hive refuse components without it
             component.operationType = DataOperationType.NO_TXN
         return request
 
@@ -144,10 +144,10 @@ class SharedHiveCatalog(CachingCatalog, HiveCatalog):
 
 
 class _Client(Client):  # type: ignore[misc]  # made by Thrift, without types
-    """A connection that compares what commits replace, and keeps what the metastore can't hold out of its copy."""
+    """A connection whose commits name the version that they replace. Leaves out of the copy what the metastore can't hold."""
 
     def create_table(self, tbl: HiveTable) -> None:
-        """Create a table, without columns where the metastore refuses them."""
+        """Create a table; without columns if the metastore refuses them."""
         _shorten(tbl)
         try:
             super().create_table(tbl)
@@ -158,7 +158,7 @@ class _Client(Client):  # type: ignore[misc]  # made by Thrift, without types
     def alter_table_with_environment_context(
         self, dbname: str, tbl_name: str, new_tbl: HiveTable, environment_context: EnvironmentContext
     ) -> None:
-        """Replace the version that the table's parameters name as the previous one, without columns where it refuses these."""
+        """Replace the version that the table's parameters name as the previous one; without columns if the metastore refuses them."""
         _shorten(new_tbl)
         compared = {
             "expected_parameter_key": "metadata_location",
@@ -167,18 +167,19 @@ class _Client(Client):  # type: ignore[misc]  # made by Thrift, without types
         environment_context.properties = {**environment_context.properties, **compared}
         alter = partial(super().alter_table_with_environment_context, dbname, tbl_name, new_tbl, environment_context)
         try:
-            _compared(alter)
+            _call(alter)
         except (InvalidOperationException, MetaException):
             _strip(new_tbl)
-            _compared(alter)
+            _call(alter)
 
     def unlock(self, rqst: UnlockRequest) -> None:
-        """Give a lock back; one that was taken away is fine."""
+        """Release a lock, if it still exists."""
         with suppress(NoSuchLockException):
             super().unlock(rqst)
 
 
-def _compared(alter: Callable[[], None]) -> None:
+def _call(alter: Callable[[], None]) -> None:
+    """Call `alter`; if the table has another version by now, raise what PyIceberg retries: CommitFailedException."""
     try:
         alter()
     except MetaException as error:
@@ -188,7 +189,7 @@ def _compared(alter: Callable[[], None]) -> None:
 
 
 def _strip(table: HiveTable) -> None:
-    """Leave out what the metastore may have refused: columns, and parameters with letters that its database may lack."""
+    """Remove what the metastore may have refused: columns, and parameters with letters that its database may lack."""
     table.sd.cols = []
     table.parameters = {
         name: text
@@ -220,8 +221,8 @@ class _Connection(_HiveClient):
 
 
 class _Connections(_HiveClient):
-    """A connection for each `with`, to the first of the servers that answers: PyIceberg has one, which threads would close for
-    each other.
+    """A connection for each `with`, to the first server that answers. PyIceberg has a single one, which threads would close for each
+    other.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:

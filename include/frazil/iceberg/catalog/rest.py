@@ -26,24 +26,23 @@ from frazil.iceberg.catalog.table import for_storage, without_code
 from frazil.iceberg.patches.metadata import HistoryCache, refuse_skew, with_shared_history
 
 CONNECT = "rest.client.connection-timeout-ms"
-"""Catalog property, by the name that Iceberg's Java client has for it: how long a connection may take to open."""
+"""Catalog property, named as in Iceberg's Java client: how long a connection may take to open."""
 
 ANSWER = "rest.client.socket-timeout-ms"
-"""The same for the wait for an answer, and for each next part of it."""
+"""Catalog property: how long an answer, or each next part of it, may take."""
 
 _DEFAULTS = {CONNECT: 10_000, ANSWER: 60_000}
-"""A connection takes milliseconds; a commit on a busy server may wait for others. PyIceberg itself waits forever."""
+"""A connection takes milliseconds; a commit on a busy server may wait for others. PyIceberg's default is to wait forever."""
 
 _SIGNED_RETRIES: Final = "rest.sigv4.max-retries"
-"""A request that is signed goes out as often as one that is not: PyIceberg's ten more make eleven waits for a silent server."""
-
+"""Retries of a signed request: none, as for others. PyIceberg's default of ten makes eleven waits for a silent server."""
 
 AUTH_TYPE: Final = "rest.auth.type"
 _LOGIN: Final = {"username": "rest.auth.basic.username", "password": "rest.auth.basic.password"}
 
 
 def with_login(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return properties with user and password, which have names in Iceberg's Java client, where PyIceberg looks for them."""
+    """The properties, with user and password where PyIceberg reads them; settings name them as Iceberg's Java client does."""
     if properties.get(AUTH_TYPE) != "basic":
         return dict(properties)
     login = {name: properties.get(key, "") for name, key in _LOGIN.items()}
@@ -51,10 +50,10 @@ def with_login(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 class BoundedRestCatalog(RestCatalog):
-    """A REST catalog whose requests end, also those that fetch a token. Copies of its tables' metadata share their past.
+    """A REST catalog with time limits on all requests, also those for a token. Copies of its tables' metadata share their history.
 
     Attributes:
-        table_properties: Properties of tables that have a say in how files are read and written, beside what the server says.
+        table_properties: Table properties that the settings let change how files are read and written, besides what the server sets.
 
     Raises:
         Terminal: A time limit among the properties is no number of milliseconds.
@@ -77,7 +76,7 @@ class BoundedRestCatalog(RestCatalog):
         return done.model_copy(update={"metadata": without_code(done.metadata, self.table_properties)})
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
-        # PyIceberg gives the file-io all properties of the table, and over them what the server says of this table.
+        # PyIceberg gives the file-io all properties of the table, and the server's configuration of the table, which comes first.
         metadata = table_response.metadata
         io_properties = for_storage(metadata.properties, self.table_properties)
         bare = metadata.model_copy(update={"properties": io_properties})
@@ -87,17 +86,17 @@ class BoundedRestCatalog(RestCatalog):
 
     @staticmethod
     def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
-        """Delete metadata files that a commit replaced, without a warning for those that the server deleted first."""
+        """Delete metadata files that a commit replaced. Those that the server has deleted cause no warning."""
         RestCatalog._delete_old_metadata(cast("FileIO", _Forgiving(io)), base, metadata)  # noqa: SLF001 - what it overrides
 
     def _config_headers(self, session: Session) -> None:
-        # The first thing that PyIceberg does to a new session; the first request follows at once, for a token.
+        # PyIceberg calls this first for a new session, before it requests a token.
         super()._config_headers(session)
         limits = (_seconds(self.properties, CONNECT), _seconds(self.properties, ANSWER))
         session.request = partial(session.request, timeout=limits)  # type: ignore[method-assign]
 
     def _init_sigv4(self, session: Session) -> None:
-        """Sign the requests of a session. PyIceberg looks for key and region at the first request, and fails without a word on them."""
+        """Sign the requests of a session. Checks key and region first: PyIceberg's error for a missing one does not name it."""
         from botocore.exceptions import NoCredentialsError, NoRegionError
 
         self.properties.setdefault(_SIGNED_RETRIES, "0")
@@ -130,18 +129,18 @@ def _seconds(properties: Mapping[str, str], key: str) -> float:
     return int(text) / 1000
 
 
-_KNOWN: Final = HistoryCache()
+_HISTORY: Final = HistoryCache()
 
 
-def _with_known_past(cls: type[BaseModel], text: str) -> Any:
-    """An answer of the server, with a table's metadata in it."""
+def _parse_answer(cls: type[BaseModel], text: str) -> Any:
+    """Parse an answer with a table's metadata. Snapshots that were parsed before are reused."""
     try:
         body = from_json(text)
-        _KNOWN.fill_in(body["metadata"])
+        _HISTORY.fill_in(body["metadata"])
     except (ValueError, TypeError, KeyError, AttributeError):
-        return cls.__pydantic_validator__.validate_json(text)  # it is said as always what is wrong with it
+        return cls.__pydantic_validator__.validate_json(text)  # PyIceberg's own way names what is wrong
     return cls.model_validate(body)
 
 
 for _answer in (TableResponse, CommitTableResponse):
-    _answer.model_validate_json = classmethod(_with_known_past)  # type: ignore[method-assign, assignment]
+    _answer.model_validate_json = classmethod(_parse_answer)  # type: ignore[method-assign, assignment]

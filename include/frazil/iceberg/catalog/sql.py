@@ -1,5 +1,5 @@
-"""PyIceberg's SQL catalog, safe to open by many processes at once, never created anew over existing tables, and
-reading each version of a table's metadata once.
+"""PyIceberg's SQL catalog: many processes may open it at once, a lost database is not created anew over existing tables, and each
+version of a table's metadata is read once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CachingCatalog(MetastoreCatalog):
     A batch loads each of its tables five times and more, and each load would parse all of its snapshots.
 
     Attributes:
-        table_properties: Table properties that the settings allow, though they change how files are read and written.
+        table_properties: Table properties that the settings let change how files are read and written.
     """
 
     table_properties: frozenset[str] = frozenset()
@@ -58,7 +58,7 @@ class CachingCatalog(MetastoreCatalog):
         return super()._load_file_io(for_storage(properties, self.table_properties), location)
 
     def _cached_table(self, identifier: Identifier, location: str, read: Callable[[], Table]) -> Table:
-        """The table with the metadata of this file, which `read` reads if it is not cached."""
+        """The table with the metadata file at `location`; `read` is called if it is not cached."""
         metadata = self._cached_metadata(location)
         if metadata is None:
             table = read()
@@ -107,15 +107,15 @@ class CachingCatalog(MetastoreCatalog):
 
 
 def _refuse_named(metadata: TableMetadata, expired: Iterable[RemoveSnapshotsUpdate]) -> None:
-    """Refuse to expire a snapshot that a branch or tag has come to name meanwhile: the name would go, too."""
+    """Refuse to expire a snapshot that got a branch or tag meanwhile: the branch or tag would go, too."""
     expired_ids = {number for update in expired for number in update.snapshot_ids}
     named = [name for name, ref in metadata.refs.items() if ref.snapshot_id in expired_ids]
     if named:
-        raise CommitFailedException(f"snapshots that were to go are {', '.join(named)} by now")
+        raise CommitFailedException(f"snapshots to expire got the names {', '.join(named)} meanwhile")
 
 
 def _evictable(cached: Sequence[tuple[str, TableMetadata]]) -> list[str]:
-    """Locations of the least recently used metadata, beyond the bound of the cache. The last one used always stays."""
+    """Locations of the least recently used metadata beyond the bound of the cache. The most recent one always stays."""
     room = MOST_SNAPSHOTS - len(cached[-1][1].snapshots)
     evicted = []
     for location, metadata in reversed(cached[:-1]):
@@ -129,11 +129,11 @@ _METADATA: Final = "metadata"
 _METADATA_FILE: Final = ".metadata.json"
 
 _LEVELS: Final = 5
-"""How deep tables are looked for: namespaces within namespaces are rare. A warehouse may lie in a folder of many other things."""
+"""Levels of folders that are searched for tables: nested namespaces are rare, and a warehouse may be a folder with much else."""
 
 
 class SharedSqlCatalog(CachingCatalog, SqlCatalog):
-    """A SQL catalog whose tables and namespaces may be made by several processes at the same moment."""
+    """A SQL catalog whose tables and namespaces several processes may create at the same moment."""
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
         name = (*Catalog.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name)
@@ -153,19 +153,19 @@ class SharedSqlCatalog(CachingCatalog, SqlCatalog):
         return super().create_tables()
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
-        """Make a namespace."""
+        """Create a namespace."""
         try:
             super().create_namespace(namespace, properties)
-        except IntegrityError as error:  # PyIceberg looks first; a rival made it since
+        except IntegrityError as error:  # another process created it after PyIceberg looked
             raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists") from error
 
 
 def open_sql(name: str, properties: Mapping[str, str]) -> SharedSqlCatalog:
-    """Open a catalog; a SQLite file is made, and a local folder for the warehouse.
+    """Open a catalog; create a missing SQLite file, and a missing local folder of the warehouse.
 
     Raises:
-        Terminal: The SQLite file is gone, and the warehouse contains tables. A new file would know none of them: pipelines that
-            wrote them would begin where they once began.
+        Terminal: The SQLite file is missing, and the warehouse contains tables. With a new, empty file the pipelines that wrote them
+            would begin again.
     """
     # Connections are kept for weeks: one that the server closed is opened anew.
     catalog_properties = {"pool_pre_ping": "true", **properties}
@@ -183,10 +183,10 @@ def open_sql(name: str, properties: Mapping[str, str]) -> SharedSqlCatalog:
 
 
 def check_writable(catalog: Catalog) -> None:
-    """Update no row of a SQL catalog: the database looks at permissions all the same.
+    """Update no row of a SQL catalog: the database checks permissions all the same.
 
     Raises:
-        DBAPIError: It refuses.
+        DBAPIError: The database refuses.
         TypeError: The catalog is none of `open_sql`.
     """
     if not isinstance(catalog, SqlCatalog):
@@ -213,7 +213,7 @@ def _refuse_lost(name: str, file: Path, properties: Mapping[str, str]) -> None:
         return
     scheme, netloc, path = StorageFileIO.parse_location(warehouse)
     table = _any_table(StorageFileIO(dict(properties)).fs_by_scheme(scheme, netloc), path)
-    if table is None or file.exists():  # meanwhile: a rival began the project, and made the table
+    if table is None or file.exists():  # another process has created both meanwhile
         return
     raise TABLE_MISSING.terminal(
         f"opening catalog {name}: its database {file} is missing, but warehouse {warehouse} holds tables, such as {table}",

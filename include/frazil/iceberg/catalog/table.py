@@ -1,5 +1,5 @@
-"""PyIceberg's table, for signatures in rooms that don't import PyIceberg; files beside its metadata; its branches, as
-it is on one of them; and what its properties may do in this process.
+"""PyIceberg's table, for signatures in rooms that don't import PyIceberg: files beside its metadata, tables as tasks write them, a
+table on one of its branches, and what a table's properties may do in this process.
 """
 
 from __future__ import annotations
@@ -28,24 +28,14 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from frazil.error_codes import BAD_TABLE_PROPERTY, TABLE_LOST
+from frazil.error_codes import TABLE_LOST
 from frazil.iceberg.errors import translated
 from frazil.iceberg.files.data_files import StagingTable
 from frazil.iceberg.patches.files import credentials_expire_ms
 from frazil.iceberg.patches.metadata import FORMAT_VERSION, metadata_text
 from frazil.pipeline.settings.catalogs import SUFFIX
 
-__all__ = [
-    "Table",
-    "TableMetadata",
-    "delete_files",
-    "metadata_path",
-    "missing_files",
-    "read_text",
-    "staging_table",
-    "write_text",
-]
-
+__all__ = ["Table", "TableMetadata"]
 
 _NO_HISTORY: Mapping[str, object] = {
     "current_snapshot_id": None,
@@ -56,7 +46,7 @@ _NO_HISTORY: Mapping[str, object] = {
     "statistics": [],
     "partition_statistics": [],
 }
-"""A table's age must not travel to every task."""
+"""Fields of metadata that grow with a table's age, so that tasks don't get them."""
 
 _CATALOG_ONLY = (
     "uri",
@@ -74,7 +64,6 @@ _CATALOG_ONLY = (
     "rest.",
 )
 """Prefixes of properties that open the catalog. Tasks don't get them: they write files and never commit."""
-
 
 _MARGIN_SECONDS: Final = 60
 
@@ -125,7 +114,7 @@ def missing_files(table: Table, paths: list[str]) -> list[str]:
 
 
 def _io(table: Table) -> FileIO:
-    """Its file-io, with new keys where those that the catalog lent with the table end: staging may have taken that long."""
+    """The table's file-io. Credentials that the catalog vended and that are about to expire are renewed: staging may take hours."""
     end = credentials_expire_ms(table.io.properties)
     if end is not None and end < (time.time() + _MARGIN_SECONDS) * 1000:
         table.io = table.catalog.load_table(table.name()).io
@@ -140,20 +129,21 @@ def absent_table(name: str) -> Table:
     return Table(tuple(name.split(".")), metadata, "", load_file_io(), NoopCatalog("absent"))
 
 
-# PyIceberg takes a class to run from them (`write.py-location-provider.impl`, `py-io-impl`), and whatever else its file-io knows:
-# with `s3.endpoint` or `s3.proxy-uri` of its own, a table would have the store's credentials sent elsewhere. Whoever may alter a table
-# is not whoever runs Frazil. Rests on private names of PyIceberg 0.12; the tests pin them.
+# What table properties may do. PyIceberg runs a class that a table's properties name (`write.py-location-provider.impl`,
+# `py-io-impl`), and takes options of its file-io from them: with an `s3.endpoint` or `s3.proxy-uri` of its own, a table would have the
+# store's credentials sent elsewhere. Whoever may alter a table is not whoever runs Frazil. Rests on private names of PyIceberg 0.12;
+# the tests pin them.
 
 PYTHON_LOCATIONS: Final = "write.py-location-provider.impl"
 """A class that PyIceberg calls with the table's location, for each file that it writes."""
 
 JAVA_LOCATIONS: Final = "write.location-provider.impl"
-"""The same of Iceberg's Java side: the only class that it takes from a table. All others it takes from the catalog."""
+"""The same for Iceberg's Java library: the only class that it takes from a table."""
 
 TABLE_PROPERTIES = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
-    # A catalog that is restored from a backup names an older metadata file: orphan removal takes those, days later.
+    # A catalog that is restored from a backup names an older metadata file, so only orphan removal deletes these, days later.
     "write.metadata.delete-after-commit.enabled": "false",
     "write.metadata.previous-versions-max": "100",
     # A manifest per batch would make every scan slower with the table's age.
@@ -168,28 +158,28 @@ _FIRST_PROPERTIES = TABLE_PROPERTIES | {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "50",
 }
-"""Those that the first Frazil gave its tables."""
+"""Properties that the first version of Frazil gave its tables."""
 
 
 def renewed_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """New properties for a table that the first version of Frazil created; none if somebody else created or changed it."""
-    first = _FIRST_PROPERTIES.items() - {("format-version", "2")}  # no property of a table that is there
+    first = _FIRST_PROPERTIES.items() - {("format-version", "2")}  # existing tables don't have it as a property
     return dict(TABLE_PROPERTIES.items() - _FIRST_PROPERTIES.items()) if first <= properties.items() else {}
 
 
 LEDGER_PROPERTIES = {
-    # Run ids begin alike for months ("scheduled__2026-"): cut bounds would open every file for the rows of one run.
+    # Run ids begin alike for months ("scheduled__2026-"): with truncated bounds, a search for one run would open every file.
     "write.metadata.metrics.column.run": "full",
 }
 """Further properties of the ledger."""
 
 PARTITIONED_LAYOUT = {"write.object-storage.enabled": "true", "write.object-storage.partitioned-paths": "false"}
-"""Further properties of partitioned tables: values stay out of paths, so a long text is no failed file name, and object
-stores see no hot prefixes."""
+"""Further properties of partitioned tables: values stay out of paths, so a long text is no problem for file names, and object stores
+see no hot prefixes."""
 
 
 def without_code(metadata: TableMetadata, allowed: Collection[str]) -> TableMetadata:
-    """Metadata without the class that PyIceberg would call. A commit in a SQL catalog leaves it out of the table, too."""
+    """Metadata without the class that PyIceberg would run. A commit in a SQL catalog removes it from the table, too."""
     if PYTHON_LOCATIONS not in metadata.properties or PYTHON_LOCATIONS in allowed:
         return metadata
     rest = {name: value for name, value in metadata.properties.items() if name != PYTHON_LOCATIONS}
@@ -197,26 +187,12 @@ def without_code(metadata: TableMetadata, allowed: Collection[str]) -> TableMeta
 
 
 def for_storage(properties: Mapping[str, str], allowed: Collection[str]) -> dict[str, str]:
-    """Those properties of a table that its file-io may see, beside the catalog's."""
+    """The properties of a table that its file-io gets besides the catalog's: those that the settings allow."""
     return {name: value for name, value in properties.items() if name in allowed}
 
 
-def refuse_code(table: str, metadata: TableMetadata, allowed: Collection[str]) -> None:
-    """Refuse a table to an engine, which would run a class that the table names.
-
-    Raises:
-        Terminal: It names one that the settings don't allow.
-    """
-    if JAVA_LOCATIONS in metadata.properties and JAVA_LOCATIONS not in allowed:
-        raise BAD_TABLE_PROPERTY.terminal(
-            f"table {table} has the property {JAVA_LOCATIONS}: Spark would run the class that it names",
-            next_step="find out who set it. Remove it (ALTER TABLE … UNSET TBLPROPERTIES), or allow it: list it in the settings under"
-            " table_properties of the catalog",
-        )
-
-
 HOURLY_TAG = r"frazil-hourly-\d{4}-\d\d-\d\dT\d\d"
-"""Tags of Frazil: main as it was at the end of an hour, UTC. They are set on what leaves the past that main's head names."""
+"""Pattern of Frazil's hourly tags: main as it was at the end of an hour, UTC. Snapshots get them when they leave main's history."""
 
 _NAME = re.compile(r"frazil-(?P<pipeline>.+)-(?P<n>\d+)-(?P<made>\d+)-[0-9a-f]{8}")
 
@@ -226,7 +202,7 @@ class BranchName:
     """The parts of a branch's name.
 
     Attributes:
-        made_ms: When it was made, milliseconds since 1970.
+        made_ms: When the branch was created, milliseconds since 1970.
     """
 
     pipeline: str
@@ -241,12 +217,12 @@ class BranchName:
 
 
 def branch_name(pipeline: str, n: int) -> str:
-    """A new name for a branch that prepares batch `n`: never given before."""
+    """A new, unique name for a branch that prepares batch `n`."""
     return f"frazil-{pipeline}-{n}-{time.time_ns() // 1_000_000}-{secrets.token_hex(4)}"
 
 
 def head_of(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> int | None:
-    """Id of a branch's newest snapshot; None if there is no such branch, or nothing on main yet."""
+    """Id of a branch's newest snapshot; None if there is no such branch, or main is empty."""
     ref = metadata.refs.get(branch)
     return ref.snapshot_id if ref is not None else None
 
@@ -271,20 +247,20 @@ def send(table: Table, updates: tuple[TableUpdate, ...], requirements: tuple[Tab
     table._do_commit(updates, (AssertTableUUID(uuid=table.metadata.table_uuid), *requirements))
 
 
-# Everything that reads or moves main, PyIceberg's own transactions included, is given such a table and reads and moves the
-# branch: one place knows of branches, and what holds for main holds for them.
+# Branches. Code that reads or moves main, PyIceberg's transactions included, gets a `BranchTable` and so reads and moves the branch.
+# No other code has to know of branches.
 
 U = TypeVar("U", TableUpdate, TableRequirement)
 
 
 class BranchTable(Table):
-    """A table whose main is one of its branches. A branch that does not exist yet looks like main, and can't be moved."""
+    """A table that shows one of its branches as main. A branch that does not exist yet looks like main, and can't be moved."""
 
     def __init__(self, table: Table, name: str, branch: str) -> None:
         super().__init__(
             table.name(), table.metadata, table.metadata_location, table.io, table.catalog, dict(table.config)
         )
-        self._named = name
+        self._table_name = name
         self._branch = branch
         self.is_begun = branch in table.metadata.refs
         self.whole = table.metadata
@@ -299,15 +275,15 @@ class BranchTable(Table):
         super().refresh()
         if self.is_begun and self._branch not in self.metadata.refs:
             raise TABLE_LOST.terminal(
-                f"table {self._named}: branch {self._branch} was dropped while a batch was committed there",
-                next_step=f"create it again at its last snapshot: ALTER TABLE {self._named} CREATE BRANCH …; then run again",
+                f"table {self._table_name}: branch {self._branch} was dropped while a batch was committed there",
+                next_step=f"create it again at its last snapshot: ALTER TABLE {self._table_name} CREATE BRANCH …; then run again",
             )
         self.whole = self.metadata
         self.metadata = on_branch(self.metadata, self._branch)
         return self
 
     def scan(self, *args: Any, **options: Any) -> DataScan:
-        """Scan the branch. Without the catalog: a server that plans scans would plan one of main."""
+        """Scan the branch. A server would plan a scan of main, so the scan has no catalog."""
         scan = super().scan(*args, **options)
         scan.catalog = None
         return scan

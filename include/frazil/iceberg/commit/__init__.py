@@ -1,1 +1,1 @@
-"""Commits that check the state they were planned on: marks and positions, branches, removals, and snapshot expiry."""
+"""Commits that check the state on which they were planned: marks and positions, branches, removals, and snapshot expiry."""

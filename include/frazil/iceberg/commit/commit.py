@@ -1,11 +1,11 @@
-"""The positioned commit: one change that lands only if the table still is in the state that the batch was planned on.
+"""The positioned commit: one change that lands only if the table still is in the state on which the batch was planned.
 It checks again before every retry, and never deletes what it wrote.
 
 PyIceberg's transaction asserts the branch head it was built on; on a conflict it refreshes, asks every producer to
 validate itself and rebuilds. That is used as a compare-and-set on what the table holds. The check runs on the loaded
 metadata before the first attempt and on the refreshed metadata before every retry. A change that removes rows is never
-rebuilt on another head: it is computed anew, so that rows others brought or moved meanwhile are seen. No exception
-proves that a commit did not land, so after any of them the table is read again and answers.
+rebuilt on another head: it is computed anew, so that it covers rows that others added or moved meanwhile. No exception
+proves that a commit did not land, so after each one the table is read again to find out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import head_of, missing_files, renewed_properties, whole_metadata
 from frazil.iceberg.commit.expiry import Retention, expiry_updates
 from frazil.iceberg.commit.removal import Rewrite, Rewriter
-from frazil.iceberg.commit.summary_state import mirror, mirrored_property
+from frazil.iceberg.commit.summary_state import decode_property, mirror, mirrored_property
 from frazil.iceberg.errors import as_frazil, error_line, foreign_errors
 from frazil.iceberg.files.data_files import data_file, field_types
 from frazil.iceberg.patches.metadata import next_timestamp, without_snapshots
@@ -72,7 +72,7 @@ class CachedTransaction(Transaction):
     def table_metadata(self) -> TableMetadata:
         """The table with the pending changes."""
         base, updates = self._table.metadata, self._updates
-        # By identity: metadata that were read again and updates that were rebuilt are other objects, and ours are kept alive here.
+        # Compared by identity: new metadata and new updates are other objects, since this view keeps the old ones alive.
         if self._view is None or self._view[0] is not base or self._view[1] is not updates:
             expired = [update for update in updates if isinstance(update, RemoveSnapshotsUpdate)]
             other_updates = tuple(update for update in updates if not isinstance(update, RemoveSnapshotsUpdate))
@@ -80,7 +80,7 @@ class CachedTransaction(Transaction):
         return self._view[2]
 
     def _rebuild_snapshot_updates(self) -> None:
-        # PyIceberg drops only updates that add snapshots and refs. Those that expire must go, too: they are computed anew.
+        # PyIceberg drops only updates that add snapshots and refs, before it makes them anew. Expiry is computed anew, too.
         removals = (RemoveSnapshotsUpdate, RemoveSnapshotRefUpdate)
         self._updates = tuple(update for update in self._updates if not isinstance(update, removals))
         super()._rebuild_snapshot_updates()
@@ -95,10 +95,10 @@ class SnapshotRequest:
     """The request for a snapshot: everything except its files.
 
     Attributes:
-        validate: Called with the refreshed metadata before every retry; raises if the snapshot must not come.
-        properties: Table properties that move in the same commit, given the snapshot's id.
-        branch: Where the snapshot becomes the head; None: nowhere yet.
-        expires: Updates that remove old snapshots in the same commit, given the whole table.
+        validate: Called with the refreshed metadata before every retry; raises if the snapshot must not be committed.
+        properties: Snapshot id -> table properties that are set in the same commit.
+        branch: Branch whose head the snapshot becomes; None for no branch.
+        expires: Metadata with all branches -> updates that remove old snapshots in the same commit.
     """
 
     summary: Mapping[str, str]
@@ -108,8 +108,8 @@ class SnapshotRequest:
     expires: Callable[[TableMetadata], tuple[TableUpdate, ...]] = lambda _: ()
 
 
-class _Checked(Producer):
-    """The hooks that both kinds of snapshots share."""
+class _CheckedProducer(Producer):
+    """A snapshot producer that checks before retries, expires old snapshots, and deletes nothing."""
 
     def __init__(self, operation: Operation, transaction: Transaction, request: SnapshotRequest) -> None:
         super().__init__(
@@ -122,11 +122,11 @@ class _Checked(Producer):
         self._request = request
 
     def _validate_concurrency(self) -> None:
-        # The transaction's own view already contains this commit's pending properties; the table's does not.
+        # The transaction's metadata contains this commit's pending properties already; the table's does not.
         self._request.validate(self._transaction._table.metadata)
 
     def _commit(self) -> UpdatesAndRequirements:
-        # Returned here, so that a rebuild after a conflict keeps properties and snapshot in one commit.
+        # Properties are set here, so that a rebuild after a conflict keeps them in the commit of the snapshot.
         updates, requirements = super()._commit()
         updates = tuple(self._dated(update) for update in updates)
         if properties := self._request.properties(self.snapshot_id):
@@ -140,48 +140,46 @@ class _Checked(Producer):
         return update.model_copy(update={"snapshot": update.snapshot.model_copy(update={"timestamp_ms": instant})})
 
     def _cleanup_uncommitted(self) -> None:
-        """Delete nothing: a late answer to an earlier attempt must not find its manifests gone."""
+        """Delete nothing: an earlier attempt may still land, and needs its manifests."""
 
     def _clean_all_uncommitted(self) -> None:
         """Delete nothing: after an error the commit may still have landed. Orphan removal deletes leftovers."""
 
 
-class _CheckedAppend(_Checked, _MergeAppendFiles):
-    """An append.
-
-    It merges manifests where the table asks for it (`commit.manifest-merge.enabled`), as Frazil's own tables do: else
-    the list of manifests, and with it the cost of every commit and scan, would grow with each batch.
+class _CheckedAppend(_CheckedProducer, _MergeAppendFiles):
+    """An append. It merges manifests if the table is set so (`commit.manifest-merge.enabled`), as Frazil's tables are: else the
+    number of manifests, and with it the cost of every commit and scan, would grow with each batch.
     """
 
 
-class _CheckedOverwrite(_Checked, _OverwriteFiles):
-    """A snapshot that also removes data files. The predicate, not a file's partition, chooses manifests to rewrite."""
+class _CheckedOverwrite(_CheckedProducer, _OverwriteFiles):
+    """A snapshot that also removes data files. The row filter, not a file's partition, selects the manifests to rewrite."""
 
     def _build_delete_files_partition_predicate(self) -> None:
-        """Nothing to add: the files to drop were found by the very predicate this producer was given."""
+        """Add nothing: `delete_by_predicate` has set the filter by which the dropped files were found."""
 
 
-def append_of(transaction: Transaction, request: SnapshotRequest, added: Iterable[DataFile]) -> Producer:
-    """A snapshot that adds files; without any it only carries its summary."""
+def append_producer(transaction: Transaction, request: SnapshotRequest, added: Iterable[DataFile]) -> Producer:
+    """The producer of a snapshot that adds files; without files it only carries its summary."""
     producer = _CheckedAppend(Operation.APPEND, transaction, request)
     for file in added:
         producer.append_data_file(file)
     return producer
 
 
-def overwrite_of(
+def overwrite_producer(
     transaction: Transaction,
     request: SnapshotRequest,
     added: Iterable[DataFile],
     dropped: Iterable[DataFile],
-    found_by: BooleanExpression,
+    row_filter: BooleanExpression,
 ) -> Producer:
-    """A snapshot that adds and drops files.
+    """The producer of a snapshot that adds and drops files.
 
-    `found_by` is the row filter whose scan found the dropped files: manifests that it rules out are kept unread.
+    `row_filter` is the one whose scan found the dropped files: manifests that it rules out are not read.
     """
     producer = _CheckedOverwrite(Operation.OVERWRITE, transaction, request)
-    producer.delete_by_predicate(found_by)
+    producer.delete_by_predicate(row_filter)
     for file in added:
         producer.append_data_file(file)
     for file in dropped:
@@ -190,25 +188,25 @@ def overwrite_of(
 
 
 ATTEMPTS = 5
-"""Transactions tried before giving up; each has PyIceberg's own retries (4) inside. Another commit that moves the position
-ends it at once. So only errors of the catalog and repeated foreign appends use up all tries."""
+"""Transactions before giving up; each has PyIceberg's own four retries inside. A commit that moves the position is refused at once, so
+only errors of the catalog and repeated foreign appends use up all attempts."""
 
 FIRST_PAUSE_SECONDS = 0.2
-"""Before the second attempt; it doubles with each further one, so that all five take three seconds at most."""
+"""Pause before the second attempt. It doubles with each further one, so that all pauses take three seconds at most."""
 
 REMOVED_KEY = "frazil.rows.removed"
-"""Summary key of a snapshot that came with a removal: how many rows it took out."""
+"""Summary key of a snapshot with a removal: how many rows it removed."""
 
 Step = Literal["claim", "decide", "follow", "record"]
-"""Which commit of a batch: the claim of its topics in a table, the deciding one, a follower's, the ledger's."""
+"""The commit of a batch: claiming topics in a table, deciding, a follower's part, the ledger's rows."""
 
 _log = logging.getLogger(__name__)
 
 
 class Refused(FrazilError):
-    """The table is not in the state that the batch was planned on. Nothing was committed; plan again.
+    """The table is not in the state on which the batch was planned. Nothing was committed; plan again.
 
-    Not an error of the program: caught where batches are driven.
+    Not an error of the program: the loops that run batches catch it.
     """
 
     label = "refused"
@@ -218,7 +216,7 @@ class Refused(FrazilError):
 
 
 def fit_of(metadata: TableMetadata) -> Fit:
-    """The fit of files that are staged for this metadata."""
+    """UUID, partition spec and field types that files must fit if they are staged for this metadata."""
     return Fit(str(metadata.table_uuid), metadata.default_spec_id, field_types(metadata))
 
 
@@ -229,13 +227,13 @@ class Change:
     Attributes:
         files: Data files that become visible; may be none.
         mirrored: Keys of `summary` that also become table properties.
-        attached: Further properties that name the snapshot as those do; too long for every summary.
-        topics: Property with a list, as JSON, of topics that grows: what it gets beside what it has.
-        landed: Finds the snapshot in which this very change landed already, or None.
-        check: Raises Refused if the table does not hold what was planned on.
-        properties: Further table properties that move in the same commit.
-        removal: Rows that go in the same commit; the new files' rows are not asked.
-        retention: What of the table's past stays; None: nothing goes.
+        attached: Further properties that name the snapshot like mirrored ones, with values too long for every summary.
+        topics: Property key -> topics to add to the list, as JSON, that the property holds.
+        landed: Returns the snapshot in which this change has landed already, or None.
+        check: Raises Refused if the table does not hold what the change was planned on.
+        properties: Further table properties that are set in the same commit.
+        removal: Rows that are removed in the same commit; not from the new files.
+        retention: Which snapshots stay; None: no snapshot is expired.
     """
 
     table: str
@@ -257,9 +255,9 @@ def commit(lake: Lake, change: Change) -> int:
     """Land a change, once, and return the id of its snapshot.
 
     Raises:
-        Refused: The table contains something else than planned, or the files no longer fit it.
+        Refused: The table does not hold what was planned on, or the files no longer fit it.
         OutcomeUnknown: The table can't be read to find out whether the commit landed.
-        Retryable: Other writers won every time.
+        Retryable: Other writers were first every time.
         Terminal: Rows can't be removed from this table.
     """
     rewriter = Rewriter(change.table, change.removal) if change.removal is not None else None
@@ -275,7 +273,7 @@ def commit(lake: Lake, change: Change) -> int:
         try:
             return _attempt(lake, table, change, rewriter, failure)
         except Refused:
-            # A rival may have landed this very batch while we tried: rolling forward is anybody's work.
+            # Another run may have landed this change meanwhile: any run may roll a batch forward.
             landed = change.landed(lake.load_table(change.table).metadata)
             if landed is None:
                 raise
@@ -287,10 +285,7 @@ def commit(lake: Lake, change: Change) -> int:
 
 
 def without_expiry(change: Change, table: Table, failure: BaseException) -> Change:
-    """The change without snapshot expiry, for a further attempt: some services refuse expiry in the same commit.
-
-    After another commit it is the same change.
-    """
+    """The change for a further attempt: without snapshot expiry, which some services refuse, if the failure was no conflict."""
     if isinstance(failure, CommitFailedException) or not expiry_part(change, whole_metadata(table)):
         return change
     _log.warning(
@@ -303,13 +298,13 @@ def without_expiry(change: Change, table: Table, failure: BaseException) -> Chan
 
 
 def pause(number: int, failure: BaseException | None) -> None:
-    """Wait before attempt `number` if the catalog failed or is overloaded; do not wait after a concurrent commit."""
+    """Wait before attempt `number` after a failure of the catalog; do not wait after a concurrent commit."""
     if failure is not None and not isinstance(failure, CommitFailedException):
         time.sleep(random.uniform(0.5, 1) * FIRST_PAUSE_SECONDS * 2 ** (number - 1))  # noqa: S311  # no secret
 
 
 def reload_table(lake: Lake, change: Change, failure: BaseException | None) -> Table:
-    """Reload the table before a further attempt.
+    """Load the table before an attempt.
 
     Raises:
         OutcomeUnknown: An attempt failed, and the table can't be read.
@@ -327,7 +322,7 @@ def reload_table(lake: Lake, change: Change, failure: BaseException | None) -> T
 
 
 def landed_or_raise(lake: Lake, change: Change, failure: BaseException) -> int:
-    """The result after the last attempt: the snapshot if the table has it, else the failure is raised."""
+    """Return the snapshot if the last attempt landed all the same, else raise its failure."""
     landed = change.landed(reload_table(lake, change, failure).metadata)
     if landed is not None:
         return landed
@@ -338,10 +333,10 @@ def validate(change: Change, metadata: TableMetadata) -> None:
     """Check that a change fits the present table.
 
     Raises:
-        Refused: Its files don't fit the table, or the table contains something else than planned.
+        Refused: Its files don't fit the table, or the table does not hold what the change was planned on.
     """
     actual = fit_of(metadata)
-    if not change.files and change.removal is None:  # a mark alone fits any columns and partitions
+    if not change.files and change.removal is None:  # a commit without rows fits any columns and partitions
         actual = replace(change.fit, uuid=actual.uuid)
     mismatch = change.fit.mismatch(actual)
     if mismatch is not None:
@@ -353,7 +348,7 @@ def refuse_lost_files(name: str, files: Sequence[StagedFile], table: Table) -> N
     """Refuse to commit files that no longer exist: every scan of the table would fail.
 
     Raises:
-        Refused: Somebody's orphan removal took some, which no snapshot names before this commit.
+        Refused: Some are gone: an orphan removal may delete files that no snapshot names yet.
     """
     lost = missing_files(table, [file.path for file in files])
     if lost:
@@ -364,11 +359,11 @@ def refuse_lost_files(name: str, files: Sequence[StagedFile], table: Table) -> N
 
 
 def moved_properties(change: Change, metadata: TableMetadata, snapshot_id: int) -> dict[str, str]:
-    """Table properties that move together with the change's snapshot, over those that the table has."""
+    """Table properties that are set in the commit of the change's snapshot."""
     values = {key: change.summary[key] for key in change.mirrored} | dict(change.attached)
     for key, topics in change.topics.items():
-        earlier = json.loads(mirrored_property(metadata, key, change.table)[0]) if key in metadata.properties else ()
-        values[key] = json.dumps(sorted(topics.union(earlier)))
+        text = mirrored_property(metadata, key, change.table)[0] if key in metadata.properties else "[]"
+        values[key] = json.dumps(sorted(topics.union(decode_property(text, key, change.table, list[str]))))
     moved = {key: mirror(value, snapshot_id) for key, value in values.items()}
     return moved | dict(change.properties) | renewed_properties(metadata.properties)
 
@@ -376,7 +371,7 @@ def moved_properties(change: Change, metadata: TableMetadata, snapshot_id: int) 
 def expiry_part(change: Change, metadata: TableMetadata) -> tuple[TableUpdate, ...]:
     """Updates that expire old snapshots in the commit of a change.
 
-    Their age is counted from the table's last change: a host whose clock is days ahead would take its whole past.
+    Their age is counted to the table's last change, not to now: else a host whose clock is days ahead would expire all of them.
     """
     retention = change.retention
     return () if retention is None else expiry_updates(metadata, change.table, retention, metadata.last_updated_ms)
@@ -386,7 +381,7 @@ def _attempt(lake: Lake, table: Table, change: Change, rewriter: Rewriter | None
     head, rewrite = head_of(table.metadata), Rewrite()
     if rewriter is not None:
         rewrite = rewriter.rewrite(table, head)
-        # That may have taken hours, in which files can go, or columns change, while the head stays: all is checked again.
+        # The rewrite may have taken hours. Files may be gone, or columns changed, without a new head: all is checked again.
         table = reload_table(lake, change, failure)
         _refuse_moved_head(table.metadata, head)
         validate(change, table.metadata)
@@ -409,9 +404,9 @@ def _attempt(lake: Lake, table: Table, change: Change, rewriter: Rewriter | None
     added = [data_file(staged, table.metadata) for staged in (*change.files, *rewrite.added)]
     transaction = CachedTransaction(table)
     if rewriter is not None and rewrite.dropped:
-        producer = overwrite_of(transaction, request, added, rewrite.dropped, rewriter.found_by)
+        producer = overwrite_producer(transaction, request, added, rewrite.dropped, rewriter.row_filter)
     else:
-        producer = append_of(transaction, request, added)
+        producer = append_producer(transaction, request, added)
     producer.commit()
     failpoints.hit(Failpoint(f"{change.step}.committing"))
     transaction.commit_transaction()
@@ -425,6 +420,6 @@ def _refuse_moved_head(metadata: TableMetadata, head: int | None) -> None:
 
 
 def snapshot_time(table: Table, snapshot_id: int | None) -> datetime | None:
-    """When a snapshot was made, or None once it is expired."""
+    """When a snapshot was committed; None if it is expired."""
     snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
     return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC) if snapshot is not None else None

@@ -1,19 +1,19 @@
-"""Which snapshots a table lists: recent ones one by one, older ones one per hour, none beyond the age of expiry, and
-never without the state of a pipeline.
+"""Snapshot expiry: recent snapshots stay one by one, older ones one per hour, none beyond the age of expiry. The state of a
+pipeline never expires.
 
-Metadata name every snapshot, and each plan and commit reads and writes all of them: without a bound a batch would cost more
-with the table's age. So each commit of a batch takes old snapshots out, and the last one of each hour gets a tag, which
-readers can name. Snapshots leave the metadata only. Their files stay until orphans are looked for, so that a catalog which
-is restored from a backup opens tables whose files are there.
+Metadata list every snapshot, and each plan and commit reads and writes all of them: without a bound, batches would cost more
+with the table's age. So each commit of a batch expires old snapshots, and the last one of each hour gets a tag, which
+readers can name. Expiry changes only metadata. Files stay until orphan removal, so that a catalog that is restored from a backup
+opens tables whose files still exist.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Final
 
 from pyiceberg.table.metadata import TableMetadata
@@ -40,7 +40,6 @@ from frazil.iceberg.commit.summary_state import (
     TABLES_KEY,
     TOPICS_KEY,
     RolledBack,
-    SummaryValue,
     mirror,
     mirrored_property,
     read_summary,
@@ -63,8 +62,8 @@ class RetainedState:
     """The state in a table of all pipelines that ever wrote to it.
 
     Attributes:
-        hold_ms: Snapshots made at this time or later must stay, as they alone carry a value; None if properties carry all.
-        refusal: Why no snapshot may expire: a pipeline's state in the table can't be read. Usually None.
+        hold_ms: Snapshots of this time or later must stay, as they alone carry a value; None if properties carry all.
+        refusal: Why no snapshot may expire: a pipeline's state in the table can't be read; None if all can.
     """
 
     values: dict[str, str]
@@ -76,7 +75,7 @@ def retained_state(metadata: TableMetadata, table: str) -> RetainedState:
     """Read the state of pipelines in a table, on main and on branches."""
     values: dict[str, str] = {}
     held_since: list[int] = []
-    for kind, pipeline in sorted(set(_keys(metadata))):
+    for kind, pipeline in sorted(_all_marks(metadata)):
         key = kind.format(pipeline)
         branch_view = on_branch(metadata, metadata.properties.get(f"{_BRANCH}{pipeline}", "main"))
         mark = read_summary(branch_view, key, table)
@@ -92,72 +91,59 @@ def retained_state(metadata: TableMetadata, table: str) -> RetainedState:
         ]
         moved = {name: mirrored_property(metadata, name, table) for name in attached}
         values |= {name: value for name, (value, _) in moved.items()}
-        is_mirrored = _is_mirrored(metadata, key, mark) and all(
-            mover == mark.snapshot_id for _, mover in moved.values()
-        )
+        # Where Spark writes, the property may lag behind the snapshot.
+        is_mirrored = metadata.properties.get(key) == mirror(mark.value, mark.snapshot_id)
+        moves_with_mark = all(mover == mark.snapshot_id for _, mover in moved.values())
+        position_key = POSITION_KEY.format(pipeline)
+        has_position = position_key in metadata.properties or position_key not in mark.summary
         carrier = metadata.snapshot_by_id(mark.snapshot_id)
-        if carrier is not None and not (is_mirrored and _has_position(metadata, pipeline, mark)):
+        if carrier is not None and not (is_mirrored and moves_with_mark and has_position):
             held_since.append(carrier.timestamp_ms)
     return RetainedState(values, min(held_since, default=None), None)
 
 
 def named_manifests(metadata: TableMetadata) -> frozenset[str]:
-    """Batch manifests that snapshots name: a lost ledger is rewritten from them."""
+    """Paths of the batch manifests that snapshots name: a lost ledger is rewritten from them."""
     summaries = map(summary_of, metadata.snapshots)
     return frozenset(path for summary in summaries if (path := summary.get(MANIFEST_KEY)) is not None)
 
 
-def _keys(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
-    """Marks that properties or snapshots carry: which one, and of which pipeline."""
-    yield from _marks(metadata.properties)
-    for snapshot in metadata.snapshots:
-        yield from _marks(summary_of(snapshot))
-
-
-def _marks(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for name in names:
-        if name.startswith(_PREFIXES):
-            yield from ((kind, name.removeprefix(prefix)) for kind, prefix in _KINDS.items() if name.startswith(prefix))
-
-
-def _has_position(metadata: TableMetadata, pipeline: str, mark: SummaryValue) -> bool:
-    """Whether the position survives the snapshot's expiry: a property has it, or the snapshot carries none."""
-    key = POSITION_KEY.format(pipeline)
-    return key in metadata.properties or key not in mark.summary
-
-
-def _is_mirrored(metadata: TableMetadata, key: str, mark: SummaryValue) -> bool:
-    """Whether the property mirrors this very value. Where Spark writes, it may lag behind, from an earlier batch."""
-    return metadata.properties.get(key) == mirror(mark.value, mark.snapshot_id)
+def _all_marks(metadata: TableMetadata) -> set[tuple[str, str]]:
+    """Kind and pipeline of the marks that properties or snapshots carry."""
+    keys = chain(metadata.properties, *map(summary_of, metadata.snapshots))
+    marks = [key for key in keys if key.startswith(_PREFIXES)]
+    return {
+        (kind, key.removeprefix(prefix)) for key in marks for kind, prefix in _KINDS.items() if key.startswith(prefix)
+    }
 
 
 RECENT: Final = 200
-"""Snapshots of a branch that stay whatever comes: more than three hours of a batch a minute. Who goes on from a snapshot, as
-compactions, branches and incremental readers do, needs all that came after it. Each costs a batch 0.1 ms."""
+"""Newest snapshots of main that stay until they reach the age of expiry: more than three hours of a batch a minute. Compactions,
+branches and incremental readers start from a snapshot and need all later ones. Each costs a batch 0.1 ms."""
 
 MOST_REMOVED: Final = 100
-"""Snapshots that one batch takes out, so that the first batches on an old table are little slower than others."""
+"""Most snapshots that one batch expires, so that the first batches on an old table are little slower than others."""
 
 MOST_AGED: Final = 2
-"""Of the recent snapshots, and of the tags of hours, as many go with one batch: the one that it adds, and one to catch up. A host
-whose clock is days ahead makes the whole table that old with its first batch: the second would take all of its past."""
+"""Most recent snapshots, and most hourly tags, that one batch expires by age: one for the snapshot that it adds, one to catch up.
+A host whose clock is days ahead makes all snapshots look old: without this bound its second batch would expire them all."""
 
 HOLD_KEY: Final = "frazil.snapshots-held"
-"""Table property: `since/end` of each rewrite under way, with blanks between, milliseconds since 1970. Snapshots stay that were made
-at the earliest `since` or later, whose end has not come."""
+"""Table property: holds `since/end` of running rewrites, separated by blanks, in milliseconds since 1970. Until the end of a hold,
+snapshots of its `since` or later stay."""
 
 HOLD: Final = timedelta(hours=3)
-"""The longest time for which a rewrite holds snapshots. At a batch a second each of them is 10,000 at its end."""
+"""How long a rewrite holds snapshots at most. With a batch a second, 10,000 snapshots are held then."""
 
 NO_HOLD: Final = "0/0"
 _DIGITS: Final = 19
-"""Of the largest number that Java writes."""
+"""Digits of the largest long number in Java."""
 
 _AGE: Final = "history.expire.max-snapshot-age-ms"
 _KEEP: Final = "history.expire.min-snapshots-to-keep"
 _DEFAULT_AGE_MS: Final = 5 * 86_400_000
 _LONGEST_MS: Final = 1_000 * 365 * 86_400_000
-"""For ever, in milliseconds: a table may say 2^63 - 1, which no timedelta holds."""
+"""Stands for ever, in milliseconds: a table may have 2^63 - 1, which no timedelta holds."""
 _HOUR_MS: Final = 3_600_000
 
 
@@ -166,7 +152,8 @@ class Retention:
     """How much of a table's history to keep. Unset values come from the table's properties.
 
     Attributes:
-        keep: Snapshots of each branch that stay whatever their age.
+        age: Age from which snapshots expire.
+        keep: How many snapshots of each branch stay, whatever their age.
     """
 
     age: timedelta | None = None
@@ -178,15 +165,20 @@ class Retention:
         return cls(None if rules.older_than is None else parse_age(rules.older_than), rules.keep)
 
     def age_in(self, properties: Mapping[str, str]) -> timedelta:
-        """The age, else the table's, else five days."""
-        return self.age or timedelta(milliseconds=min(_number(properties, _AGE, _DEFAULT_AGE_MS), _LONGEST_MS))
+        """The age from which snapshots expire: this retention's, else the table's, else five days."""
+        return self.age or timedelta(milliseconds=min(number_property(properties, _AGE, _DEFAULT_AGE_MS), _LONGEST_MS))
 
     def keep_in(self, properties: Mapping[str, str]) -> int:
         """The number of snapshots to keep: this retention's, else the table's, else 1."""
-        return self.keep if self.keep is not None else _number(properties, _KEEP, 1)
+        return self.keep if self.keep is not None else number_property(properties, _KEEP, 1)
 
 
-def _number(properties: Mapping[str, str], key: str, default: int) -> int:
+def number_property(properties: Mapping[str, str], key: str, default: int) -> int:
+    """The number in a table property.
+
+    Raises:
+        Terminal: It is no number.
+    """
     text = properties.get(key, str(default))
     if not (text.isdecimal() and len(text) <= _DIGITS):
         raise _unreadable(key, text, "a number")
@@ -201,14 +193,14 @@ def _unreadable(key: str, text: str, expected: str) -> Terminal:
 
 
 def rewrite_hold(metadata: TableMetadata, now_ms: int) -> str:
-    """The hold of a rewrite that begins: its commit looks through all snapshots since the head that it read."""
+    """The hold of a rewrite that begins: its commit checks all snapshots since the head that it read."""
     head = metadata.current_snapshot()
     since = metadata.last_updated_ms if head is None else head.timestamp_ms
     return f"{since}/{max(now_ms, metadata.last_updated_ms) + _ms(HOLD)}"
 
 
 def with_hold(properties: Mapping[str, str], hold: str, now_ms: int) -> str:
-    """The value of HOLD_KEY when a rewrite begins: holds of other rewrites stay until they end."""
+    """The value of HOLD_KEY when a rewrite begins: other holds stay until their end."""
     return " ".join([*(f"{since}/{end}" for since, end in _live_holds(properties, now_ms)), hold])
 
 
@@ -218,11 +210,6 @@ def without_hold(properties: Mapping[str, str], hold: str) -> str:
     if hold in holds:
         holds.remove(hold)
     return " ".join(holds) or NO_HOLD
-
-
-def _held_since(properties: Mapping[str, str], now_ms: int) -> int | None:
-    """The time since which rewrites hold snapshots; None if none does."""
-    return min((since for since, _ in _live_holds(properties, now_ms)), default=None)
 
 
 def _live_holds(properties: Mapping[str, str], now_ms: int) -> list[tuple[int, int]]:
@@ -236,7 +223,7 @@ def _live_holds(properties: Mapping[str, str], now_ms: int) -> list[tuple[int, i
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAge:
-    """A snapshot: when it was made, and on which one."""
+    """A snapshot: its time, and its parent."""
 
     id: int
     made_ms: int
@@ -310,16 +297,16 @@ def plan_expiry(
 ) -> ExpiryPlan:
     """Choose which snapshots and tags of a table an expiry removes now.
 
-    Snapshots that were made at `hold_ms` or later stay, too. Not more than `most` go at once.
+    Snapshots of `hold_ms` or later stay, too. At most `most` are removed.
     """
-    holds = [since for since in (hold_ms, _held_since(history.properties, now_ms)) if since is not None]
-    hold_ms = min(holds, default=None)
-    if history.format_version >= FORMAT_VERSION:  # an engine expires it, which knows no hours
+    holds = [since for since, _ in _live_holds(history.properties, now_ms)]
+    hold_ms = min(holds if hold_ms is None else [*holds, hold_ms], default=None)
+    if history.format_version >= FORMAT_VERSION:  # an engine expires its snapshots, without hourly tags
         return ExpiryPlan(ids=_by_age(history, retention, now_ms, hold_ms))
     age_ms = _ms(retention.age_in(history.properties))
     by_id = {one.id: one for one in history.snapshots}
-    over = sorted(name for name, tag in history.tags.items() if _is_over(name, tag, by_id, now_ms))
-    dropped = tuple(over if most is None else over[:MOST_AGED])
+    expired_tags = sorted(name for name, tag in history.tags.items() if _is_expired_tag(name, tag, by_id, now_ms))
+    dropped = tuple(expired_tags if most is None else expired_tags[:MOST_AGED])
     tags = {name: tag for name, tag in history.tags.items() if name not in dropped}
     old = _by_age(replace(history, tags=tags), retention, now_ms, hold_ms, recent=RECENT)
     if most is not None:
@@ -334,7 +321,7 @@ def plan_expiry(
 def _by_age(
     history: History, retention: Retention, now_ms: int, hold_ms: int | None, recent: int | None = None
 ) -> tuple[int, ...]:
-    """Snapshots that no tag and no branch keeps, oldest first. A branch's own retention settings come first, as in Iceberg."""
+    """Snapshots that no tag and no branch keeps, oldest first. As in Iceberg, a branch's own settings override the retention."""
     before = now_ms - _ms(retention.age_in(history.properties))
     keep = retention.keep_in(history.properties)
     stay = {tag.head for tag in history.tags.values()}
@@ -356,9 +343,9 @@ def _by_age(
 
 
 def _hours(history: History, old: frozenset[int], before: int, age_ms: int) -> Iterator[tuple[int, tuple[str, Tag]]]:
-    """Tags of the hourly history: snapshots old enough to expire that were main's head at a full hour.
+    """Snapshot id -> its hourly tag, for old snapshots that were main's head at a full hour.
 
-    The tag of a snapshot that was the head for long stays as long after it as that of any other.
+    A tag's age counts from the time when its snapshot was replaced as the head.
     """
     for child, one in pairwise(_main_line(history)):
         if one.id in old and child.made_ms >= before and child.made_ms // _HOUR_MS != one.made_ms // _HOUR_MS:
@@ -366,8 +353,7 @@ def _hours(history: History, old: frozenset[int], before: int, age_ms: int) -> I
             yield one.id, (f"frazil-hourly-{instant:%Y-%m-%dT%H}", Tag(one.id, age_ms + child.made_ms - one.made_ms))
 
 
-def _is_over(name: str, tag: Tag, by_id: Mapping[int, SnapshotAge], now_ms: int) -> bool:
-    """Whether an hour's tag is older than it is to be."""
+def _is_expired_tag(name: str, tag: Tag, by_id: Mapping[int, SnapshotAge], now_ms: int) -> bool:
     snapshot = by_id.get(tag.head)
     if re.fullmatch(HOURLY_TAG, name) is None or tag.max_age_ms is None or snapshot is None:
         return False
@@ -399,11 +385,11 @@ def expiry_updates(
     `metadata` must contain all branches. At most `most` snapshots expire at once.
     """
     try:
-        standing = retained_state(metadata, table)
-        if standing.refusal is not None:
+        state = retained_state(metadata, table)
+        if state.refusal is not None:
             return ()
-        old = plan_expiry(History.from_metadata(metadata), retention, now_ms, standing.hold_ms, most)
-    except Terminal:  # a property that nobody can read stops no batch: who needs it says so in a run of its own
+        old = plan_expiry(History.from_metadata(metadata), retention, now_ms, state.hold_ms, most)
+    except Terminal:  # an unreadable property must not stop a batch; maintenance reports it
         return ()
     return (
         *(_tag(name, tag) for name, tag in old.tagged.items()),

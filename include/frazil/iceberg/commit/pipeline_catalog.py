@@ -1,5 +1,5 @@
-"""The tables of one pipeline, wherever they are: each in its catalog, on its branch; and rows that an engine prepares
-on a branch first, a snapshot that one commit then makes main's.
+"""The tables of one pipeline, each in its catalog and on its branch. Also publishes rows that an engine has prepared on a temporary
+branch: one commit makes its snapshot the head of main.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from frazil.iceberg.commit.commit import (
     Change,
     Refused,
     SnapshotRequest,
-    append_of,
+    append_producer,
     expiry_part,
     landed_or_raise,
     moved_properties,
@@ -44,7 +44,7 @@ from frazil.iceberg.errors import as_frazil, error_line, foreign_errors
 from frazil.iceberg.patches.metadata import FORMAT_VERSION
 
 _ATTEMPTS = 10
-"""To begin a branch: several runs may do so at once, and each commit of others is in the way of one attempt."""
+"""Attempts to create a branch: each commit of another run may fail one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class PipelineCatalog(Lake):
         home: The first destination's catalog.
         places: Where the destinations are.
         opened: Opens a catalog of the settings by its name.
-        before: Names of catalogs in which the pipeline may have had tables.
+        earlier: Names of catalogs in which the pipeline may have had tables.
     """
 
     def __init__(
@@ -72,38 +72,35 @@ class PipelineCatalog(Lake):
         home: Lake,
         places: Mapping[str, TablePlace],
         opened: Callable[[str], Lake],
-        before: Iterable[str] = (),
+        earlier: Iterable[str] = (),
     ) -> None:
         super().__init__(home.name, home.uri, home.warehouse, home.properties, kind=home.kind)
         self._pipeline = pipeline
         self._home = home
         self._places = places
         self._open_catalog = opened
-        self._earlier_names = tuple(before)
+        self._earlier_names = tuple(earlier)
 
-    def decided(self, places: Mapping[str, tuple[str | None, str | None]]) -> PipelineCatalog:
-        """A copy with destinations at the places of a decided batch's manifest: the file may name others now, or none.
-
-        Without a catalog a table is where the file says.
-        """
-        decided_places = {
-            table: TablePlace(self._open_catalogs.get(catalog) or self._open_catalog(catalog), branch)
+    def with_places(self, places: Mapping[str, tuple[str | None, str | None]]) -> PipelineCatalog:
+        """A copy with tables at other places: table -> catalog and branch. Without a catalog a table stays where the file names it."""
+        new_places = {
+            table: TablePlace(self._used_catalogs.get(catalog) or self._open_catalog(catalog), branch)
             for table, (catalog, branch) in places.items()
             if catalog is not None
         }
         return PipelineCatalog(
-            self._pipeline, self._home, {**self._places, **decided_places}, self._open_catalog, self._earlier_names
+            self._pipeline, self._home, {**self._places, **new_places}, self._open_catalog, self._earlier_names
         )
 
     @property
     def catalogs(self) -> tuple[Lake, ...]:
         """All catalogs in which the pipeline has tables, or may have had some; that of the first destination first."""
-        used = self._open_catalogs
+        used = self._used_catalogs
         return (*used.values(), *(self._open_catalog(name) for name in self._earlier_names if name not in used))
 
     @property
-    def _open_catalogs(self) -> dict[str, Lake]:
-        """The open catalogs of the destinations by name, the first destination's catalog first."""
+    def _used_catalogs(self) -> dict[str, Lake]:
+        """The catalogs of the destinations by name, the first destination's catalog first."""
         return {catalog.name: catalog for catalog in (self._home, *(place.catalog for place in self._places.values()))}
 
     def catalog_of(self, name: str) -> Lake:
@@ -111,7 +108,7 @@ class PipelineCatalog(Lake):
         return self._places[name].catalog if name in self._places else self._home
 
     def branch_of(self, name: str) -> str | None:
-        """The branch of a table that the pipeline lands on; None stands for main."""
+        """The branch of a table on which the pipeline lands; None stands for main."""
         return self._places[name].branch if name in self._places else None
 
     def find_table(self, name: str) -> Table | None:
@@ -134,7 +131,7 @@ class PipelineCatalog(Lake):
         if table is None:
             return None
         branch = table.metadata.properties.get(BRANCH_KEY.format(self._pipeline))
-        return self.decided({name: (catalog.name, branch)}).find_table(name)
+        return self.with_places({name: (catalog.name, branch)}).find_table(name)
 
     def tables(self) -> list[str]:
         """Names of all tables in the first destination's catalog, sorted."""
@@ -153,29 +150,29 @@ class PipelineCatalog(Lake):
         return created if self.branch_of(name) is None else self.begin_branch(name)
 
     def begin_branch(self, name: str) -> Table:
-        """The table, with its branch; creates it from main if it does not exist, in a table without rows from an empty snapshot.
+        """The table, after creating its branch if that does not exist: from main, or from an empty snapshot if main is empty.
 
-        Not of tables of format version 3, whose metadata PyIceberg can't write: the engine makes it with the first rows.
+        In tables of format version 3, whose metadata PyIceberg can't write, the engine creates the branch with the first rows.
 
         Raises:
-            Terminal: The branch was there, and is gone.
+            Terminal: The branch with the pipeline's rows is gone.
             Retryable: The catalog can't be reached, or others change the table at the same moment.
         """
         branch = self.branch_of(name)
         failure: BaseException = RuntimeError("no attempt")
         for _ in range(_ATTEMPTS):
             table = self.catalog_of(name).load_table(name)
-            branch_table = self._on_branch(name, table)  # a branch that is gone is not made anew
+            branch_table = self._on_branch(name, table)  # refuses a lost branch
             if branch is None or branch in table.metadata.refs or table.format_version >= FORMAT_VERSION:
                 return branch_table
             try:
                 _begin(table, branch)
-            except foreign_errors() as error:  # somebody else may have begun it, or writes to main
+            except foreign_errors() as error:  # another run may have created it, or committed to main
                 failure = error
         raise as_frazil(failure, f"making branch {branch} of table {name}") from quotable(failure)
 
     def _on_branch(self, name: str, table: Table) -> Table:
-        """The table on its branch, if that is where the pipeline landed before."""
+        """The table on its branch; refused if the pipeline landed on another one before."""
         branch, properties = self.branch_of(name), table.metadata.properties
         keys = (key.format(self._pipeline) for key in (POSITION_KEY, BATCH_KEY))
         recorded_branch = properties.get(BRANCH_KEY.format(self._pipeline))
@@ -210,14 +207,11 @@ class PipelineCatalog(Lake):
 
 
 def _begin(table: Table, branch: str) -> None:
-    """Make a branch where main ends; of a table without rows, at an empty snapshot.
-
-    Catalogs of PyIceberg let a table begin on main only: a branch can't be there before a snapshot is.
-    """
+    """Create a branch at the head of main, or at an empty snapshot if main is empty: a branch needs a snapshot."""
     head = head_of(table.metadata) or _empty_snapshot(table.metadata)
     if head is None:
         transaction = CachedTransaction(table)
-        producer = append_of(transaction, SnapshotRequest({}, validate=lambda _: None, branch=None), ())
+        producer = append_producer(transaction, SnapshotRequest({}, validate=lambda _: None, branch=None), ())
         producer.commit()
         transaction.commit_transaction()
         head = producer.snapshot_id
@@ -225,7 +219,7 @@ def _begin(table: Table, branch: str) -> None:
 
 
 def _empty_snapshot(metadata: TableMetadata) -> int | None:
-    """One that another run, perhaps a killed one, created for this already."""
+    """An empty snapshot that another run, perhaps a killed one, has created for the branch."""
     for snapshot in metadata.snapshots:
         if snapshot.parent_snapshot_id is None and summary_of(snapshot).get("total-records") == "0":
             return snapshot.snapshot_id
@@ -238,14 +232,14 @@ def branch_note(lake: Lake, pipeline: str, table: str) -> dict[str, str]:
     return {} if branch is None else {BRANCH_KEY.format(pipeline): branch}
 
 
-# No reader of main sees the branch's rows before. The commit asserts that main still has the head from which the branch was
-# made, and that the branch is unchanged. Branch names are unique per attempt, so a late answer never affects another attempt.
+# Publishing a prepared branch. No reader of main sees its rows before. The commit asserts that main still has the head from which the
+# branch was created, and that the branch is unchanged. Each attempt has a branch of its own, so a late commit can't affect another.
 
 _log = logging.getLogger(__name__)
 
 
 def superfluous_branches(metadata: TableMetadata, pipeline: str, n: int) -> tuple[str, ...]:
-    """Superfluous branches of a pipeline: those prepared for batch `n` or earlier, which have landed already."""
+    """Branches of a pipeline that were prepared for batch `n` or earlier: those batches have landed."""
     branches = {name: BranchName.parse(name) for name in metadata.refs}
     return tuple(
         name
@@ -263,12 +257,12 @@ def retry_branch_name(name: str) -> str:
 
 
 class RowsAddedTwice(Retryable):
-    """An engine added the rows of one statement more than once: a client that lost the answer sent it again."""
+    """An engine added the rows of one statement more than once: its client sent the statement again after a lost answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedBranch:
-    """A branch, the head of main it was made from, and the snapshot on it that main is to become."""
+    """A branch, the head of main from which it was created, and its snapshot that is to become the head of main."""
 
     branch: str
     planned: int | None
@@ -281,9 +275,9 @@ def publish_branch(lake: Lake, change: Change, prepared: PreparedBranch) -> int 
     Returns that snapshot, or the one in which the change landed meanwhile. None: main moved, prepare again.
 
     Raises:
-        Refused: The table contains something else than planned, or the branch was taken away.
+        Refused: The table does not hold what was planned on, or the branch is gone or was moved.
         OutcomeUnknown: The table can't be read to find out whether the commit landed.
-        Terminal: The snapshot is not of this change.
+        Terminal: The snapshot does not carry this change.
     """
     failure: BaseException | None = None
     for number in range(ATTEMPTS):
@@ -309,18 +303,18 @@ def publish_branch(lake: Lake, change: Change, prepared: PreparedBranch) -> int 
 
 
 def carries_change(metadata: TableMetadata, change: Change, branch: str) -> bool:
-    """Whether the summary of a branch's last snapshot carries the change's summary."""
+    """Whether the summary of a branch's last snapshot includes the change's summary."""
     head = head_of(metadata, branch)
     snapshot = metadata.snapshot_by_id(head) if head is not None else None
     return change.summary.items() <= summary_of(snapshot).items()
 
 
 def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: int | None, tip: int) -> None:
-    """Check that a branch's head descends from main's head and carries this very change.
+    """Check that a branch's head descends from main's head, carries this change, and has its rows once.
 
     Raises:
-        RowsAddedTwice: It has rows twice.
-        Terminal: It does not.
+        RowsAddedTwice: It has the rows twice.
+        Terminal: It does not descend from main's head, or carries another change.
     """
     snapshots = list(ancestry(metadata, tip))
     carried = summary_of(snapshots[0] if snapshots else None)
@@ -342,7 +336,7 @@ def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: in
 
 
 def _adds_rows(snapshot: Snapshot) -> bool:
-    """Whether a snapshot only adds rows. At most one snapshot of a change does."""
+    """Whether a snapshot appends rows. At most one snapshot of a change does."""
     summary = snapshot.summary
     return (
         summary is not None

@@ -42,8 +42,8 @@ from frazil.iceberg.files.data_files import DataFileWriter
 _NO = pa.scalar(False)  # noqa: FBT003  # an Arrow value
 
 _REWRITING = Lock()
-"""Survivors are written for one table at a time: followers are given their parts at the same time, and each writer may
-hold as much as a task of the stage. Finding the rows to remove needs little memory and no waiting.
+"""Remaining rows are written for one table at a time: followers are committed in parallel, and each writer may hold as many bytes as
+a staging task. Finding the rows to remove needs little memory, so it does not wait.
 """
 
 
@@ -64,10 +64,10 @@ class Rewrite:
 def check_removable(table: Table, name: str, columns: Coordinates, snapshot_id: int | None = None) -> None:
     """Refuse a table from which rows can't be deleted. Call this before a batch is decided.
 
-    Without a snapshot the head of main counts.
+    Without a snapshot id, the head of main is checked.
 
     Raises:
-        Terminal: It lacks a coordinate column, or another engine left equality deletes in it.
+        Terminal: The table lacks a coordinate column, or has equality deletes of another engine.
         Retryable: Its manifests can't be read now.
     """
     with translated(f"reading manifests of table {name}"):
@@ -98,7 +98,6 @@ def _names(columns: Coordinates) -> tuple[str, ...]:
 
 
 def _equality_delete(table: Table, snapshot_id: int | None) -> str | None:
-    """Path of an equality-delete file, or None if the snapshot has none."""
     snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else table.current_snapshot()
     for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
         if manifest.content is not ManifestContent.DELETES:
@@ -110,7 +109,7 @@ def _equality_delete(table: Table, snapshot_id: int | None) -> str | None:
 
 
 def row_filter(removal: Removal) -> BooleanExpression:
-    """The rows that go, as a filter for scan planning. Rows without coordinates or batch number never match."""
+    """The filter, for scan planning, of the rows to remove. Rows without coordinates or batch number never match."""
     ranges = [_filter(removal.columns, r) for r in removal.ranges]
     return Or(*ranges) if len(ranges) > 1 else ranges[0] if ranges else AlwaysFalse()
 
@@ -131,13 +130,13 @@ def _filter(columns: Coordinates, removed: RemovedRange) -> BooleanExpression:
 
 
 def compare(operator: Any, column: str, *value: Any) -> BooleanExpression:
-    """A comparison with a column. Of PyIceberg's models mypy sees the fields, not their `__init__`."""
+    """A comparison with a column, for mypy: it does not see the `__init__` of PyIceberg's expressions."""
     expression: BooleanExpression = operator(column, *value)
     return expression
 
 
 def matches(rows: pa.RecordBatch, removal: Removal) -> pa.BooleanArray:
-    """Mask of the rows to delete: `row_filter` applied to rows in memory; never null."""
+    """Mask of the rows to remove: `row_filter` applied to rows in memory. Never null."""
     topic, partition, offset, batch = (rows.column(name) for name in _names(removal.columns))
     topics, partitions = set(pc.unique(topic).to_pylist()), {None, *pc.unique(partition).to_pylist()}
     mask = pa.repeat(_NO, rows.num_rows)
@@ -165,14 +164,14 @@ class _Outcome:
 
 
 class Rewriter:
-    """Carries one removal out on snapshots of one table.
+    """Applies one removal to snapshots of one table.
 
-    A file is read and rewritten once, also if the removal is computed again because the head moved: what became of it
-    is remembered by its path and the deletes that apply to it.
+    Each file is read and rewritten only once, even if the removal is computed again because the head moved: outcomes are cached
+    by the file's path and the deletes that apply to it.
     """
 
     def __init__(self, name: str, removal: Removal) -> None:
-        self.found_by = row_filter(removal)
+        self.row_filter = row_filter(removal)
         self._name = name
         self._removal = removal
         self._outcomes: dict[tuple[str, frozenset[str]], _Outcome] = {}
@@ -180,8 +179,8 @@ class Rewriter:
     def rewrite(self, table: Table, snapshot_id: int | None) -> Rewrite:
         """Rewrite the affected files of a snapshot. Remaining rows get the table's current partition spec.
 
-        Foreign exceptions pass through: the caller reads the table again, because a file that is gone may only mean
-        that the snapshot is.
+        Foreign exceptions pass through: a missing file may only mean that the snapshot is gone, so the caller reads the table
+        again.
 
         Raises:
             Terminal: Rows can't be deleted from this table.
@@ -189,24 +188,24 @@ class Rewriter:
         _check(table, self._name, self._removal.columns, snapshot_id)
         if snapshot_id is None:
             return Rewrite()
-        # Without the catalog the scan is planned here, from manifests, also where a REST server would offer to.
-        scan = DataScan(table.metadata, table.io, row_filter=self.found_by, snapshot_id=snapshot_id)
+        # A scan without the catalog is planned here, from manifests, not by a REST server.
+        scan = DataScan(table.metadata, table.io, row_filter=self.row_filter, snapshot_id=snapshot_id)
         outcomes = [(task.file, self._outcome(table, task)) for task in scan.plan_files()]
-        hit = [(file, outcome) for file, outcome in outcomes if outcome.rows]
+        affected = [(file, outcome) for file, outcome in outcomes if outcome.rows]
         return Rewrite(
-            tuple(file for file, _ in hit),
-            tuple(survivor for _, outcome in hit for survivor in outcome.survivors),
-            sum(outcome.rows for _, outcome in hit),
+            tuple(file for file, _ in affected),
+            tuple(survivor for _, outcome in affected for survivor in outcome.survivors),
+            sum(outcome.rows for _, outcome in affected),
         )
 
     def _outcome(self, table: Table, task: FileScanTask) -> _Outcome:
         key = task.file.file_path, frozenset(file.file_path for file in task.delete_files)
         if key not in self._outcomes:
-            self._outcomes[key] = self._removed(table, task)
+            self._outcomes[key] = self._rewrite_file(table, task)
         return self._outcomes[key]
 
-    def _removed(self, table: Table, task: FileScanTask) -> _Outcome:
-        # Coordinates alone are read first: most files go as a whole, or only seem to match by their statistics.
+    def _rewrite_file(self, table: Table, task: FileScanTask) -> _Outcome:
+        # Coordinates alone are read first: most files are removed as a whole, or only seem to match by their statistics.
         coordinates = table.schema().select(*_names(self._removal.columns))
         going = staying = 0
         for batch in file_rows(table, task, coordinates):
@@ -225,7 +224,7 @@ class Rewriter:
 def file_rows(
     table: Table, task: FileScanTask, columns: Schema, where: BooleanExpression | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of one data file as the table shows them, position deletes applied, a batch at a time."""
+    """Rows of one data file in the table's columns, with position deletes applied, batch by batch."""
     scan = ArrowScan(table.metadata, table.io, columns, where or AlwaysTrue())
     deletes = _read_all_delete_files(table.io, [task])
     return scan._record_batches_from_scan_tasks_and_deletes([task], deletes)
@@ -236,7 +235,7 @@ def scan_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of a table's present snapshot in batches, with position deletes applied.
 
-    Without the catalog the scan is planned here, from manifests, also where a REST server would offer to. `doing` begins errors.
+    The scan is planned here, from manifests, not by a REST server. `doing` begins the messages of errors.
     """
     if (head := table.metadata.current_snapshot_id) is None:
         return
@@ -255,7 +254,7 @@ def count_rows(table: Table, name: str, removal: Removal) -> int:
 
 
 def offsets_held(table: Table, name: str, removal: Removal) -> pa.Array:
-    """Offsets of the rows that a removal would take out, each once, in no order."""
+    """Offsets of the rows that a removal would delete, each once, in no order."""
     column = removal.columns.offset
     with translated(f"reading offsets of table {name}"):
         rows = table.scan(row_filter(removal), selected_fields=(column,)).to_arrow()
@@ -268,7 +267,7 @@ def rows_of_batches(
     """Topic, partition, offset and batch number of the rows that these batches landed, in no order, in one scan."""
     if not numbers:
         return
-    names = (columns.topic, columns.partition, columns.offset, columns.batch)
+    names = _names(columns)
     where = compare(In, columns.batch, frozenset(numbers))
     for batch in scan_rows(table, f"reading rows of {len(numbers)} batches in table {name}", where, names):
         yield from zip(*(batch.column(column).to_pylist() for column in names), strict=True)

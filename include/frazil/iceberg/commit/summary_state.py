@@ -1,14 +1,14 @@
 """A pipeline's state in a table: a mark in the snapshot summaries of main, repeated in a table property.
 
-The ancestry of main decides, and the property must agree with it: both move in one commit. The property decides only
-where expiry took our snapshot: it is gone from the metadata, or has a tag alone, and the oldest snapshot that can be
-reached was made on one that is gone too. A rollback is told apart from expiry: there the property names a snapshot that
-main does not descend from although it is still listed, or main carries an older one, or main has a head without a past,
-or lacks an hour that was main's.
+The ancestry of main decides, and the property must agree with it: one commit sets both. The property decides only if
+the snapshot that it names is expired: that snapshot is gone from the metadata, or only a tag keeps it, and the parent of
+the oldest snapshot in main's ancestry is gone, too. A rollback looks different: the named snapshot is still listed, but
+main does not descend from it; or main carries an older mark; or the oldest snapshot of main has no parent; or main lacks
+the snapshot of an hourly tag.
 
-What grows with partitions and tables is in no summary, or metadata would grow with their number times the table's age.
-It is in properties that name the snapshot which moved them. The whole position is in the manifest of its batch, too: that
-is read where the property tells of another snapshot, as after a rollback.
+Values that grow with partitions and tables are in no summary, or metadata would grow with their size times the table's
+age. They are in properties that name the snapshot which set them. The whole position is in the manifest of its batch,
+too, which is read if the property names another snapshot, for example after a rollback.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -29,9 +30,11 @@ from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import HOURLY_TAG, Table, metadata_path, read_text
 from frazil.iceberg.patches.metadata import FORMAT_VERSION
 
+T = TypeVar("T")
+
 POSITION_KEY = "kafka.offsets.{}"
-"""Property of the whole position, and summary key of what a batch moved, by pipeline. Lower-case: Spark lower-cases write
-options."""
+"""Property of the whole position, and summary key of the offsets that a batch moved, by pipeline. Lower-case, as Spark lower-cases
+write options."""
 
 BATCH_KEY = "frazil.batch.{}"
 """Summary key and property of the mark that says which batch a table holds last, by pipeline."""
@@ -40,48 +43,46 @@ DONE_KEY = "frazil.done.{}"
 """Summary key and property of the ledger: the last finished batch, by pipeline."""
 
 TABLES_KEY = "frazil.tables.{}"
-"""Property of the ledger: the UUID of every table of a pipeline and the batch it was given last."""
+"""Property of the ledger: the UUID and the last batch of every table, by pipeline."""
 
 MADE_KEY = "frazil.made.{}"
-"""Property of a ledger that closes: names of the tables that a pipeline made because records name them, as JSON, by
-pipeline."""
+"""Property of a ledger that closes: names of the auto-created tables, as JSON, by pipeline."""
 
 BEGUN_KEY = "frazil.begun.{}"
-"""Property of a ledger that closes: names of the tables that a pipeline began to make, as JSON, by pipeline. It is written
-before they are made: what a run leaves behind that decides nothing counts, too."""
+"""Property of a ledger that closes: names of the tables that a pipeline began to create, as JSON, by pipeline. It is written before they
+are created, so that tables of a run that decides nothing count, too."""
 
 MADE_BY_KEY = "frazil.made-by.{}"
-"""Property of such a table: UUID of the ledger that tells of it, or will, by pipeline."""
+"""Property of an auto-created table: UUID of the ledger that lists it, or will list it, by pipeline."""
 
 TOPICS_KEY = "frazil.topics.{}"
-"""Property of a destination that follows: the topics that a pipeline landed there, as JSON, by pipeline."""
+"""Property of a follower: the topics that a pipeline landed there, as JSON, by pipeline."""
 
 LETTERS_KEY = "frazil.dead-letters"
-"""Property of a dead-letter table: the pipeline that it was made for. Of two that make it at once one is it."""
+"""Property of a dead-letter table: the pipeline that created it."""
 
 MANIFEST_KEY = "frazil.manifest"
-"""Summary key: where the manifest of a snapshot's batch lies."""
+"""Summary key: path of the manifest of a snapshot's batch."""
 
 KIND_KEY = "frazil.kind"
-"""Summary key: what kind of batch a snapshot is of."""
+"""Summary key: kind of a snapshot's batch."""
 
 BRANCH_KEY = "frazil.branch.{}"
-"""Property of a destination: the branch that a pipeline lands on, by pipeline, if it is not main."""
+"""Property of a destination: the branch on which a pipeline lands, by pipeline; not set for main."""
 
 IDENTIFIER_KEY = "frazil.identifier.{}"
-"""Property of a destination that follows: the columns that a pipeline merges rows by, as JSON, by pipeline; none: it adds
-rows."""
+"""Property of a follower: the columns by which a pipeline merges rows, as JSON, by pipeline; an empty list if it appends rows."""
 
 CLOSING_KEY = "frazil.closing.{}"
 """Property of the ledger: the pipeline's closing table, by pipeline. Written with batch 0, never changed."""
 
 CHANGES_KEY = "frazil.schema-changes.{}"
-"""Property of a destination: what a pipeline changed of its schema last, and for which batch, by pipeline."""
+"""Property of a destination: the last schema changes of a pipeline, and their batch, by pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryValue:
-    """A value a table contains, the snapshot that brought it and that snapshot's whole summary (empty once expired)."""
+    """A value that a table holds, the snapshot that brought it, and the summary of that snapshot (empty if it is expired)."""
 
     value: str
     snapshot_id: int
@@ -94,17 +95,17 @@ class RolledBack:
 
     Attributes:
         remaining: The newest value that the ancestry of main still carries, or None.
-        newest: The value that the table held last, as its property says.
-        listed: Whether that snapshot is still in the metadata, so that main could be set to it again.
-        is_past_told: Whether the ancestry says all that main holds. Without `remaining`, main may still have batches' rows
-            where expiry took the beginning of the ancestry, or where newer content replaced main.
+        newest: The value that the table held last, from its property.
+        listed: Whether its snapshot is still in the metadata, so that main can be set to it again.
+        is_past_known: Whether the ancestry shows all batches in main. Without `remaining` it may not: main may have rows of
+            batches whose snapshots are expired, or that REPLACE TABLE copied.
     """
 
     remaining: SummaryValue | None
     newest: str
     snapshot_id: int
     listed: bool
-    is_past_told: bool = field(default=True, compare=False)
+    is_past_known: bool = field(default=True, compare=False)
 
 
 def mirror(value: str, snapshot_id: int) -> str:
@@ -113,9 +114,9 @@ def mirror(value: str, snapshot_id: int) -> str:
 
 
 def read_summary(metadata: TableMetadata, key: str, table: str) -> SummaryValue | RolledBack | None:
-    """The value of `table` under `key`, or what a rollback left of it; None if it never had one.
+    """The value of `table` under `key`, or the remains after a rollback; None if it never had one.
 
-    A rollback that is followed by others' commits and by an expiry of everything below them looks like expiry alone.
+    A rollback, followed by commits of others and by an expiry of everything before them, looks like an expiry.
     """
     newest, oldest = _in_ancestry(metadata, key)
     text = metadata.properties.get(key)
@@ -130,66 +131,59 @@ def read_summary(metadata: TableMetadata, key: str, table: str) -> SummaryValue 
     cut_off = oldest is not None and _has_past(oldest)
     if newest is None and oldest is not None and cut_off and _is_expired(metadata, ours, oldest):
         return SummaryValue(value, snapshot_id, {})
-    is_past_told = newest is not None or not (cut_off or _may_replace(oldest, ours))
-    return RolledBack(newest, value, snapshot_id, ours is not None, is_past_told)
+    is_past_known = newest is not None or not (cut_off or _may_replace(oldest, ours))
+    return RolledBack(newest, value, snapshot_id, ours is not None, is_past_known)
 
 
 def _is_expired(metadata: TableMetadata, ours: Snapshot | None, oldest: Snapshot) -> bool:
-    """Whether Frazil's snapshot expired from main's history, even if a tag still keeps it.
+    """Whether Frazil's snapshot `ours` expired from main's history, even if a tag still keeps it.
 
-    Hours get their tags when they leave main's past, and only while it has all that pipelines brought. So they are older than
-    what main descends from, or in it: else main was set back to an hour before them.
+    A snapshot gets its hourly tag when it leaves main's history. So tagged snapshots are older than that history, or in it. If one
+    is not, main was set back to an earlier hour.
     """
-    hours = [one for name in metadata.refs if re.fullmatch(HOURLY_TAG, name) and (one := _tagged(metadata, name))]
-    after = [one for one in hours if _commit_order(one) > _commit_order(oldest)]
-    if after:
-        past = {one.snapshot_id for one in ancestry(metadata, metadata.current_snapshot_id)}
-        if any(one.snapshot_id not in past for one in after):
-            return False
+    hours = [
+        snapshot
+        for name, ref in metadata.refs.items()
+        if re.fullmatch(HOURLY_TAG, name) and (snapshot := metadata.snapshot_by_id(ref.snapshot_id))
+    ]
+    after = {snapshot.snapshot_id for snapshot in hours if _commit_order(snapshot) > _commit_order(oldest)}
+    if after - {snapshot.snapshot_id for snapshot in ancestry(metadata, metadata.current_snapshot_id)}:
+        return False
     if ours is None:
         return True
     return _commit_order(ours) < _commit_order(oldest) and any(
-        _commit_order(ours) <= _commit_order(one) for one in hours
+        _commit_order(ours) <= _commit_order(snapshot) for snapshot in hours
     )
 
 
-def _tagged(metadata: TableMetadata, name: str) -> Snapshot | None:
-    return metadata.snapshot_by_id(metadata.refs[name].snapshot_id)
-
-
 def _commit_order(snapshot: Snapshot) -> tuple[int, int]:
-    """Sort key that orders snapshots by commit."""
+    """Sort key for the order in which snapshots were committed."""
     return snapshot.sequence_number or 0, snapshot.timestamp_ms
 
 
 def _property_lags(metadata: TableMetadata, newest: SummaryValue, value: str, snapshot_id: int) -> bool:
-    """Whether the property is older than what main carries: an engine moves main first, then the property.
+    """Whether the property is older than the mark on main: an engine moves main first, then the property.
 
-    A commit of PyIceberg moves both at once. After a rollback the property is the newer one.
+    A commit of PyIceberg moves both at once. After a rollback the property is newer.
     """
     if metadata.format_version < FORMAT_VERSION:
         return False
     if metadata.snapshot_by_id(snapshot_id) is not None:
         return any(snapshot.snapshot_id == snapshot_id for snapshot in ancestry(metadata, newest.snapshot_id))
-    return _number(value) < _number(newest.value)
-
-
-def _number(value: str) -> int:
-    """The batch number of a mark."""
-    return BatchMark.from_json(value).n
+    return BatchMark.from_json(value).n < BatchMark.from_json(newest.value).n
 
 
 def _may_replace(oldest: Snapshot | None, ours: Snapshot | None) -> bool:
-    """Whether the past of main may begin after our snapshot: REPLACE TABLE … AS SELECT makes one with our rows in it."""
+    """Whether REPLACE TABLE … AS SELECT may have replaced main after our snapshot: the new main may hold our rows."""
     if oldest is None:
         return False
     return ours is None or _commit_order(oldest) > _commit_order(ours)
 
 
 def _has_past(snapshot: Snapshot) -> bool:
-    """Whether a snapshot was made on another one: it names it, or took files from it, or kept some of its files.
+    """Whether a snapshot has a parent, maybe an expired one: it names it, or removed or kept files of it.
 
-    Iceberg's own expiry leaves the ids of parents in their children, PyIceberg's removes them.
+    Iceberg's Java library leaves the ids of expired parents in their children, PyIceberg removes them.
     """
     if snapshot.parent_snapshot_id is not None:
         return True
@@ -205,14 +199,14 @@ def summaries(metadata: TableMetadata) -> Iterator[Mapping[str, str]]:
 
 
 def mirrored_values(metadata: TableMetadata, key: str, table: str) -> dict[str, str]:
-    """The values that all pipelines keep in a table under a key such as `POSITION_KEY`, by pipeline."""
+    """Pipeline -> its value in a table under a key such as `POSITION_KEY`, for all pipelines."""
     prefix = key.format("")
     properties = {name: text for name, text in metadata.properties.items() if name.startswith(prefix)}
     return {name.removeprefix(prefix): _read_mirror(text, name, table)[0] for name, text in properties.items()}
 
 
 def lookup_position(table: Table, pipeline: str, name: str) -> SummaryValue | RolledBack | None:
-    """The last value of the closing table `name`, with the whole position; None if it has no position.
+    """The last mark of the closing table `name`, with the whole position as its value; None if it has no position.
 
     Raises:
         Terminal: The property is not readable; or it names another snapshot, and the manifest can't be read.
@@ -258,27 +252,26 @@ def manifest_path(table: Table, pipeline: str, mark: BatchMark) -> str:
     return metadata_path(table, f"frazil-{pipeline}-{mark.n}-{mark.batch}.json")
 
 
-def ledger_tables(metadata: TableMetadata, pipeline: str, table: str) -> dict[str, Mapping[str, Any]]:
-    """Tables of a pipeline by its ledger, each with its UUID and mark; empty before the first batch.
+def ledger_tables(metadata: TableMetadata, pipeline: str, table: str) -> dict[str, dict[str, Any]]:
+    """Table -> its UUID and mark, from the ledger; empty before the first batch.
 
-    A rollback of the ledger removes none of them: the tables' data exists, whatever the ledger says.
+    A rollback of the ledger removes none: the tables still have their data.
     """
-    body: dict[str, Mapping[str, Any]] = json.loads(_newest_value(metadata, TABLES_KEY.format(pipeline), table) or "{}")
-    return body
+    key = TABLES_KEY.format(pipeline)
+    return decode_property(_newest_value(metadata, key, table) or "{}", key, table, dict[str, dict[str, Any]])
 
 
 def made_tables(metadata: TableMetadata, pipeline: str, table: str) -> tuple[str, ...]:
-    """Names of auto-created tables in the ledger's decided batches.
+    """Names of the tables that decided batches auto-created, from the ledger.
 
-    A rollback of the ledger unmakes none: their rows must go with those of the others.
+    A rollback of the ledger removes none: a rewind must remove their rows, too.
     """
-    return tuple(json.loads(_newest_value(metadata, MADE_KEY.format(pipeline), table) or "[]"))
+    key = MADE_KEY.format(pipeline)
+    return tuple(decode_property(_newest_value(metadata, key, table) or "[]", key, table, list[str]))
 
 
 def _newest_value(metadata: TableMetadata, key: str, table: str) -> str | None:
-    """The value of a property that is set with each snapshot; if it was removed, the value in the newest snapshot that
-    carries it.
-    """
+    """The value of a property that is set with each snapshot; if it was removed, that in the newest summary with the key."""
     if (text := metadata.properties.get(key)) is not None:
         return _read_mirror(text, key, table)[0]
     newest, _ = _in_ancestry(metadata, key)
@@ -286,8 +279,9 @@ def _newest_value(metadata: TableMetadata, key: str, table: str) -> str | None:
 
 
 def begun_tables(metadata: TableMetadata, pipeline: str, table: str) -> frozenset[str]:
-    """Names of tables that a pipeline began to create and that no decided batch names."""
-    begun = json.loads(metadata.properties.get(BEGUN_KEY.format(pipeline), "[]"))
+    """Names of tables that a pipeline began to create and that no decided batch lists."""
+    key = BEGUN_KEY.format(pipeline)
+    begun = decode_property(metadata.properties.get(key, "[]"), key, table, list[str])
     return frozenset(begun) - frozenset(made_tables(metadata, pipeline, table))
 
 
@@ -312,12 +306,12 @@ def refuse_rolled_back(summary_value: SummaryValue | RolledBack | None, key: str
 
 
 def remaining_value(summary_value: SummaryValue | RolledBack | None) -> SummaryValue | None:
-    """The value that a table contains, or that a rollback left."""
+    """The value that a table holds, also after a rollback."""
     return summary_value.remaining if isinstance(summary_value, RolledBack) else summary_value
 
 
 def mark_of(summary_value: SummaryValue | RolledBack | None) -> BatchMark | None:
-    """The mark of the last batch that a table contains or that a rollback left, of a value under `BATCH_KEY` or `DONE_KEY`."""
+    """The mark of the last batch that a table holds, also after a rollback, from a value under `BATCH_KEY` or `DONE_KEY`."""
     remaining = remaining_value(summary_value)
     return BatchMark.from_json(remaining.value) if remaining else None
 
@@ -325,7 +319,7 @@ def mark_of(summary_value: SummaryValue | RolledBack | None) -> BatchMark | None
 def landed_snapshot(metadata: TableMetadata, key: str, mark: BatchMark, table: str) -> int | None:
     """The snapshot of exactly this batch, or None. The search skips newer batches and stops at older ones.
 
-    A batch that a rollback took back did not land: whether that matters is the reader's question, not this one's.
+    A batch that a rollback undid did not land.
     """
     for snapshot in ancestry(metadata, metadata.current_snapshot_id):
         if (text := summary_of(snapshot).get(key)) is not None:
@@ -339,7 +333,7 @@ def landed_snapshot(metadata: TableMetadata, key: str, mark: BatchMark, table: s
 
 
 def ancestry(metadata: TableMetadata, snapshot_id: int | None) -> Iterator[Snapshot]:
-    """A snapshot and its parents, newest first, as far as the metadata still lists them."""
+    """A snapshot and its ancestors, newest first, as far as the metadata still lists them."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     snapshot = by_id.get(snapshot_id) if snapshot_id is not None else None
     while snapshot is not None:
@@ -348,7 +342,7 @@ def ancestry(metadata: TableMetadata, snapshot_id: int | None) -> Iterator[Snaps
 
 
 def summary_of(snapshot: Snapshot | None) -> Mapping[str, str]:
-    """The properties of a snapshot's summary; none where there is no snapshot."""
+    """The properties of a snapshot's summary; empty without a snapshot."""
     if snapshot is None:
         return {}
     return snapshot.summary.additional_properties if snapshot.summary is not None else {}
@@ -380,7 +374,7 @@ def _refusal(rollback: RolledBack, key: str, table: str) -> Terminal:
 
 
 def mirrored_property(metadata: TableMetadata, key: str, table: str) -> tuple[str, int]:
-    """The value of a property that moves with snapshots, and the snapshot that it moved with last."""
+    """The value of a property that is set with snapshots, and the snapshot with which it was set last."""
     return _read_mirror(metadata.properties[key], key, table)
 
 
@@ -389,7 +383,23 @@ def _read_mirror(text: str, key: str, table: str) -> tuple[str, int]:
         body = json.loads(text)
         return str(body["value"]), int(body["snapshot"])
     except (ValueError, KeyError, TypeError) as error:
-        raise BAD_STATE.terminal(
-            f"table {table}: property {key} is not readable: {text[:200]!r}",
-            next_step="it was probably edited by hand: copy its text from the newest metadata file of the table that has it readable",
-        ) from error
+        raise _unreadable(text, key, table) from error
+
+
+def decode_property(text: str, key: str, table: str, form: type[T]) -> T:
+    """The value of a property that holds JSON of this form.
+
+    Raises:
+        Terminal: It is no such JSON.
+    """
+    try:
+        return msgspec.json.decode(text, type=form)
+    except msgspec.DecodeError as error:
+        raise _unreadable(text, key, table) from error
+
+
+def _unreadable(text: str, key: str, table: str) -> Terminal:
+    return BAD_STATE.terminal(
+        f"table {table}: property {key} is not readable: {text[:200]!r}",
+        next_step="it was probably edited by hand: copy its text from the newest metadata file of the table that has it readable",
+    )

@@ -1,1 +1,1 @@
-"""Data files: written before any snapshot names them, limited in partitions, and described by facts from manifests."""
+"""Writes data files that no snapshot names yet, and limits the partitions that a task writes."""

@@ -2,7 +2,7 @@
 for tables that PyIceberg can't write.
 
 Rests on private names of PyIceberg 0.12 (`_dataframe_to_data_files`, the layout of `DataFile`); a contract test pins
-them. Others are used in `producer`, `refs` and `removal`.
+them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import base64
 import itertools
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,15 +32,14 @@ from pyiceberg.types import BinaryType, FixedType, IcebergType, NestedField, Tim
 from frazil.batch.changes import OP
 from frazil.batch.facts import StagedFile
 from frazil.iceberg.errors import translated
-from frazil.iceberg.patches import dictionaries as _dictionaries  # noqa: F401  # spares files dictionaries in vain
-from frazil.iceberg.patches import metadata as _metadata  # noqa: F401  # a worker reads metadata with variants, too
+from frazil.iceberg.patches import metadata as _metadata  # noqa: F401  # so that tasks can read metadata with variants
 from frazil.iceberg.patches.files import credentials_expire_ms, opened_storage
 
 _COMPUTED = (BucketTransform, TimeTransform, TruncateTransform)
 
 
-def in_order(rows: pa.Table, metadata: TableMetadata) -> pa.Table:
-    """Rows in the table's sort order; equal ones stay as they came."""
+def sorted_rows(rows: pa.Table, metadata: TableMetadata) -> pa.Table:
+    """Rows in the table's sort order. Equal ones keep their order."""
     order = metadata.sort_order_by_id(metadata.default_sort_order_id)
     if order is None or order.is_unsorted:
         return rows
@@ -59,7 +58,7 @@ def in_order(rows: pa.Table, metadata: TableMetadata) -> pa.Table:
 def _sort_keys(
     rows: pa.Table, metadata: TableMetadata, fields: list[SortField]
 ) -> Iterator[tuple[pa.ChunkedArray, SortField]]:
-    """The values that rows are sorted by, field by field, up to the first that can't be computed."""
+    """The values by which rows are sorted, field by field, up to the first that can't be computed."""
     top = {field.field_id: field for field in metadata.schema().fields}
     for field in fields:
         source = top.get(field.source_id)
@@ -82,7 +81,7 @@ def _is_computable(source: NestedField, field: SortField) -> bool:
 
 
 FLUSH_BYTES = 128 * 2**20
-"""Decoded rows a task holds in memory per table before it writes a file: the bound of a task's memory."""
+"""Arrow bytes of rows that a task buffers for a table before it writes a file."""
 
 _METRICS = "write.metadata.metrics."
 """Prefix of the table properties that choose which statistics a data file carries."""
@@ -93,9 +92,9 @@ _BOUNDS = ("lower_bounds", "upper_bounds")
 
 @dataclass(frozen=True)
 class StagingTable:
-    """A table as a task needs it to write files: a snapshot of its metadata, and access to its storage.
+    """A table as a task needs it to write files: its metadata, and access to its storage.
 
-    With `by_engine` its files are not data files: an engine reads their rows and writes them itself.
+    With `by_engine` the files are no data files: an engine reads their rows and writes them itself.
     """
 
     name: str
@@ -108,7 +107,7 @@ class StagingTable:
 
 
 class DataFileWriter:
-    """Writes rows of one table into data files of bounded size."""
+    """Writes rows of one table into data files of bounded size. `buffered_bytes` are not written yet."""
 
     def __init__(self, target: StagingTable, flush_bytes: int = FLUSH_BYTES) -> None:
         self.name = target.name
@@ -117,27 +116,18 @@ class DataFileWriter:
         self._flush_bytes = flush_bytes
         self._counter = itertools.count()
         self._uuid = uuid.uuid4()
-        self._held: list[pa.RecordBatch] = []
-        self._held_bytes = 0
+        self._buffered: list[pa.RecordBatch] = []
+        self.buffered_bytes = 0
         self._files: list[StagedFile] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Add rows; columns are matched to the table's by name.
-
-        Raises:
-            Terminal: It refuses.
-        """
+        """Add rows; columns are matched to the table's by name."""
         if rows.num_rows == 0:
             return
-        self._held.append(rows)
-        self._held_bytes += rows.nbytes
-        if self._held_bytes >= self._flush_bytes:
+        self._buffered.append(rows)
+        self.buffered_bytes += rows.nbytes
+        if self.buffered_bytes >= self._flush_bytes:
             self.flush()
-
-    @property
-    def held_bytes(self) -> int:
-        """Arrow bytes that are not written yet."""
-        return self._held_bytes
 
     def close(self) -> tuple[StagedFile, ...]:
         """Write the buffered rows and return all files."""
@@ -146,26 +136,25 @@ class DataFileWriter:
 
     def abandon(self) -> tuple[StagedFile, ...]:
         """Return the files written so far, and drop the buffered rows."""
-        self._held, self._held_bytes = [], 0
+        self._buffered, self.buffered_bytes = [], 0
         return tuple(self._files)
 
     def flush(self) -> None:
         """Write the buffered rows."""
-        if not self._held:
+        if not self._buffered:
             return
-        table = pa.Table.from_batches(self._held)
-        self._held, self._held_bytes = [], 0
+        table = pa.Table.from_batches(self._buffered)
+        self._buffered, self.buffered_bytes = [], 0
         with translated(f"writing data files of table {self.name}", credentials_expire_ms(self._io.properties)):
             try:
                 self._files += self._written(table, self._metadata)
             except (UnicodeEncodeError, OverflowError):
-                # PyIceberg can't cut some texts to a bound (U+D7FF at the cut) nor see times beyond year 9999. Bounds
-                # only help readers skip files, so such rows are written without them. The first attempt is an orphan.
+                # PyIceberg can't truncate some texts to a bound (U+D7FF at the cut), nor read times beyond year 9999. Bounds
+                # only help readers skip files, so such rows are written without them. The first file becomes an orphan.
                 self._files += self._written(table, _without_bounds(self._metadata))
 
     def _written(self, table: pa.Table, metadata: TableMetadata) -> list[StagedFile]:
-        ordered = in_order(table, metadata)
-        files = _dataframe_to_data_files(metadata, ordered, self._io, self._uuid, self._counter)
+        files = _dataframe_to_data_files(metadata, sorted_rows(table, metadata), self._io, self._uuid, self._counter)
         return [staged_file(file, metadata) for file in files]
 
 
@@ -177,14 +166,13 @@ def _without_bounds(metadata: TableMetadata) -> TableMetadata:
 def staged_file(file: DataFile, metadata: TableMetadata) -> StagedFile:
     """The facts of a data file as text.
 
-    Bounds and partition values are spelled as the table specification's single values in binary (appendix D): the way
-    back gives exactly what manifests contain, a day as its number.
+    Bounds and partition values are encoded as single values in binary (table specification, appendix D), in base64. So
+    `data_file` restores exactly what manifests contain, a day as its number.
     """
     spec = metadata.spec()  # files are always written under the current spec
     types = _partition_types(spec, metadata)
-    partition = [
-        _optional(_encoded, partition_type, file.partition[index]) for index, partition_type in enumerate(types)
-    ]
+    values = ((partition_type, file.partition[index]) for index, partition_type in enumerate(types))
+    partition = [None if value is None else _text(to_bytes(partition_type, value)) for partition_type, value in values]
     body: dict[str, Any] = {
         "path": file.file_path,
         "format": file.file_format.value,
@@ -206,18 +194,6 @@ def _partition_types(spec: PartitionSpec, metadata: TableMetadata) -> list[Any]:
     return [field.field_type for field in spec.partition_type(metadata.schema()).fields]
 
 
-def _optional(convert: Callable[[Any, Any], Any], partition_type: Any, value: Any) -> Any:
-    return None if value is None else convert(partition_type, value)
-
-
-def _encoded(partition_type: Any, value: Any) -> str:
-    return _text(to_bytes(partition_type, value))
-
-
-def _decoded(partition_type: Any, text: str) -> Any:
-    return from_bytes(partition_type, base64.b64decode(text))
-
-
 def _text(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
@@ -232,8 +208,8 @@ def data_file(staged: StagedFile, metadata: TableMetadata) -> DataFile:
     spec = metadata.specs()[body["spec"]]
     types = _partition_types(spec, metadata)
     partition = [
-        _optional(_decoded, partition_type, value)
-        for partition_type, value in zip(types, body["partition"], strict=True)
+        None if text is None else from_bytes(partition_type, base64.b64decode(text))
+        for partition_type, text in zip(types, body["partition"], strict=True)
     ]
     maps: dict[str, Any] = {name: _map(body[name]) for name in _COUNTS}
     maps |= {name: _map(body[name], base64.b64decode) for name in _BOUNDS}
@@ -259,7 +235,7 @@ def _map(items: list[list[Any]] | None, decode: Any = lambda value: value) -> di
 
 
 def field_types(metadata: TableMetadata) -> dict[int, str]:
-    """Field id -> type of every field, nested ones too: what the files of a moment were written for."""
+    """Field id -> type of every field, nested ones too, to compare with later schemas."""
     schema = metadata.schema()
     return {number: _type_name(schema.find_field(number).field_type) for number in sorted(schema.field_ids)}
 
@@ -269,7 +245,7 @@ def _type_name(field_type: IcebergType) -> str:
 
 
 def write_rows(target: StagingTable, rows: pa.Table) -> tuple[StagedFile, ...]:
-    """Write rows into data files of a table at once."""
+    """Write rows into data files of a table."""
     writer = DataFileWriter(target)
     for batch in rows.to_batches():
         writer.write(batch)
@@ -277,7 +253,7 @@ def write_rows(target: StagingTable, rows: pa.Table) -> tuple[StagedFile, ...]:
 
 
 FOLDER: Final = "data/frazil-staged"
-"""Below the table's location, so that an orphan removal takes what is not needed any more; in a folder that any store lets a table have."""
+"""Folder below the table's location, where orphan removal deletes files that are not needed any more, and any store takes files."""
 
 _UUID_BYTES: Final = 16
 _UUID_CHARACTERS: Final = 36
@@ -286,58 +262,58 @@ _DIGITS: Final = [index for index in range(_UUID_CHARACTERS) if index not in {8,
 
 
 class RowFileWriter(DataFileWriter):
-    """Writes rows of one table into Parquet files of bounded size, in their Arrow types. No snapshot may name them."""
+    """Writes rows of one table into Parquet files of bounded size, with their Arrow types. No snapshot may name them."""
 
     def _written(self, table: pa.Table, metadata: TableMetadata) -> list[StagedFile]:
         path = f"{metadata.location.rstrip('/')}/{FOLDER}/{uuid.uuid4()}.parquet"
         file = self._io.new_output(path)
         with file.create() as stream:
-            pq.write_table(_spelled(table), stream)
+            pq.write_table(_with_uuid_texts(table), stream)
         return [StagedFile(path, table.num_rows, len(file), "", _ops(table))]
 
 
-def _spelled(table: pa.Table) -> pa.Table:
-    """Rows with UUIDs as texts: Spark reads no others, and writes these into columns of the type."""
+def _with_uuid_texts(table: pa.Table) -> pa.Table:
+    """Rows with UUIDs as texts: Spark can read only these, and writes them into columns of type uuid."""
     for number, column in enumerate(table.schema):
-        kind = _spelled_type(column.type)
+        kind = _uuid_text_type(column.type)
         if kind != column.type:
-            chunks = [_spelled_array(chunk, kind) for chunk in table.column(number).chunks]
+            chunks = [_uuid_text_array(chunk, kind) for chunk in table.column(number).chunks]
             table = table.set_column(number, column.with_type(kind), pa.chunked_array(chunks, kind))
     return table
 
 
-def _spelled_type(arrow_type: pa.DataType) -> pa.DataType:
+def _uuid_text_type(arrow_type: pa.DataType) -> pa.DataType:
     if arrow_type == pa.uuid():
         return pa.string()
     if pa.types.is_struct(arrow_type):
-        return pa.struct([field.with_type(_spelled_type(field.type)) for field in arrow_type])
+        return pa.struct([field.with_type(_uuid_text_type(field.type)) for field in arrow_type])
     if pa.types.is_list(arrow_type):
-        return pa.list_(arrow_type.value_field.with_type(_spelled_type(arrow_type.value_type)))
+        return pa.list_(arrow_type.value_field.with_type(_uuid_text_type(arrow_type.value_type)))
     if pa.types.is_map(arrow_type):
-        item = arrow_type.item_field.with_type(_spelled_type(arrow_type.item_type))
-        return pa.map_(arrow_type.key_field.with_type(_spelled_type(arrow_type.key_type)), item)
+        item = arrow_type.item_field.with_type(_uuid_text_type(arrow_type.item_type))
+        return pa.map_(arrow_type.key_field.with_type(_uuid_text_type(arrow_type.key_type)), item)
     return arrow_type
 
 
-def _spelled_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _uuid_text_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         return array
     if array.type == pa.uuid():
         return _uuid_texts(array.storage)
     if pa.types.is_struct(kind):
-        columns = [_spelled_array(column, field.type) for column, field in zip(array.flatten(), kind, strict=True)]
+        columns = [_uuid_text_array(column, field.type) for column, field in zip(array.flatten(), kind, strict=True)]
         return pa.StructArray.from_arrays(columns, fields=list(kind), mask=array.is_null())
     if pa.types.is_list(kind):
-        values = _spelled_array(array.flatten(), kind.value_type)
+        values = _uuid_text_array(array.flatten(), kind.value_type)
         return pa.ListArray.from_arrays(_offsets(array), values, type=kind, mask=array.is_null())
     lists = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
     keys, items = lists.flatten().flatten()
-    keys, items = _spelled_array(keys, kind.key_type), _spelled_array(items, kind.item_type)
+    keys, items = _uuid_text_array(keys, kind.key_type), _uuid_text_array(items, kind.item_type)
     return pa.MapArray.from_arrays(_offsets(lists), keys, items, type=kind, mask=array.is_null())
 
 
 def _offsets(array: pa.Array) -> pa.Array:
-    """Where the values of each list, or entries of each map, begin among those that it has, whatever was sliced off."""
+    """Offsets of lists or maps into their flattened values, without what was sliced off."""
     lengths = pc.fill_null(pc.list_value_length(array), 0)
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
 
@@ -362,24 +338,16 @@ def _ops(table: pa.Table) -> dict[str, int]:
     }
 
 
-HELD_BYTES: Final = 2 * FLUSH_BYTES
-"""Decoded rows a task holds in memory for all tables together before it writes the largest part."""
-
-
-def writer_of(target: StagingTable) -> DataFileWriter:
-    """The writer of a table's staged files, for PyIceberg or Spark to commit."""
-    return RowFileWriter(target) if target.by_engine else DataFileWriter(target)
+BUFFER_BYTES: Final = 2 * FLUSH_BYTES
+"""Arrow bytes of rows that a task buffers for all tables together, before it writes those of the largest one."""
 
 
 class TableWriters:
-    """One writer of data files per table, made when its first rows come.
+    """One writer per table, created with its first rows. Beyond `most_bytes` of buffered Arrow, the largest buffer is written."""
 
-    Beyond `held_bytes` of Arrow the table that contains most of them is written.
-    """
-
-    def __init__(self, tables: Mapping[str, StagingTable], held_bytes: int = HELD_BYTES) -> None:
+    def __init__(self, tables: Mapping[str, StagingTable], most_bytes: int = BUFFER_BYTES) -> None:
         self._tables: Final = tables
-        self._held_bytes: Final = held_bytes
+        self._most_bytes: Final = most_bytes
         self._writers: Final[dict[str, DataFileWriter]] = {}
 
     def write(self, table: str, rows: pa.RecordBatch) -> None:
@@ -387,10 +355,11 @@ class TableWriters:
         if rows.num_rows == 0:
             return
         if table not in self._writers:
-            self._writers[table] = writer_of(self._tables[table])
+            target = self._tables[table]
+            self._writers[table] = RowFileWriter(target) if target.by_engine else DataFileWriter(target)
         self._writers[table].write(rows)
-        while sum(writer.held_bytes for writer in self._writers.values()) >= self._held_bytes:
-            max(self._writers.values(), key=lambda writer: writer.held_bytes).flush()
+        while sum(writer.buffered_bytes for writer in self._writers.values()) >= self._most_bytes:
+            max(self._writers.values(), key=lambda writer: writer.buffered_bytes).flush()
 
     def abandon(self) -> dict[str, tuple[StagedFile, ...]]:
         """Return the files written so far, and drop the buffered rows."""

@@ -1,6 +1,6 @@
-"""Bounds the partition values that one task gives a table: each is a data file of its own, and an entry of the manifest.
+"""Bounds the partition values that one task gives a table: each makes a data file, and an entry in a manifest.
 
-Where Spark writes the files, Iceberg's Java library may name a folder by each value, and no file system takes long names.
+If Spark writes the files, Iceberg's Java library may name a folder by each value, and file systems refuse long names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from frazil.iceberg.patches.files import partition_key, partition_numbers
 _DIGEST_BYTES: Final = 16
 
 FOLDER_BYTES: Final = 255
-"""Most bytes of a folder's name, in file systems and HDFS."""
+"""Most bytes of a folder's name in file systems and in HDFS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def layout_of(schema: Schema, spec: PartitionSpec, folder_bytes: int | None = No
 
 
 def folder_bytes(properties: Mapping[str, str], *, by_engine: bool) -> int | None:
-    """Return the most bytes of a folder's name; None if values name no folders, or Frazil's own short names do."""
+    """Return the most bytes of a folder's name; None if partition values name no folders, or Frazil shortens the names."""
     is_hashed = properties.get("write.object-storage.enabled", "false").lower() == "true"
     has_values = properties.get("write.object-storage.partitioned-paths", "true").lower() == "true"
     return FOLDER_BYTES if by_engine and (has_values or not is_hashed) else None
@@ -60,7 +60,7 @@ class PartitionLimit:
 
     Attributes:
         layouts: Partitioned table -> its partitioning; other tables are left out.
-        unlimited: Tables without limit: with `deletes: hard` a change that became a dead letter could never land.
+        unlimited: Tables without a limit: with `deletes: hard`, a change that became a dead letter could never land.
     """
 
     limit: int = 0
@@ -75,7 +75,7 @@ class PartitionLimit:
         by_engine: Collection[str] = (),
         unlimited: Collection[str] = (),
     ) -> PartitionLimit:
-        """Return the limit of tables that exist, some of which Spark writes."""
+        """Return the limit for existing tables; Spark writes those of `by_engine`."""
         layouts = {
             name: layout_of(
                 metadata.schema(), metadata.spec(), folder_bytes(metadata.properties, by_engine=name in by_engine)
@@ -94,9 +94,9 @@ class PartitionLimit:
 
 
 class PartitionCounter:
-    """Remembers the partition values that a task has given a table, up to a limit: a `frazil.records.decoder.table_rows.PartitionBound`.
+    """Remembers the partition values that a task gives a table, up to a limit: a `frazil.records.decoder.table_rows.PartitionBound`.
 
-    The limit `sys.maxsize` stands for any number.
+    The limit `sys.maxsize` stands for no limit.
     """
 
     def __init__(self, layout: PartitionLayout, limit: int) -> None:
@@ -107,17 +107,14 @@ class PartitionCounter:
         self._value_hashes: Final[set[bytes]] = set()
 
     def too_long(self, rows: pa.RecordBatch) -> pa.Int64Array:
-        """Return the positions, ascending, of rows whose partition value makes a folder name that is too long."""
-        refused = np.zeros(len(rows), np.bool_)
+        """Return the indices, ascending, of rows whose partition value makes the name of a folder too long."""
         if self._folder_bytes is None or not len(rows):
             return pa.array([], pa.int64())
-        table = pa.Table.from_batches([rows])
+        refused, table = np.zeros(len(rows), np.bool_), pa.Table.from_batches([rows])
         for partition_field in self._fields:
-            key = (
-                partition_key(partition_field, self._schema, table)
-                if self._can_count(partition_field, table)
-                else pa.nulls(0)
-            )
+            if not self._can_count(partition_field, table):
+                continue
+            key = partition_key(partition_field, self._schema, table)
             if _is_text_or_binary(key.type):
                 coded = key.dictionary_encode(null_encoding="encode")
                 long = [
@@ -128,7 +125,7 @@ class PartitionCounter:
         return pa.array(np.flatnonzero(refused), pa.int64())
 
     def beyond(self, rows: pa.RecordBatch) -> pa.Int64Array:
-        """Return which rows have a partition value beyond the limit, ascending; values of the others are remembered."""
+        """Return the indices, ascending, of rows with a partition value beyond the limit. Other values are remembered."""
         if self.limit == maxsize:
             return pa.array([], pa.int64())
         table = pa.Table.from_batches([rows])
@@ -141,20 +138,20 @@ class PartitionCounter:
             return pa.array([], pa.int64())
         numbers = partition_numbers(keys).to_numpy()
         firsts = np.empty(numbers.max() + 1, np.int64)
-        firsts[numbers[::-1]] = np.arange(len(numbers))[::-1]  # the last assignment stays: the first row of each value
+        firsts[numbers[::-1]] = np.arange(len(numbers))[::-1]  # the last assignment wins: each value's first row
         values = zip(*(key.take(pa.array(firsts)).to_pylist() for key in keys), strict=True)
         refused = np.array([not self._takes(combination) for combination in values], np.bool_)
         return pa.array(np.flatnonzero(refused[numbers]), pa.int64())
 
     def _takes(self, values: tuple[object, ...]) -> bool:
-        # A text may be as long as a record: a hash of it is remembered.
+        # A hash is remembered, since a text may be as long as a record.
         key = blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
         if key not in self._value_hashes and len(self._value_hashes) < self.limit:
             self._value_hashes.add(key)
         return key in self._value_hashes
 
     def _can_count(self, partition_field: PartitionField, rows: pa.Table) -> bool:
-        """Whether PyIceberg can compute a field's partition values: tables that Spark writes may have other columns and transforms."""
+        """Whether PyIceberg can compute a field's partition values: tables that Spark writes may have columns that it can't partition."""
         try:
             partition_key(partition_field, self._schema, rows.slice(0, 0))
         except (KeyError, NotImplementedError, TypeError, ValueError):

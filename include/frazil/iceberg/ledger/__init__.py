@@ -1,1 +1,1 @@
-"""The ledger and the dead-letter table: their schemas and how they are read; also an inspection of a table's files."""
+"""The ledger and the dead-letter table: their schemas, and how they are read. Also counts and lists the files of any table."""

@@ -1,6 +1,4 @@
-"""Reads the dead-letter table: which letters are open, whole letters in bounded parts, and only the rows and columns
-that a person's question needs.
-"""
+"""Reads the dead-letter table: open letters, whole letters in bounded parts, and the rows and columns of a query."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA
 from frazil.records.model.rows import with_python_times
 
 State = Literal["open", "landed", "all"]
-"""Letters that no batch landed, those that one landed after all, or both."""
+"""Letters that are still dead, letters that a later batch landed, or both."""
 
 LANDED_COLUMN = "landed_batch"
 _BATCH_COLUMN = "_frazil_batch"
@@ -53,10 +51,10 @@ class LetterQuestion:
     """A query for dead letters.
 
     Attributes:
-        untimed: Whether letters without a timestamp are recent enough for any `choice.since`.
+        untimed: Whether letters without a timestamp match any `choice.since`.
         undone: Numbers of rolled-back batches: letters that they landed are open again.
-        batches: Only those that batches behind the first number kept, up to the second.
-        newest: Only dead letters of batches up to this number, and those without a batch number; None for all.
+        batches: Only letters of batches after the first number, up to the second; None for all.
+        newest: Only letters of batches up to this number, and those without a batch number; None for all.
     """
 
     choice: LetterChoice = field(default_factory=LetterChoice)
@@ -72,7 +70,7 @@ class LetterFile:
     """One data file of the table.
 
     Attributes:
-        newest: Highest number of a batch that put letters into it; None if the file does not show it.
+        newest: Highest batch number of its letters; None if the file has no statistics.
     """
 
     newest: int | None
@@ -100,10 +98,9 @@ def count_letters(table: Table, name: str) -> int:
 
 
 def count_open_letters(table: Table, name: str, undone: Callable[[], Collection[int]]) -> int:
-    """Count the open dead letters, from manifests where possible. Only files with letters that a rolled-back batch landed are
-    read.
+    """Count the open dead letters, mostly from manifests. Only files with letters that a rolled-back batch landed are read.
 
-    `undone` returns the numbers of rolled-back batches; it is called only if some letter was landed.
+    `undone` returns the numbers of rolled-back batches; it is called only if some letter has landed.
     """
     if table.metadata.current_snapshot_id is None:
         return 0
@@ -125,7 +122,7 @@ def _open_in(table: Table, name: str, task: FileScanTask, field: int, undone: fr
 
 
 def _landed_by(file: DataFile, field: int) -> range:
-    """Numbers of the batches that may have landed letters of a file."""
+    """The range of batch numbers that landed letters of a file, by its bounds."""
     low, high = ((bounds or {}).get(field) for bounds in (file.lower_bounds, file.upper_bounds))
     if low is None or high is None:
         return range(0)
@@ -196,7 +193,7 @@ def is_open(undone: Collection[int]) -> BooleanExpression:
 
 
 _LETTERS_AT_ONCE = 250
-"""Whole letters held in memory."""
+"""Whole letters in memory at a time."""
 
 _NAMED = ("topic", "partition", "offset", "code", "timestamp", "_frazil_batch", "destination")
 
@@ -207,7 +204,7 @@ class Letter:
 
     Attributes:
         timestamp: Kafka timestamp of the record; None also for one beyond year 9999.
-        batch: Number of the batch that kept it.
+        batch: Number of the batch that wrote it.
         destination: The table that the record does not fit; None for a record as a whole.
     """
 
@@ -236,7 +233,7 @@ def letters_within(table: Table, name: str, removal: Removal) -> Iterator[pa.Rec
 
 
 def staged_letters(table: Table, name: str, files: Sequence[StagedFile]) -> Iterator[pa.RecordBatch]:
-    """All letters of staged files, in bounded parts and a fixed order. The files may be committed already or not.
+    """All letters of staged files, in bounded parts and a fixed order. The files may be committed or not.
 
     Raises:
         Terminal: A file is gone.

@@ -1,5 +1,5 @@
-"""What a table consists of, by its metadata and manifests alone: figures, its files, and whether it can hold rows of
-certain keys. No data file is opened.
+"""Inspects a table by its metadata and manifests alone: figures, its files, and whether it may hold rows with certain values. No data
+file is opened.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from itertools import chain
 from typing import Any, Final
 
 from pyiceberg.conversions import from_bytes
@@ -21,12 +22,13 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
 from pyiceberg.types import DateType, NestedField, PrimitiveType, TimestampType, TimestamptzType
 
-from frazil.iceberg.commit.expiry import History
+from frazil.iceberg.commit.expiry import History, number_property
+from frazil.iceberg.commit.removal import compare
 from frazil.iceberg.errors import translated
 from frazil.iceberg.schema.comparison import columns_with_times
 
 MOST_FILES: Final = 200_000
-"""Files that one inspection reads about: 4 s. Of a table with more, the manifests written last are read."""
+"""Files whose entries one inspection reads, in about 4 s. Of a table with more, the newest manifests are read."""
 
 _DEFAULT_TARGET: Final = 512 * 2**20
 _SMALL: Final = 0.75
@@ -55,7 +57,7 @@ class TimeField:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """Data files of one partition. `period` counts years, months, days or hours since 1970; None: not partitioned by time."""
+    """Data files of one partition. `period` counts years, months, days or hours since 1970; None if not partitioned by time."""
 
     period: int | None = None
     files: int = 0
@@ -71,12 +73,12 @@ class Inspection(History):
     Attributes:
         position_deletes: Files with positions of deleted rows, deletion vectors included.
         equality_deletes: Files with keys of deleted rows.
-        manifests: Lists of files that a scan reads.
-        manifests_needed: How many would do, each of its target size.
-        time_field: The field that shows the age of partitions, if one does.
+        manifests: Manifests that a scan reads.
+        manifests_needed: How many manifests of the target size would suffice.
+        time_field: The partition field that shows the age of partitions, if there is one.
         is_sample: Whether the table has more files than were read.
-        unreadable: Column that Spark has no type for, so that it can't rewrite the table; None mostly.
-        rows_counted: Rows of the snapshot whose distinct values were counted last; None if none were, or if it is gone.
+        unreadable: A column whose type Spark does not have, so that it can't rewrite the table; None if there is none.
+        rows_counted: Rows of the newest listed snapshot whose distinct values were counted; None if there is none.
     """
 
     table: str
@@ -100,7 +102,7 @@ class Inspection(History):
 
     @property
     def bytes(self) -> int:
-        """Their size."""
+        """Bytes of the data files."""
         return sum(partition.bytes for partition in self.partitions)
 
     @property
@@ -115,15 +117,18 @@ class Inspection(History):
 
 
 def inspect(name: str, table: Table, metadata: TableMetadata, most_files: int = MOST_FILES) -> Inspection:
-    """Count what a table consists of.
+    """Count the files of a table.
 
-    The table is on the branch whose files count; the metadata have all branches.
+    `table` is on the branch whose files count; `metadata` have all branches.
+
+    Raises:
+        Terminal: A property for the size of files is no number.
     """
     properties, schema, snapshot = metadata.properties, metadata.schema(), table.current_snapshot()
-    target = int(properties.get("write.target-file-size-bytes", _DEFAULT_TARGET))
+    target = number_property(properties, "write.target-file-size-bytes", _DEFAULT_TARGET)
     with translated(f"reading manifests of table {name}"):
         manifests = snapshot.manifests(table.io) if snapshot is not None else []
-        files = _Files(metadata, target)
+        files = _FileCounter(metadata, target)
         read = 0
         for manifest in sorted(manifests, key=lambda manifest: -manifest.sequence_number):
             if read >= most_files:
@@ -148,9 +153,7 @@ def inspect(name: str, table: Table, metadata: TableMetadata, most_files: int = 
     )
 
 
-class _Files:
-    """Files of one table, counted."""
-
+class _FileCounter:
     def __init__(self, metadata: TableMetadata, target: int) -> None:
         self._metadata = metadata
         self._target = target
@@ -192,7 +195,7 @@ def _rows(snapshot: Snapshot | None) -> int:
 
 
 def _rows_counted(metadata: TableMetadata) -> int | None:
-    """Rows of the youngest snapshot that has statistics. An expiry takes them with it."""
+    """Rows of the newest snapshot that has statistics. An expired snapshot has none any more."""
     counted = (metadata.snapshot_by_id(statistics.snapshot_id) for statistics in metadata.statistics)
     youngest = max(
         (snapshot for snapshot in counted if snapshot is not None),
@@ -203,8 +206,8 @@ def _rows_counted(metadata: TableMetadata) -> int | None:
 
 
 def _needed(manifests: list[ManifestFile], properties: Mapping[str, str]) -> int:
-    """How few manifests would do: of data files and of delete files, by partition spec."""
-    target = int(properties.get("commit.manifest.target-size-bytes", _MANIFEST_TARGET))
+    """How many manifests of the target size would suffice: data files, delete files and partition specs have their own."""
+    target = number_property(properties, "commit.manifest.target-size-bytes", _MANIFEST_TARGET)
     kinds: dict[tuple[ManifestContent, int], int] = {}
     for manifest in manifests:
         kinds[manifest.content, manifest.partition_spec_id] = (
@@ -214,10 +217,10 @@ def _needed(manifests: list[ManifestFile], properties: Mapping[str, str]) -> int
 
 
 def _time_field(spec: PartitionSpec, schema: Schema) -> tuple[int, TimeField] | None:
-    """The first partition field by time, and its place among the partition's values."""
+    """The first partition field by time, and its index among the partition's values."""
     for place, partition_field in enumerate(spec.fields):
         column = schema.find_column_name(partition_field.source_id)
-        if column is None:  # it was dropped; what is left of its partition field is void
+        if column is None:  # the column was dropped; its partition field is void
             continue
         kind = type(schema.find_field(partition_field.source_id).field_type)
         unit = _UNITS.get(type(partition_field.transform))
@@ -244,9 +247,9 @@ class TableFile:
 
     Attributes:
         content: `data`, `position deletes` or `equality deletes`.
-        snapshot_id: Snapshot that added it; it may have expired since.
-        bounds: Column -> lowest and highest value, as far as the file has statistics. Long texts are cut: the first
-            bound is then a little lower than any value, the second a little higher.
+        snapshot_id: Snapshot that added it; it may be expired.
+        bounds: Column -> lower and upper bound of its values, if the file has statistics. Bounds of long texts are truncated: the
+            lower one is then a little below all values, the upper one a little above.
     """
 
     path: str
@@ -262,13 +265,9 @@ def current_files(table: Table, columns: Sequence[str]) -> list[TableFile]:
     table_fields = {field.name: field for field in table.schema().fields}
     fields = [table_fields[name] for name in columns if name in table_fields]
     with translated(f"reading manifests of table {table.name()}"):
-        return [_file(entry, fields) for entry in _entries(table)]
-
-
-def _entries(table: Table) -> Iterator[ManifestEntry]:
-    snapshot = table.current_snapshot()
-    for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
-        yield from manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        manifests = snapshot.manifests(table.io) if (snapshot := table.current_snapshot()) is not None else []
+        entries = (manifest.fetch_manifest_entry(table.io, discard_deleted=True) for manifest in manifests)
+        return [_file(entry, fields) for entry in chain.from_iterable(entries)]
 
 
 def _file(entry: ManifestEntry, fields: Sequence[NestedField]) -> TableFile:
@@ -286,31 +285,35 @@ def _bounds(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
 
 
 Ranges = Mapping[str, tuple[str, str]]
-"""Column -> the least and the largest value of it, as texts."""
+"""Column -> its smallest and largest value, as texts."""
 
 
 def may_hold(table: Table, name: str, snapshot_id: int | None, ranges: Ranges) -> bool:
-    """Whether any data file of a snapshot may have a row within all ranges, by its partition and the bounds of its columns.
+    """Whether a data file of a snapshot may have a row within all ranges, by partition values and column bounds.
 
-    Bounds may be cut (texts to 16 characters): an upper one is then larger than all values, so a file is never left out that
-    has such a row; one without bounds counts as having one. So does whatever can't be asked for here.
+    A file without bounds may have one. Truncated bounds of long texts never exclude a file that has one.
 
-    Columns of the ranges are of the table's top level; without any, or without a known snapshot, the answer is yes.
+    Columns of the ranges are at the table's top level. Without ranges, without a snapshot id, or with values that Python can't
+    represent, the answer is yes.
     """
     if snapshot_id is None or not ranges:
         return True
-    conditions = [_in_range(column, *ends) for column, ends in ranges.items()]
-    where = conditions[0] if len(conditions) == 1 else And(*conditions)
+    conditions = [
+        compare(operator, column, end)
+        for column, ends in ranges.items()
+        for operator, end in zip((GreaterThanOrEqual, LessThanOrEqual), ends, strict=True)
+    ]
+    where = And(*conditions)
     try:
         bind(table.schema(), where, case_sensitive=True)
-    except ValueError:  # a date beyond the year 9999, say, which Python does not have
+    except ValueError:  # such as a date beyond the year 9999, which Python does not have
         return True
     with translated(f"looking for files of table {name}"):
         return any(_live_files(table, snapshot_id, where))
 
 
 def _live_files(table: Table, snapshot_id: int, where: BooleanExpression) -> Iterator[bool]:
-    """One by one, so that the first that may contain a row ends the search. Deletes add no rows, whatever kind they are of."""
+    """True for each data file that may have a matching row, one by one, so that the first one ends the search."""
     snapshot = table.metadata.snapshot_by_id(snapshot_id)
     if snapshot is None:
         raise ValueError(f"no snapshot {snapshot_id}")
@@ -319,9 +322,3 @@ def _live_files(table: Table, snapshot_id: int, where: BooleanExpression) -> Ite
         if manifest.content == ManifestContent.DATA:
             for entries in planner.plan_manifest_entries([manifest]):
                 yield from (True for entry in entries if entry.data_file.content == DataFileContent.DATA)
-
-
-def _in_range(column: str, least: str, most: str) -> BooleanExpression:
-    at_least: Any = GreaterThanOrEqual
-    at_most: Any = LessThanOrEqual
-    return And(at_least(column, least), at_most(column, most))

@@ -1,5 +1,5 @@
-"""The ledger and the dead-letter table: their schemas, the upgrade of those that an older Frazil made, and reading the
-ledger, whole or file by file.
+"""The ledger and the dead-letter table: their schemas, the columns that a newer Frazil adds to them; and reading the ledger, whole or
+file by file.
 """
 
 from __future__ import annotations
@@ -38,16 +38,15 @@ from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.removal import compare
 from frazil.iceberg.errors import translated
 
-# Files and manifests never change. So a caller that caches them reads only new files after a commit, a compaction, an expiry or
-# a rollback.
+# Data files and manifests never change. So a caller that caches them reads only new ones, whatever happened to the table.
 
-_ANY: Final = (-(2**63), 2**63 - 1)
+_ALL_NUMBERS: Final = (-(2**63), 2**63 - 1)
 
 _AT_ONCE: Final = 16
-"""Files read at a time: an object store takes its time for each."""
+"""Files read at the same time: an object store takes tens of milliseconds for each."""
 
 _PIECE: Final = 1_024
-"""Rows of a file that are in memory at a time where only some of them are wanted."""
+"""Rows of a file that are in memory at a time, if only rows of some batches are read."""
 
 _FIELD_ID: Final = b"PARQUET:field_id"
 
@@ -60,8 +59,8 @@ class LedgerFile:
     """One file of a ledger.
 
     Attributes:
-        n: Smallest and largest batch number; the widest where statistics are missing.
-        decided_us: First and last instant at which a batch of it was decided, in microseconds since 1970 UTC.
+        n: Smallest and largest batch number; the widest range if statistics are missing.
+        decided_us: First and last instant at which one of its batches was decided, in microseconds since 1970 UTC.
     """
 
     key: str
@@ -73,7 +72,7 @@ class LedgerFile:
 def ledger_files(table: Table, name: str, manifest_cache: ManifestCache) -> tuple[LedgerFile, ...]:
     """The data files of a ledger's present snapshot.
 
-    `manifest_cache` has the files that were read from manifests before, and is updated in place.
+    `manifest_cache` has the manifests that were read before, and is updated in place.
     """
     snapshot = table.current_snapshot()
     if snapshot is None:
@@ -105,10 +104,9 @@ def read_ledger_files(
     pipeline: str,
     numbers: Collection[int] | None = None,
 ) -> pa.Table:
-    """Rows of a pipeline in some files, in the columns that the ledger has of those asked for.
+    """Rows of a pipeline in some files, with those of the columns that the ledger has.
 
-    With `numbers` only batches of these, and of a file no more than a piece in memory at a time; the columns have to
-    have `n`.
+    With `numbers`, only rows of these batches are read, and memory holds only a piece of each file; `columns` must include `n`.
     """
     schema = table.schema()
     read_schema = schema.select(*(column for column in columns if column in schema.column_names))
@@ -129,7 +127,7 @@ def _rows(table: Table, task: FileScanTask, read_schema: Schema, numbers: Collec
 def _read_parquet(
     table: Table, task: FileScanTask, read_schema: Schema, numbers: Collection[int] | None
 ) -> pa.Table | None:
-    """The rows, if the file has the table's fields under the names that they have now: ten times as fast as a scan."""
+    """The rows, read ten times as fast as by a scan; None if the file has other names for the table's fields."""
     target = schema_to_pyarrow(read_schema, include_field_ids=False)
     with table.io.new_input(task.file.file_path).open() as stream:
         file = ParquetFile(stream)
@@ -174,7 +172,7 @@ def _bounds(file: DataFile, schema: Schema, column: str) -> tuple[int, int]:
     ends: list[Mapping[int, bytes]] = [file.lower_bounds or {}, file.upper_bounds or {}]
     low, high = (bounds.get(field.field_id) for bounds in ends)
     if low is None or high is None:
-        return _ANY
+        return _ALL_NUMBERS
     kind = cast("PrimitiveType", field.field_type)
     return int(from_bytes(kind, low)), int(from_bytes(kind, high))
 
@@ -318,7 +316,7 @@ def ledger_rows(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def first_rows(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """One row per batch, for facts that all rows of the batch repeat: a destination's row where the batch has one."""
+    """The first row of each batch, for facts that all of its rows repeat: a destination's row if it has one."""
     n: int | None = None
     for row in rows:
         if row["n"] != n:
@@ -327,7 +325,7 @@ def first_rows(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def read_ledger(lake: Lake, table: str, pipeline: str, run: str | None = None) -> list[dict[str, Any]]:
-    """Rows of one pipeline, of one run if given, by batch number and table. Empty if there is no ledger yet."""
+    """Rows of one pipeline, or of one of its runs, by batch number and table. Empty if there is no ledger yet."""
     ledger = lake.find_table(table)
     if ledger is None:
         return []
@@ -341,8 +339,8 @@ def read_ledger(lake: Lake, table: str, pipeline: str, run: str | None = None) -
 def read_letter_rows(lake: Lake, table: str, pipeline: str) -> list[dict[str, Any]]:
     """Rows of one pipeline that matter to its dead letters, in batch order, with only the columns needed for that.
 
-    Batches that only ingested are left out, but for the last one and those before a reset; the position, most of a ledger, is in
-    the rows of these two and of resets only. Empty if there is no ledger yet.
+    Batches of kind `ingest` are left out, except the last one and those just before a reset. Only the rows of these and of resets
+    have the position, the largest column. Empty if there is no ledger yet.
     """
     ledger = lake.find_table(table)
     if ledger is None:
@@ -367,16 +365,16 @@ def read_rewinds(lake: Lake, table: str, pipeline: str) -> list[dict[str, Any]]:
 
 
 OF_LETTERS = ("pipeline", "n", "kind", "role", "table", "records_written", "removed")
-"""Columns of a ledger that matter to letters."""
+"""Columns of the ledger that matter to letters."""
 
 PLACED = (*OF_LETTERS, "position")
-"""Those of the batches whose position matters, too."""
+"""Columns for batches whose position matters, too."""
 
 
 def letter_rows(rows: pa.Table, placed_rows: Callable[[frozenset[int]], pa.Table]) -> list[dict[str, Any]]:
     """Rows that matter to dead letters: see `read_letter_rows`.
 
-    The rows are in the columns `OF_LETTERS`; `placed_rows` reads those of some batches in the columns `PLACED`.
+    `rows` has the columns `OF_LETTERS`; `placed_rows` reads the rows of some batches with the columns `PLACED`.
     """
     if not len(rows):
         return []
@@ -395,7 +393,7 @@ def _numbers_with_position(rows: pa.Table) -> pa.Array:
 
 
 def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of a ledger by batch number; those of a batch by table, destinations first."""
+    """Rows of a ledger, sorted by batch number; those of a batch by table, destinations first."""
     return sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))
 
 
@@ -403,7 +401,7 @@ FORMAT_KEY = "frazil.format"
 """Table property with the format version of a ledger or dead-letter table. A table without it has version 1."""
 
 FORMAT = 1
-"""The version that this Frazil reads and writes. Further optional columns don't change it."""
+"""The format version that this Frazil reads and writes. Further optional columns don't change it."""
 
 
 def with_all_columns(table: Table, name: str, newest_schema: Schema) -> Table:

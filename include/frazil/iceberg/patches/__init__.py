@@ -1,1 +1,1 @@
-"""Patches of PyIceberg 0.12 in this process: each file fixes one thing, and says when it can be removed."""
+"""Patches of PyIceberg 0.12 in this process: importing a module applies its patches. Tests fail once one is needless."""

@@ -1,5 +1,5 @@
-"""What PyIceberg 0.12 lacks where it reads and writes files: small files in one request and retries of slow or refused
-ones, nulls in lists and maps, and rows split by partition.
+"""Mends how PyIceberg 0.12 reads and writes files: requests and retries of S3, Azure's locations, nulls in lists and maps, how rows are
+split by partition, and dictionaries of Parquet columns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from pyiceberg.io import (
     FileIO,
     load_file_io,
 )
-from pyiceberg.io.pyarrow import ArrowProjectionVisitor, PyArrowFileIO, _get_field_from_arrow_table, _TablePartition
+from pyiceberg.io.pyarrow import (
+    ArrowProjectionVisitor,
+    ParquetFormatWriter,
+    PyArrowFileIO,
+    _get_field_from_arrow_table,
+    _TablePartition,
+    parquet_path_to_id_mapping,
+)
 from pyiceberg.partitioning import (
     PartitionField,
     PartitionFieldValue,
@@ -34,22 +41,22 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import ListType, MapType
 
-# Rests on private names of PyIceberg 0.12 and on how PyArrow's file systems tell their options; a contract test pins them.
+# Rests on private names of PyIceberg 0.12, and on how PyArrow pickles the options of file systems; a contract test pins them.
 
 S3_ATTEMPTS: Final = 6
-"""As often as Iceberg's Java side asks S3 (`s3.retry.num-retries`: 5 more): PyArrow's three are over within a second, and a
-prefix that grows says SlowDown for longer."""
+"""Attempts of a request to S3, as many as Iceberg's Java library makes (`s3.retry.num-retries`: 5). PyArrow's three are over within a
+second, and S3 may answer SlowDown for longer while a prefix grows."""
 
 CONNECT_SECONDS: Final = 10.0
-"""How long a connection to S3 may take to open, unless `s3.connect-timeout` says otherwise; PyArrow: 1 s."""
+"""Default of `s3.connect-timeout`: how long a connection to S3 may take to open. PyArrow's is 1 s."""
 
 ANSWER_SECONDS: Final = 60.0
-"""The same for each next part of an answer, and `s3.request-timeout`; PyArrow: 3 s, which a busy store takes."""
+"""Default of `s3.request-timeout`: how long each next part of an answer may take. PyArrow's 3 s are too short for a busy store."""
 
 _LOADED: Final = "Loaded FileIO: %s"
 logging.getLogger("pyiceberg.io").addFilter(
     lambda record: record.msg != _LOADED
-)  # for each table, in every log of a task
+)  # one line per table in the log of each task
 
 _LENT_UNTIL: Final = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at")
 
@@ -62,9 +69,9 @@ class StorageFileIO(PyArrowFileIO):
 
     @staticmethod
     def parse_location(location: str, properties: Mapping[str, str] | None = None) -> tuple[str, str, str]:
-        """Scheme, host and path of a location; of Azure `container@account…/path` the path begins with the container.
+        """Scheme, host and path of a location. For Azure's form `container@account…/path` the path begins with the container.
 
-        Spark knows no other form than that one, and PyArrow takes all of it for the container's name.
+        That is the only form that Spark knows, and PyArrow would take `container@account…` for the container's name.
         """
         scheme, netloc, path = PyArrowFileIO.parse_location(location, dict(properties or {}))
         if scheme in _AZURE and "@" in netloc:
@@ -83,10 +90,10 @@ class StorageFileIO(PyArrowFileIO):
         patient = PyArrowFileIO({**limits, **self.properties})
         files = patient._initialize_s3_fs(netloc)
         if S3_RETRY_STRATEGY_IMPL in self.properties:
-            return files  # PyArrow does not tell which it is, so the file system can't be made anew with it
+            return files  # the pickled options lack a custom strategy, so the file system can't be built again with it
         _, (options,) = files.__reduce__()
         strategy = AwsStandardS3RetryStrategy(max_attempts=S3_ATTEMPTS)
-        # Small files, all but some data files, go up in one request instead of three.
+        # Small files, which is all but some data files, are uploaded in one request instead of three.
         return type(files)(**{**options, "retry_strategy": strategy, "allow_delayed_open": True})
 
 
@@ -106,10 +113,9 @@ def credentials_expire_ms(properties: Mapping[str, str]) -> int | None:
     return min((int(end) for end in ends if end.isdecimal()), default=None)
 
 
-# Its projection rebuilds some arrays from offsets and values alone: a null list of structs became an empty one. Others it
-# casts from what they were before: a field within lists of lists, whose name is another one in the file (`order-id`),
-# became null. Importing this module mends the projection for this process; `tests/unit/iceberg/patches/test_files_nested_nulls.py` says
-# when a newer PyIceberg makes it needless.
+# Nested values. PyIceberg's projection rebuilds some arrays from offsets and values alone, so that a null list of structs becomes an
+# empty one. It casts others from the types in the file, so that a field within lists of lists becomes null if the file has another
+# name for it (`order-id`). `tests/unit/iceberg/patches/test_files_nested_nulls.py` fails once a newer PyIceberg makes this needless.
 
 
 class _WholeProjection(ArrowProjectionVisitor):
@@ -134,7 +140,7 @@ class _WholeProjection(ArrowProjectionVisitor):
 
 
 def _with_values(source: pa.Array, arrow_type: pa.DataType, values: pa.Array) -> pa.Array:
-    """The array with other values: nulls and offsets are its own, and so is the type, with the ids of its fields."""
+    """The array with other values, and with a type that has the ids of its fields; nulls and offsets stay."""
     return pa.Array.from_buffers(
         arrow_type, len(source), source.buffers()[:2], source.null_count, source.offset, [values]
     )
@@ -143,13 +149,14 @@ def _with_values(source: pa.Array, arrow_type: pa.DataType, values: pa.Array) ->
 pyiceberg_arrow.ArrowProjectionVisitor = _WholeProjection  # type: ignore[misc]
 
 
-# - Rows are sorted by partition once and cut. PyIceberg looks through all rows for each partition.
-# - Times beyond year 9999 have partitions too. PyIceberg's text of them, which only names a folder, fails.
-# - A folder's name has bounded length. Nothing reads it: manifests have the values.
-# - Several fields may be of one column, such as `bucket(16, id)` and `truncate(100, id)`. PyIceberg looks a value's field up by
-#   its column and gives up if there are two.
+# Splitting rows by partition, other than PyIceberg does it:
+# - Rows are sorted by partition once and sliced. PyIceberg filters all rows for each partition.
+# - Times beyond year 9999 have partitions, too. PyIceberg fails to write them as text, which only names a folder.
+# - The name of a folder has bounded length. Nothing reads it: manifests have the values.
+# - Several fields may have the same column, such as `bucket(16, id)` and `truncate(100, id)`. PyIceberg looks up a value's field by
+#   its column, and fails if there are two.
 #
-# `tests/unit/iceberg/schema/test_schema_layout.py` says when a newer PyIceberg makes the last one needless.
+# `tests/unit/iceberg/schema/test_schema_layout.py` fails once a newer PyIceberg makes the last one needless.
 
 _NAME_BYTES: Final = 100
 """Most bytes of the name of a partition's folder: file systems take 255, keys of objects 1,024 in all."""
@@ -176,7 +183,7 @@ def _bounded(name: str) -> str:
 
 
 def _parts(spec: PartitionSpec, schema: Schema, arrow_table: pa.Table) -> Iterable[_TablePartition]:
-    """Rows of each partition, in the order in which they came."""
+    """Rows of each partition, in their original order."""
     keys = [partition_key(field, schema, arrow_table) for field in spec.fields]
     numbers = partition_numbers(keys)
     order = pc.sort_indices(numbers)  # a stable sort
@@ -191,9 +198,9 @@ def _parts(spec: PartitionSpec, schema: Schema, arrow_table: pa.Table) -> Iterab
 
 
 def partition_numbers(keys: Sequence[pa.Array]) -> pa.Int64Array:
-    """Number the partitions of rows from 0, in the order in which they first come.
+    """Number the partitions of rows from 0, in the order in which they first appear.
 
-    There is one array of partition values per field, and one field at least.
+    `keys` has an array of partition values for each field, at least one.
     """
     numbers = pa.nulls(0, pa.int64())
     for index, key in enumerate(keys):
@@ -206,7 +213,7 @@ def partition_numbers(keys: Sequence[pa.Array]) -> pa.Int64Array:
 
 
 def partition_key(field: PartitionField, schema: Schema, rows: pa.Table) -> pa.Array:
-    """The partition values of a field, row by row; dates and timestamps as the numbers that they are stored as."""
+    """The partition values of a field, row by row; dates and timestamps as the numbers that are stored."""
     name = schema.find_column_name(field.source_id) or ""
     column = _get_field_from_arrow_table(rows, name)
     key = field.transform.pyarrow_transform(schema.find_field(field.source_id).field_type)(column).combine_chunks()
@@ -220,3 +227,50 @@ def partition_key(field: PartitionField, schema: Schema, rows: pa.Table) -> pa.A
 PartitionKey.partition = property(_partition)  # type: ignore[assignment]
 PartitionKey.to_path = _path  # type: ignore[method-assign]
 pyiceberg_arrow._determine_partitions = _parts
+
+# Dictionaries. PyIceberg 0.12 lets PyArrow build a dictionary for each column of a Parquet file. For a column whose values hardly
+# repeat, such as an id, an offset or an instant, PyArrow puts 262,144 values into a hash table of many megabytes before it gives up.
+# That takes an eighth of the CPU time of writing a file, and makes it larger. Such columns are written without a dictionary.
+
+_SLICES: Final = 4
+_SLICE_ROWS: Final = 5_000
+"""Rows of each slice of the sample. Slices are spread over the table: repeated values may be adjacent, or far apart."""
+
+_FEWEST_VALUES: Final = 10_000
+"""With fewer values a dictionary costs little."""
+
+_MOST_REPEATS: Final = 0.02
+"""Share of repeated values in the sample up to which a dictionary of all values would be larger than PyArrow lets it become."""
+
+_WIDE_BITS: Final = 64
+_write: Final = ParquetFormatWriter.write
+
+
+def _write_sparingly(self: ParquetFormatWriter, table: pa.Table) -> None:
+    if self._writer is None:
+        unique = unique_columns(table)
+        paths = parquet_path_to_id_mapping(self._file_schema)
+        self._parquet_writer_kwargs["use_dictionary"] = [path for path in paths if path not in unique]
+    _write(self, table)
+
+
+ParquetFormatWriter.write = _write_sparingly  # type: ignore[method-assign]
+
+
+def unique_columns(table: pa.Table) -> set[str]:
+    """Columns at the top level, of wide numbers and instants, whose values hardly repeat in a sample."""
+    step = max(table.num_rows // _SLICES, _SLICE_ROWS)
+    starts = range(0, max(table.num_rows, 1), step)
+    sample = pa.concat_tables([table.slice(start, _SLICE_ROWS) for start in starts])
+    return {field.name for field, column in zip(sample.schema, sample.columns, strict=True) if _is_unique(column)}
+
+
+def _is_unique(column: pa.ChunkedArray) -> bool:
+    count = len(column) - column.null_count
+    if not pa.types.is_primitive(column.type) or column.type.bit_width < _WIDE_BITS or count < _FEWEST_VALUES:
+        return False
+    distinct = pc.count_distinct(column).as_py()
+    # Partitions share offsets: zstd compresses ascending values better than a dictionary, even if they repeat. Values that repeat soon,
+    # such as ids of devices that are read in turn, are a tenth of the size with a dictionary.
+    rises = pc.sum(pc.greater(column[1:], column[:-1])).as_py() if distinct >= _SLICE_ROWS * (1 - _MOST_REPEATS) else 0
+    return bool(count - max(rises, distinct) <= count * _MOST_REPEATS)

@@ -1,5 +1,5 @@
-"""What PyIceberg 0.12 lacks where it reads and writes metadata: ascending times whatever the clocks, a cache of
-history, the type `variant`, and columns that a name mapping does not name.
+"""Mends how PyIceberg 0.12 reads and writes metadata: ascending times whatever the clocks, a cache of history, the type `variant`,
+and files with columns that a name mapping does not name.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, Primiti
 
 from frazil.error_codes import BAD_SETTING, CLOCK_WRONG
 
-# Java's TableMetadata refuses metadata whose log, or whose last change, goes back by more than a minute. PyIceberg dates each
-# commit by the host's clock alone, so a host whose clock is fast would leave a table that Java can't read.
+# Ascending times. Java's TableMetadata refuses metadata whose log, or whose last change, goes back by more than a minute. PyIceberg
+# dates each commit by the host's clock alone, so after a host whose clock is fast, another would write a table that Java can't read.
 
 E = TypeVar("E", SnapshotLogEntry, MetadataLogEntry)
 
@@ -111,14 +111,14 @@ def _instant(ms: int) -> str:
 
 
 MOST_SNAPSHOTS: Final = 50_000
-"""Of all metadata that a process keeps, or knows the past of: they bound its memory. The last one stays whatever it holds."""
+"""Snapshots in all metadata that a process caches: bounds its memory. The metadata that were used last always stay."""
 
 
 class SharedHistory(list[Any]):
     """Snapshots or log entries of a table, shared between copies of its metadata.
 
-    PyIceberg copies the metadata of a table deeply with each look of a commit: with a thousand snapshots that took a second of
-    the two that a small batch takes, and ten thousand are there after a week of batches a minute apart.
+    PyIceberg copies a table's metadata deeply, many times per commit. With a thousand snapshots that took one of the two seconds
+    of a small batch, and a batch a minute makes ten thousand snapshots in a week.
     """
 
     def __add__(self, more: Iterable[Any]) -> SharedHistory:
@@ -129,7 +129,7 @@ class SharedHistory(list[Any]):
 
 
 class SharedRef(SnapshotRef):
-    """A branch or a tag that copies of metadata share: there is a tag per hour, and none changes."""
+    """A branch or a tag, shared between copies of metadata: there is a tag per hour, and none changes."""
 
     def __deepcopy__(self, _: dict[int, object] | None = None) -> SharedRef:
         return self
@@ -141,7 +141,7 @@ class SharedRef(SnapshotRef):
 
 
 def with_shared_history(metadata: TableMetadata) -> TableMetadata:
-    """Return metadata whose copies share their past."""
+    """Return metadata whose copies share their history."""
     log: dict[str, Any] = {
         name: SharedHistory(getattr(metadata, name)) for name in ("snapshots", "snapshot_log", "metadata_log")
     }
@@ -155,7 +155,7 @@ def with_shared_history(metadata: TableMetadata) -> TableMetadata:
 class HistoryCache:
     """Caches the parsed snapshots, branches and tags of each table: a server sends all of them with each answer.
 
-    PyIceberg takes three quarters of its time with an answer to make objects of them, and almost all were there before.
+    Parsing them is three quarters of PyIceberg's time for an answer, and almost all were parsed before.
     """
 
     def __init__(self, most: int = MOST_SNAPSHOTS) -> None:
@@ -164,10 +164,10 @@ class HistoryCache:
         self._lock: Final = Lock()
 
     def fill_in(self, metadata: dict[str, Any]) -> None:
-        """Replace bodies in a server's metadata by the objects that were parsed from equal bodies before.
+        """Replace the JSON bodies in a server's metadata by parsed objects; those of equal bodies are reused.
 
         Raises:
-            ValueError, TypeError, KeyError, AttributeError: It can't be read, or names no snapshots.
+            ValueError, TypeError, KeyError, AttributeError: The metadata can't be read, or list no snapshots.
         """
         table = str(metadata["table-uuid"])
         cached, read = self._tables.get(table, {}), dict[int | str, tuple[Any, Any]]()
@@ -181,7 +181,7 @@ class HistoryCache:
         metadata["refs"] = {name: one(name, body, SharedRef) for name, body in metadata["refs"].items()}
         with self._lock:
             self._tables.pop(table, None)
-            self._tables[table] = read  # the last one that is read goes last
+            self._tables[table] = read  # in the order of use
             for oldest in list(self._tables)[:-1]:
                 if sum(map(len, self._tables.values())) <= self._most:
                     break
@@ -189,10 +189,10 @@ class HistoryCache:
 
 
 def without_snapshots(metadata: TableMetadata, updates: Sequence[RemoveSnapshotsUpdate]) -> TableMetadata:
-    """Metadata without the snapshots of these updates, as Iceberg's Java library leaves them.
+    """Metadata without the snapshots of these updates, as Iceberg's Java library would write them.
 
-    PyIceberg copies all other snapshots, takes their parents' ids out, which tell an expiry from a table that was recreated,
-    and leaves gaps in the log of heads: a reader AS OF a time would be given what was the head before.
+    PyIceberg would remove the ids of expired parents, which tell an expiry from a table that was created again. It would also leave
+    gaps in the snapshot log: a reader AS OF a time in a gap would get the snapshot before it.
     """
     removed_ids = {number for update in updates for number in update.snapshot_ids}
     if not removed_ids:
@@ -207,18 +207,18 @@ def without_snapshots(metadata: TableMetadata, updates: Sequence[RemoveSnapshots
     return metadata.model_copy(update={**remaining, "snapshot_log": type(log)(log[last_gap + 1 :])})
 
 
-# Importing this module teaches PyIceberg, for this process, the name of the type, and to read the other columns of data files
-# that have one. Values of variants can't be read, and no snapshot is made: PyIceberg does not write version 3 (Spark does).
-# `tests/unit/iceberg/patches/test_metadata_variant.py` says when a newer PyIceberg makes it needless.
+# The type `variant`. Importing this module lets PyIceberg read schemas that have it, and the other columns of their data files.
+# Values of variants can't be read. Tables with them are of version 3, which Spark writes, not PyIceberg.
+# `tests/unit/iceberg/patches/test_metadata_variant.py` fails once a newer PyIceberg makes this needless.
 
 FORMAT_VERSION = 3
-"""The first version of the table format that knows the type."""
+"""The first version of the table format with the type `variant`."""
 
 _FIELD_ID = b"PARQUET:field_id"
 
 
 class VariantType(PrimitiveType):
-    """A value of any shape. Primitive to PyIceberg, whose visitors ask nothing about what is inside."""
+    """The type of values of any shape. A primitive type for PyIceberg, so that its visitors don't look inside."""
 
     root: str = "variant"
 
@@ -230,7 +230,7 @@ class VariantType(PrimitiveType):
 
 
 def as_text(schema: Schema) -> Schema:
-    """A schema with texts in place of variants at its top: what their rows are staged as."""
+    """The schema with texts in place of variants at its top level: rows are staged so."""
     fields = [
         field.model_copy(update={"field_type": StringType()}) if isinstance(field.field_type, VariantType) else field
         for field in schema.fields
@@ -239,12 +239,12 @@ def as_text(schema: Schema) -> Schema:
 
 
 def unreadable(schema: Schema) -> tuple[str, ...]:
-    """Names of the columns whose values only an engine can read."""
+    """Names of the columns of type `variant`, whose values only an engine can read."""
     return tuple(field.name for field in schema.fields if isinstance(field.field_type, VariantType))
 
 
 def metadata_text(metadata: TableMetadata) -> str:
-    """The file of a new table's metadata, of any version. Of a table with snapshots PyIceberg would leave out row ids."""
+    """The metadata of a table without snapshots as JSON, of any format version. With snapshots, PyIceberg would leave out row ids."""
     if metadata.snapshots:
         raise ValueError("only a table without snapshots can be written")
     of_version = (
@@ -262,11 +262,11 @@ def _type(cls: type[IcebergType], value: Any, handler: ValidatorFunctionWrapHand
 
 
 IcebergType.handle_primitive_type = classmethod(_type)  # type: ignore[assignment, method-assign]
-"""Called by this name where the type of a field is read (`NestedField.convert_field_type`)."""
+"""PyIceberg calls it by this name to read the type of a field (`NestedField.convert_field_type`)."""
 
 
 def _file_schema(schema: pa.Schema, *args: Any, **kwargs: Any) -> Schema:
-    """The schema of a data file, without the variants in it: groups whose parts have no field ids."""
+    """The schema of a data file without its variants, which are groups whose parts have no field ids."""
     return pyarrow_to_schema(
         pa.schema([field for field in schema if not _is_variant(field)], schema.metadata), *args, **kwargs
     )
@@ -284,8 +284,9 @@ def _is_variant(field: pa.Field) -> bool:
 pyiceberg_arrow.pyarrow_to_schema = _file_schema
 
 
-# Iceberg's libraries leave such columns out; PyIceberg 0.12 refuses the file, and with it every read of the table. Importing this
-# module mends that for this process; `tests/unit/iceberg/patches/test_metadata_name_mapping.py` says when a newer PyIceberg makes it needless.
+# Name mappings. A data file may have columns that the table's name mapping does not name. Iceberg's other libraries ignore them;
+# PyIceberg 0.12 refuses the file, and so every scan of the table. `tests/unit/iceberg/patches/test_metadata_name_mapping.py` fails once a
+# newer PyIceberg makes this needless.
 
 
 def _apply(schema_without_ids: Schema, name_mapping: NameMapping) -> Schema:
@@ -293,7 +294,7 @@ def _apply(schema_without_ids: Schema, name_mapping: NameMapping) -> Schema:
 
 
 def _named_fields(fields: Iterable[NestedField], mapping: Iterable[MappedField]) -> Iterator[NestedField]:
-    """The fields to which the mapping gives an id. Of lists and maps it must name all parts."""
+    """The fields to which the mapping gives an id. A list or a map needs ids for all its parts."""
     named = {name: mapped for mapped in mapping for name in mapped.names if mapped.field_id is not None}
     for field in fields:
         if (mapped := named.get(field.name)) is not None:
@@ -319,4 +320,4 @@ def _named_type(field_type: IcebergType, mapping: Iterable[MappedField]) -> Iceb
 
 
 pyiceberg_arrow.apply_name_mapping = _apply  # type: ignore[attr-defined]
-"""Called by this name where a file's schema is read (`pyarrow_to_schema`)."""
+"""PyIceberg calls it by this name to read a file's schema (`pyarrow_to_schema`)."""

@@ -1,1 +1,1 @@
-"""Columns: from a pipeline file to a table, how a table follows its records, and tables of the Connect sink."""
+"""Columns: those that a pipeline file declares, how tables evolve, and those of tables that the Connect sink wrote."""

@@ -1,9 +1,7 @@
-"""Changes of columns, wherever they are nested (additions, wider types, null, comments), and of a table as the
-statements that would make them in Spark SQL.
+"""Applies changes of columns to a schema, at any depth: additions, wider types, null, comments. Also writes changes of a table as
+Spark SQL.
 
-Changes that the table already has are skipped, so it is no conflict if another run, a killed run or a person made one first.
-Paths are
-followed name by name: PyIceberg's own update joins them with dots, and a name may have one.
+Paths are followed name by name: PyIceberg's own update joins them with dots, and a name may contain one.
 """
 
 from __future__ import annotations
@@ -31,19 +29,19 @@ class _Overtaken(Exception):
 def apply_changes(
     schema: Schema, changes: Iterable[SchemaChange], ids: Iterator[int], table: str, *, fold: bool = False
 ) -> tuple[Schema, tuple[SchemaChange, ...]]:
-    """The schema with the changes of columns made, and those that made a difference: it did not have them before.
+    """The schema after changes of columns, and those of the changes that it did not have before.
 
-    A change whose column is gone, or has a type now that the change does not fit, is left out. The records are then checked
-    against the columns as they are, and ask again for what they still need.
+    A change is left out if its column is gone, or has a type by now that the change does not fit. Records that still need it
+    ask for it again.
 
-    A column comes before its fields. With `fold` names that differ in case only are the same column; the one that is
-    there keeps its spelling.
+    A column comes before its fields. With `fold`, names that differ only in case are the same column, and an existing column
+    keeps its spelling.
 
     Raises:
         Terminal: A column that identifies rows can't be null.
     """
     fields, applied = schema.fields, []
-    for change in (change for change in changes if change.kind in _OF_COLUMNS):
+    for change in (change for change in changes if change.kind in _COLUMN_KINDS):
         try:
             after = _parts(
                 _ColumnChange(change, ids, table, schema, fold).change_nested(StructType(*fields), change.path)
@@ -55,20 +53,20 @@ def apply_changes(
         fields = after
     docs = {_key(path, fold=fold): doc for change in applied for path, doc in change.docs}
     if docs:
-        fields = _parts(_described(StructType(*fields), docs, schema.highest_field_id, fold=fold))
+        fields = _parts(_with_docs(StructType(*fields), docs, schema.highest_field_id, fold=fold))
     return Schema(*fields, identifier_field_ids=schema.identifier_field_ids), tuple(applied)
 
 
-def _described(
+def _with_docs(
     parent: IcebergType, docs: Mapping[tuple[str, ...], str], last_id: int, path: tuple[str, ...] = (), *, fold: bool
 ) -> IcebergType:
-    """The type with the comments of its new fields: those with a higher id than `last_id`."""
+    """The type with comments on its new fields: those with a higher id than `last_id`."""
     if parent.is_primitive:
         return parent
     fields = []
     for field in _parts(parent):
         field_path = (*path, field.name)
-        update = {"field_type": _described(field.field_type, docs, last_id, field_path, fold=fold)}
+        update = {"field_type": _with_docs(field.field_type, docs, last_id, field_path, fold=fold)}
         doc = docs.get(_key(field_path, fold=fold)) if field.field_id > last_id else None
         fields.append(field.model_copy(update=update if doc is None else update | {"doc": doc}))
     return _with_parts(parent, fields)
@@ -78,12 +76,12 @@ def _key(path: tuple[str, ...], *, fold: bool) -> tuple[str, ...]:
     return tuple(name.casefold() for name in path) if fold else path
 
 
-_OF_COLUMNS = ("add", "widen", "optional", "doc")
+_COLUMN_KINDS = ("add", "widen", "optional", "doc")
 
 
 @dataclass(frozen=True, slots=True)
 class _ColumnChange:
-    """One change on its way down to its column."""
+    """Applies one change to the column that its path names."""
 
     change: SchemaChange
     ids: Iterator[int]
@@ -141,7 +139,7 @@ class _ColumnChange:
         return current
 
     def union(self, current: IcebergType, new_type: ColumnType) -> IcebergType:
-        """The current type with the new type's missing fields added. Types that only need widening stay: the records that need it request it."""
+        """The current type with the missing fields of the new type. No type is widened: a change of its own does that."""
         match current, new_type:
             case StructType(), StructOf(fields):
                 return self.join_structs(current, fields)
@@ -214,13 +212,13 @@ def _with_parts(nested: IcebergType, parts: Sequence[NestedField]) -> IcebergTyp
 
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPARK_NAMES: Final[Mapping[str, str]] = {"long": "bigint", "timestamp": "timestamp_ntz", "timestamptz": "timestamp"}
-"""Types that Spark calls otherwise. It has no time, uuid and fixed: those keep Iceberg's name."""
+"""Types that have another name in Spark. It has no time, uuid and fixed: those keep Iceberg's name."""
 
 
 def alter_statements(
     destination: Destination, changes: Iterable[SchemaChange], hidden: Callable[[str], str] = str
 ) -> Iterator[str]:
-    """One statement for each change, in their order. `hidden` puts references in place of values, before these are quoted."""
+    """One statement for each change, in their order. `hidden` replaces secret values by references before they are quoted."""
     table = _path(destination.table.split("."))
     return (f"ALTER TABLE {table} {_clause(change, destination, hidden)}" for change in changes)
 
@@ -244,7 +242,7 @@ def _clause(change: SchemaChange, destination: Destination, hidden: Callable[[st
             clause = f"WRITE LOCALLY ORDERED BY {text}" if text else "WRITE UNORDERED"
         case _:
             (name,) = change.path
-            # What the settings had to allow may be more than a description of the table.
+            # A property that needs the settings' permission may hold a secret.
             value = "…" if any(refused_properties([name], ())) else destination.properties.get(name, "")
             clause = f"SET TBLPROPERTIES ({_text(name)} = {_text(hidden(value))})"
     return clause

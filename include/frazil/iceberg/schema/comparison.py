@@ -1,13 +1,14 @@
-"""A pipeline file against a table that is there: what makes the table what the file declares, who may do it, and what can't be done.
+"""Compares an existing table with its pipeline file: which changes make it what the file declares, who may make them, and which are
+impossible.
 
-The one comparison: a run makes what `evolve` allows and refuses what does not fit, `frazil apply` makes all of it, and
-`frazil validate --diff` shows it.
+A run makes the changes that `evolve` allows and refuses a table that does not fit. `frazil apply` makes all changes, and
+`frazil validate --diff` shows them.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,7 +40,7 @@ from frazil.pipeline.models.pipeline_file import Destination
 from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 
 _WRITABLE_FORMAT_VERSION: Final = 2
-"""PyIceberg 0.12 reads version 3 and does not write it. In version 1 partition fields never go."""
+"""PyIceberg 0.12 reads version 3 but can't write it. In version 1 partition fields can't be dropped."""
 
 _RUN_MAKES: Final[Mapping[str, tuple[ChangeKind, ...]]] = {
     "none": (),
@@ -47,10 +48,10 @@ _RUN_MAKES: Final[Mapping[str, tuple[ChangeKind, ...]]] = {
     "widen": ("add", "widen"),
     "full": ("add", "widen", "optional"),
 }
-"""Changes of declared columns that a run makes by itself, by `evolve`."""
+"""Value of `evolve` -> changes of declared columns that a run makes by itself."""
 
 OWN_PROPERTIES: Final = ("frazil.", "kafka.offsets.")
-"""How names of properties begin that say where a pipeline stands: no file sets them."""
+"""Prefixes of properties with the state of a pipeline: no file may set them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,10 @@ class Comparison:
     """The differences between a pipeline file and a table.
 
     Attributes:
-        changes: What makes the table what the file declares, in an order in which it can be made.
-        by_run: Those of them that the next run makes by itself.
-        unfit: Why a run refuses the table as it is; what it changes by itself is no reason.
-        refused: What no change of metadata can make: rows, or files, would have to be written again.
+        changes: The changes that make the table what the file declares, in an order in which they can be made.
+        by_run: Those of the changes that the next run makes by itself.
+        unfit: Why a run refuses the table, even after its own changes.
+        refused: Differences that no change of metadata can remove: rows or files would have to be rewritten.
     """
 
     changes: tuple[SchemaChange, ...]
@@ -75,8 +76,9 @@ class _Difference:
     """One difference.
 
     Attributes:
-        reason: Why it can't be made even; None: the changes do. Empty: the line says it.
-        blocks: Whether a run can't work with the table as long as it is there.
+        line: The difference, as messages show it.
+        reason: Why it can't be removed; None if `changes` remove it; empty if `line` tells the reason.
+        blocks: Whether a run refuses a table with this difference.
     """
 
     line: str
@@ -86,12 +88,12 @@ class _Difference:
 
     @property
     def text(self) -> str:
-        """The line, and why it can't be made even."""
+        """The line, and the reason if there is one."""
         return f"{self.line}: {self.reason}" if self.reason else self.line
 
 
 def compare(table: Table, destination: Destination, *, fold: bool = False) -> Comparison:
-    """Compare a table with its destination. With `fold` names that differ in case only are the same column."""
+    """Compare a table with its destination. With `fold`, names that differ only in case are the same column."""
     declared = {field.name: field for field in declared_schema(destination).fields}
     columns = list(_column_differences(table, destination, declared, fold=fold))
     keys = list(_key_differences(table, destination))
@@ -99,15 +101,17 @@ def compare(table: Table, destination: Destination, *, fold: bool = False) -> Co
     layout = list(_layout_differences(table, destination, after))
     properties = list(_property_differences(table, destination))
     filled = {field.name for field in after.fields} if takes_table_columns(destination) else declared.keys()
-    dropped = {name for difference in layout for name in _dropped(difference)}
+    dropped = {change.path[0] for change in _possible_changes(layout) if change.kind == "partition" and not change.type}
     formats = list(_format_differences(table, destination, filled, dropped))
     differences = [*columns, *keys, *layout, *properties, *formats]
-    changes = tuple(change for difference in differences if difference.reason is None for change in difference.changes)
+    changes = _possible_changes(differences)
     by_run = _by_run(destination, changes)
     return Comparison(
         changes,
         by_run,
-        tuple(difference.text for difference in differences if difference.blocks and not _is_made(difference, by_run)),
+        tuple(
+            difference.text for difference in differences if difference.blocks and not _is_removed(difference, by_run)
+        ),
         tuple(difference.text for difference in differences if difference.reason is not None),
     )
 
@@ -115,12 +119,12 @@ def compare(table: Table, destination: Destination, *, fold: bool = False) -> Co
 def check_destination(
     table: Table, destination: Destination, pipeline: str = "PIPELINE", *, fold: bool = False
 ) -> tuple[SchemaChange, ...]:
-    """Refuse a table that exists and does not take the declared columns, nor gets them from the next run of the pipeline.
+    """Refuse an existing table that does not fit its destination, even after the changes that the next run makes.
 
-    Returns the changes that this run makes.
+    Returns those changes.
 
     Raises:
-        Terminal: A column is missing and none that comes, has another type, or is required although the pipeline does not fill it.
+        Terminal: A column is missing and will not be added, has another type, or is required although the pipeline does not fill it.
     """
     comparison = compare(table, destination, fold=fold)
     refuse_unfit(comparison, destination, pipeline)
@@ -128,10 +132,10 @@ def check_destination(
 
 
 def refuse_unfit(comparison: Comparison, destination: Destination, pipeline: str) -> None:
-    """Refuse a table that `check_destination` refuses.
+    """Refuse a table that does not fit, by its comparison.
 
     Raises:
-        Terminal: As there.
+        Terminal: As `check_destination`.
     """
     if comparison.unfit:
         can_apply = {*comparison.unfit}.isdisjoint(comparison.refused)
@@ -143,31 +147,35 @@ def refuse_unfit(comparison: Comparison, destination: Destination, pipeline: str
         )
 
 
-def _is_made(difference: _Difference, changes: Collection[SchemaChange]) -> bool:
+def _possible_changes(differences: Iterable[_Difference]) -> tuple[SchemaChange, ...]:
+    return tuple(change for difference in differences if difference.reason is None for change in difference.changes)
+
+
+def _is_removed(difference: _Difference, changes: Collection[SchemaChange]) -> bool:
     return difference.reason is None and bool(difference.changes) and {*difference.changes} <= {*changes}
 
 
 def _by_run(destination: Destination, changes: Collection[SchemaChange]) -> tuple[SchemaChange, ...]:
-    """The changes that the next run makes: of declared columns what `evolve` allows, and what belongs to columns that it adds."""
+    """The changes that the next run makes: of declared columns those that `evolve` allows; and the layout and docs of new ones."""
     kinds = {*_RUN_MAKES[destination.evolves], *(("add", "widen") if destination.is_history else ())}
-    coming = {
+    new_columns = {
         change.path[0]
         for change in changes
         if change.kind == "add" and "add" in kinds and change.path[1:] == () and change.path[0] in destination.columns
     }
     sorted_columns = {field.column for field in destination.sort_fields}
-    brought = {field.name for field in destination.partition_fields if field.column in coming}
+    new_fields = {field.name for field in destination.partition_fields if field.column in new_columns}
 
     def is_by_run(change: SchemaChange) -> bool:
         match change.kind:
             case "add" | "widen" | "optional":
                 return change.kind in kinds and change.path[0] in destination.columns
             case "doc":
-                return change.path[0] in coming
+                return change.path[0] in new_columns
             case "partition":
-                return bool(change.type) and change.path[0] in brought
+                return bool(change.type) and change.path[0] in new_fields
             case "sort":
-                return not sorted_columns.isdisjoint(coming)
+                return not sorted_columns.isdisjoint(new_columns)
         return False
 
     return tuple(filter(is_by_run, changes))
@@ -176,14 +184,14 @@ def _by_run(destination: Destination, changes: Collection[SchemaChange]) -> tupl
 def _schema_after(
     table: Table, destination: Destination, differences: Collection[_Difference], *, fold: bool
 ) -> Schema:
-    """The schema with the columns that come: partition fields and sort order may need them."""
-    changes = [change for difference in differences if difference.reason is None for change in difference.changes]
+    """The schema with new columns: partition fields and sort order may need them."""
+    changes = _possible_changes(differences)
     if not changes:
         return table.schema()
     try:
         ids = itertools.count(table.metadata.last_column_id + 1)
         return apply_changes(table.schema(), changes, ids, destination.table, fold=fold)[0]
-    except ValueError:  # two columns whose names are one with dots between: refused before they are made
+    except ValueError:  # a column has the same dotted path as a nested one: `evolve` refuses it
         return table.schema()
 
 
@@ -202,7 +210,7 @@ def _column_differences(
                 f"column {name}: declared {field.field_type}, the table has {actual}",
                 (
                     SchemaChange((name,), "add", str(_declared_type(field, destination))),
-                    *_doc(field, None, destination),
+                    *_doc_changes(field, None, destination),
                 ),
                 "" if same else _no_column_reason(name, destination),
             )
@@ -219,24 +227,27 @@ def _column_differences(
 
 def _type_differences(field: NestedField, existing: NestedField, destination: Destination) -> Iterator[_Difference]:
     name, more = field.name, takes_table_columns(destination)
-    steps = list(_growth((name,), _declared_type(field, destination), existing.field_type, more=more))
-    if steps:
+    changes = list(_type_changes((name,), _declared_type(field, destination), existing.field_type, more=more))
+    if changes:
         yield _Difference(
             f"column {name}: declared {field.field_type}, the table has {existing.field_type}",
-            tuple(filter(None, steps)),
+            tuple(filter(None, changes)),
             "a column only gets a wider type (int to long, float to double, more digits before the point), and a struct more"
             " fields"
-            if None in steps
+            if None in changes
             else None,
         )
-    if docs := tuple(_doc(field, existing, destination)):
+    if docs := tuple(_doc_changes(field, existing, destination)):
         yield _Difference(f"column {name}: another doc", docs, blocks=False)
 
 
-def _growth(
+def _type_changes(
     path: tuple[str, ...], declared: ColumnType, actual: IcebergType, *, more: bool
 ) -> Iterator[SchemaChange | None]:
-    """The changes that make a column's type the declared one, with `more` at least that; None for what none of them does."""
+    """The changes that make a column's type the declared one; None for a difference that no change removes.
+
+    With `more`, wider types and further fields are no difference.
+    """
     match declared, actual:
         case StructOf(fields), StructType():
             existing = {field.name: field.field_type for field in actual.fields}
@@ -244,15 +255,15 @@ def _growth(
                 yield None
             for name, field_type in fields:
                 if name in existing:
-                    yield from _growth((*path, name), field_type, existing[name], more=more)
+                    yield from _type_changes((*path, name), field_type, existing[name], more=more)
                 else:
                     yield SchemaChange((*path, name), "add", str(field_type))
         case ListOf(element), ListType():
-            yield from _growth((*path, "element"), element, actual.element_type, more=more)
+            yield from _type_changes((*path, "element"), element, actual.element_type, more=more)
         case MapOf(key, value), MapType():
             if not same_shape(_iceberg(key), actual.key_type):
                 yield None
-            yield from _growth((*path, "value"), value, actual.value_type, more=more)
+            yield from _type_changes((*path, "value"), value, actual.value_type, more=more)
         case _:
             target = _iceberg(declared)
             if not same_shape(target, actual) and not (more and promotes(target, actual)):
@@ -264,27 +275,27 @@ def _iceberg(declared: ColumnType) -> IcebergType:
 
 
 def _declared_type(field: NestedField, destination: Destination) -> ColumnType:
-    """The type as files spell it; Frazil's own columns are of plain types."""
+    """The type of a column by the pipeline file; columns that Frazil adds have primitive types."""
     column = destination.columns.get(field.name)
     return Primitive(plain_types()[field.field_type]) if column is None else column.parsed
 
 
-def _doc(field: NestedField, existing: NestedField | None, destination: Destination) -> Iterator[SchemaChange]:
-    """The comment that the file declares and the column has not; of Frazil's own columns only new ones get theirs."""
+def _doc_changes(field: NestedField, existing: NestedField | None, destination: Destination) -> Iterator[SchemaChange]:
+    """The change to the declared comment, if there is one. Existing columns that Frazil adds keep theirs."""
     is_own = field.name not in destination.columns and existing is not None
     if field.doc is not None and not is_own and (existing is None or field.doc != existing.doc):
         yield SchemaChange((field.name,), "doc", field.doc)
 
 
 def _no_column_reason(name: str, destination: Destination) -> str | None:
-    """Why a missing column can't come later; None if it can."""
+    """Why a missing column can't be added; None if it can."""
     column = destination.columns.get(name)
     if name in destination.identifier:
-        return "it identifies rows, and those that are there have no value for it"
+        return "it identifies rows, and existing rows have no value for it"
     is_exact = destination.evolves == "none" and not destination.is_history
     if is_exact and column is not None and column.required and not column.has_default:
         return (
-            "rows that are there have no value for a required column: give it a default, leave required out, or declare evolve: add"
+            "existing rows have no value for a required column: give it a default, leave required out, or declare evolve: add"
             " (then records without it are dead letters, and older rows have null)"
         )
     return None
@@ -293,7 +304,7 @@ def _no_column_reason(name: str, destination: Destination) -> str | None:
 def _required_difference(
     name: str, destination: Destination, *, is_declared: bool, is_key: bool
 ) -> Iterator[_Difference]:
-    """A column that the table requires and the file does not."""
+    """The difference of a column that the table requires and the file does not."""
     column = destination.columns.get(name)
     if not takes_table_columns(destination):
         reason = "it identifies rows" if is_key else None if is_declared else "no record fills it: declare it"
@@ -309,21 +320,21 @@ def _required_difference(
 def _key_differences(table: Table, destination: Destination) -> Iterator[_Difference]:
     """Differences between declared and actual identifier fields, and required columns that a row with only a key can't fill.
 
-    A table without a key is fine where its columns may be null: an engine need not know the key.
+    A table without identifier fields is fine if the declared ones may be null in it: an engine need not know the key.
     """
     table_key, declared = identifier_columns(table), destination.identifier
     required = {field.name for field in table.schema().fields if field.required}
     if table_key and destination.is_history:
         yield _Difference(
-            f"identifier: the table has {', '.join(table_key)}, of which write: history adds several rows with one value",
+            f"identifier: the table has {', '.join(table_key)}, and write: history adds several rows of one key",
             reason="",
         )
     elif declared and not destination.is_history and sorted(table_key) != sorted(declared):
         reason = None
         if table_key and destination.is_merged and table.current_snapshot() is not None:
-            reason = "of a key by which rows were not merged there may be several rows"
+            reason = "rows were not merged by this key, so a key may have several rows"
         elif nullable := [name for name in declared if name not in required]:
-            reason = f"{', '.join(nullable)} may be null in the table, and what identifies rows may not"
+            reason = f"{', '.join(nullable)} may be null in the table, and identifier fields may not"
         if table_key or reason is None:
             yield _Difference(
                 f"identifier: declared {', '.join(declared)}, the table has {', '.join(table_key) or 'none'}",
@@ -334,13 +345,13 @@ def _key_differences(table: Table, destination: Destination) -> Iterator[_Differ
     if destination.deleted_column is not None and takes_table_columns(destination):
         for name in sorted(required - {*declared, *table_key, destination.order_by or ""}):
             yield _Difference(
-                f"column {name}: the table requires a value, which a row has not that was deleted before it was known",
+                f"column {name}: the table requires a value, and the row of a deleted key may have none",
                 reason="",
             )
 
 
 def _layout_differences(table: Table, destination: Destination, after: Schema) -> Iterator[_Difference]:
-    """Partition fields and sort order that the file names, each as a whole; columns that records are to bring bring theirs."""
+    """Differences of partition fields and of the sort order, if the file declares them. Columns that records will add are left out."""
     names = {field.name for field in after.fields}
     if "partition_by" in destination.model_fields_set:
         declared = zip(destination.partition_by, destination.partition_fields, strict=True)
@@ -386,35 +397,30 @@ def _partition_differences(
     ]
     if changes:
         is_old = table.format_version < _WRITABLE_FORMAT_VERSION
-        reason = "in format version 1 no partition field goes: make it version 2 first" if is_old else None
+        reason = "in format version 1 no partition field can be dropped: make it version 2 first" if is_old else None
         yield _Difference("partition_by: other fields", tuple(changes), reason, blocks=False)
 
 
 def _is_same(existing: PartitionField, field: PartitionField, declared: DeclaredField) -> bool:
-    """Whether a partition field is the declared one; engines name fields in ways of their own, so only an alias counts."""
+    """Whether a partition field is the declared one. Engines choose names of their own, so a name counts only if it is declared."""
     is_named = declared.alias in (None, existing.name)
     return is_named and (existing.source_id, existing.transform) == (field.source_id, field.transform)
 
 
-def _dropped(difference: _Difference) -> Iterator[str]:
-    if difference.reason is None:
-        yield from (change.path[0] for change in difference.changes if change.kind == "partition" and not change.type)
-
-
 def _property_differences(table: Table, destination: Destination) -> Iterator[_Difference]:
-    """Declared properties that the table has not so. Its format version is none of them."""
+    """Declared properties that the table does not have, or with another value; without the format version."""
     for name, value in destination.properties.items():
         if name == "format-version" or table.metadata.properties.get(name) == value:
             continue
         is_own = name.startswith(OWN_PROPERTIES)
-        reason = "it says where a pipeline stands, and no file sets it" if is_own else None
+        reason = "it holds the state of a pipeline, and no file may set it" if is_own else None
         yield _Difference(f"property {name}", (SchemaChange((name,), "property"),), reason, blocks=False)
 
 
 def _format_differences(
     table: Table, destination: Destination, filled: Collection[str], dropped: Collection[str]
 ) -> Iterator[_Difference]:
-    """Reasons why no engine can write the table, without those that the declared layout removes."""
+    """Reasons why the pipeline's writer, PyIceberg or Spark, can't write the table; without those that the declared layout removes."""
     if destination.by_engine:
         for name in columns_with_times(table.schema()):
             line = f"column {name}: it has the type time, and Spark, which writes the table, can't read it"
@@ -447,7 +453,7 @@ def _writer_differences(
         yield _Difference(
             f"write.format.default is {file_format}: only Parquet can be written without an engine; for orc, say so in the"
             f" pipeline file: properties: {{write.format.default: orc}}",
-            # Its rows may be in such files, which reset, repair and verify can't read.
+            # Existing rows may be in such files, which reset, repair and verify can't read.
             reason=None if "write.format.default" in destination.properties and not table.metadata.snapshots else "",
         )
     for field in table.spec().fields:

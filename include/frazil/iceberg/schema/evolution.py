@@ -1,4 +1,4 @@
-"""Applies changes of schema, layout and properties to a table, all in one commit. Repeating it changes nothing.
+"""Applies changes of schema, layout and properties to a table, all in one commit.
 
 Changes that the table already has are skipped, so it is no conflict if another run, a killed run or a person made one first.
 """
@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypedDict
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PartitionSpec
@@ -45,7 +46,7 @@ from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import send
 from frazil.iceberg.commit.commit import ATTEMPTS, pause
-from frazil.iceberg.commit.summary_state import CHANGES_KEY
+from frazil.iceberg.commit.summary_state import CHANGES_KEY, decode_property
 from frazil.iceberg.errors import as_frazil, foreign_errors
 from frazil.iceberg.patches.metadata import FORMAT_VERSION
 from frazil.iceberg.schema.column_changes import apply_changes, new_fields
@@ -59,10 +60,10 @@ class ChangedTable:
     """A table after changes.
 
     Attributes:
-        applied: The changes that made a difference: the table did not have them before.
-        spec: Its partition spec, None if it stays.
-        order: Its sort order, None if it stays.
-        properties: Those that are set.
+        applied: The changes that the table did not have before.
+        spec: The new partition spec; None if the present one stays.
+        order: The new sort order; None if the present one stays.
+        properties: The properties to set.
     """
 
     schema: Schema
@@ -73,7 +74,7 @@ class ChangedTable:
 
 
 _LAST = -1
-"""What this very request adds, in the table specification's words."""
+"""Id, by the table specification, of the schema, spec or order that the same request adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +82,11 @@ class TableChanges:
     """The changes to make to a table.
 
     Attributes:
-        destination: What the pipeline file says of it: partition fields and sort order are set with their columns.
-        changes: What it is to have, in this order: a column before its fields.
-        pipeline: Whose records need it. The table notes what was changed for them, until their batch is decided. Empty: a batch
-            that is decided has the changes on record.
-        fold: Whether names that differ in case only are the same column.
+        destination: The table in the pipeline file: new columns bring their partition fields and sort order.
+        changes: The changes in their order: a column before its fields.
+        pipeline: The pipeline whose records need the changes: a table property notes them until batch `n` is decided. Empty if a
+            decided batch records them.
+        fold: Whether names that differ only in case are the same column.
     """
 
     destination: Destination
@@ -96,21 +97,17 @@ class TableChanges:
 
     @property
     def table(self) -> str:
-        """Its name."""
+        """Name of the table."""
         return self.destination.table
 
 
-def _never() -> bool:
-    return False
+def evolve(lake: Lake, request: TableChanges, is_over: Callable[[], bool] = lambda: False) -> tuple[SchemaChange, ...]:
+    """Make the changes that a table does not have yet, as far as they still fit it, in one commit, and return them.
 
-
-def evolve(lake: Lake, request: TableChanges, is_over: Callable[[], bool] = _never) -> tuple[SchemaChange, ...]:
-    """Make the changes that a table does not have yet and still takes, in one commit, and return them.
-
-    `is_over` is asked before each attempt, behind the look at the table: once it is true no more attempt is made.
+    `is_over` is called before each attempt, after the table was read: once it returns true, no attempt follows.
 
     Raises:
-        Terminal: A column that identifies rows can't be null; or a new one can't partition the table; or PyIceberg can't change
+        Terminal: A column that identifies rows can't be null; or a new column can't partition the table; or PyIceberg can't change
             the table.
         Retryable: The catalog is not available now, or others changed the table every time.
     """
@@ -123,7 +120,7 @@ def evolve(lake: Lake, request: TableChanges, is_over: Callable[[], bool] = _nev
             return unconfirmed
         after = plan_changes(table, request)
         if not after.applied:
-            return unconfirmed  # of an attempt that was not confirmed and landed all the same; or nothing was to do
+            return unconfirmed  # an attempt landed although it failed; or there was nothing to do
         updates, requirements = _commit_request(table, after)
         if request.pipeline:
             updates += (_note_update(table.metadata, request, after.applied),)
@@ -143,8 +140,8 @@ def evolve(lake: Lake, request: TableChanges, is_over: Callable[[], bool] = _nev
 def _note_update(
     metadata: TableMetadata, request: TableChanges, applied: Iterable[SchemaChange]
 ) -> SetPropertiesUpdate:
-    """The table property that notes the changes made for a batch. It moves in the same commit: the run may die before the batch is decided."""
-    last, noted = _noted_changes(metadata, request.pipeline)
+    """The table property with the changes made for a batch, set in their commit: the run may be killed before the batch is decided."""
+    last, noted = _noted_changes(metadata, request.pipeline, request.table)
     before = noted if last >= request.n else ()
     body = {
         "n": max(last, request.n),
@@ -153,20 +150,25 @@ def _note_update(
     return SetPropertiesUpdate(updates={CHANGES_KEY.format(request.pipeline): json.dumps(body, separators=(",", ":"))})
 
 
-def _noted_changes(metadata: TableMetadata, pipeline: str) -> tuple[int, tuple[SchemaChange, ...]]:
-    text = metadata.properties.get(CHANGES_KEY.format(pipeline))
-    if text is None:
+class _NotedChanges(TypedDict):
+    n: int
+    changes: list[tuple[tuple[str, ...], Any, str]]
+
+
+def _noted_changes(metadata: TableMetadata, pipeline: str, table: str) -> tuple[int, tuple[SchemaChange, ...]]:
+    key = CHANGES_KEY.format(pipeline)
+    if key not in metadata.properties:
         return -1, ()
-    body = json.loads(text)
-    return body["n"], tuple(SchemaChange(tuple(path), kind, column_type) for path, kind, column_type in body["changes"])
+    body = decode_property(metadata.properties[key], key, table, _NotedChanges)
+    return body["n"], tuple(SchemaChange(*change) for change in body["changes"])
 
 
-def undecided_changes(metadata: TableMetadata, pipeline: str, newest: int) -> tuple[SchemaChange, ...]:
-    """Schema changes made for records of a pipeline that no batch up to `newest` reports.
+def undecided_changes(metadata: TableMetadata, pipeline: str, table: str, newest: int) -> tuple[SchemaChange, ...]:
+    """Schema changes for records of a pipeline that no batch up to `newest` records.
 
-    They may come from a run that failed or was killed after its change: the next batch records them.
+    A run that failed or was killed may have made them: the next batch records them.
     """
-    n, changes = _noted_changes(metadata, pipeline)
+    n, changes = _noted_changes(metadata, pipeline, table)
     return changes if n > newest else ()
 
 
@@ -174,32 +176,32 @@ def plan_changes(table: Table, request: TableChanges) -> ChangedTable:
     """The changes that `evolve` would make to the table, without making them.
 
     Raises:
-        Terminal: As `evolve`, but for what only the catalog knows.
+        Terminal: As `evolve`, except for refusals of the catalog.
     """
     ids = itertools.count(table.metadata.last_column_id + 1)
     try:
         schema, applied = apply_changes(table.schema(), request.changes, ids, request.table, fold=request.fold)
-    except ValueError as error:  # two columns whose names are one with dots between
+    except ValueError as error:  # a column has the same dotted path as a nested one
         raise _refusal(request, str(error)) from error
-    coming = _new_columns(table, schema)
+    new_columns = {field.name for field in schema.fields} - {field.name for field in table.schema().fields}
     schema = _with_identifier(request, schema)
     properties = _properties_after(table, request)
     after = ChangedTable(
         schema,
         applied,
-        _spec_after(table, request, schema, coming),
-        _order_after(table, request, schema, coming),
+        _spec_after(table, request, schema, new_columns),
+        _order_after(table, request, schema, new_columns),
         properties | _mapping_after(table, schema, properties),
     )
     applied = tuple(change for change in request.changes if _is_applied(change, table, after))
     if applied:
-        _refuse_taken_names(table, request, coming)
+        _refuse_taken_names(table, request, new_columns)
         _refuse_unfit(request, schema)
     return dataclasses.replace(after, applied=tuple(dataclasses.replace(change, docs=()) for change in applied))
 
 
 def _is_applied(change: SchemaChange, table: Table, after: ChangedTable) -> bool:
-    """Whether a change makes a difference."""
+    """Whether a change differs from what the table has."""
     match change.kind:
         case "identifier":
             return {*after.schema.identifier_field_ids} != {*table.schema().identifier_field_ids}
@@ -217,7 +219,7 @@ def _is_applied(change: SchemaChange, table: Table, after: ChangedTable) -> bool
 
 
 def _with_identifier(request: TableChanges, schema: Schema) -> Schema:
-    """The schema with the declared identifier fields, where that is requested and its columns take it."""
+    """The schema with the requested identifier fields, if all of them are required columns."""
     names = {name for change in request.changes if change.kind == "identifier" for name in change.path}
     ids = [field.field_id for field in schema.fields if field.name in names and field.required]
     if len(ids) < len(names) or {*ids} == {*schema.identifier_field_ids} or not names:
@@ -226,18 +228,17 @@ def _with_identifier(request: TableChanges, schema: Schema) -> Schema:
 
 
 def _properties_after(table: Table, request: TableChanges) -> dict[str, str]:
-    """The properties that are set: with the values of the file, as far as it still has them."""
+    """The requested properties that differ from the table's, with the values of the file, if it still has them."""
     names = [change.path[0] for change in request.changes if change.kind == "property"]
     values = {name: request.destination.properties[name] for name in names if name in request.destination.properties}
     return {name: value for name, value in values.items() if table.metadata.properties.get(name) != value}
 
 
 def _mapping_after(table: Table, after: Schema, properties: Mapping[str, str]) -> dict[str, str]:
-    """The table's name mapping with the new fields: without it, files that have no field ids would never show them.
+    """The table's name mapping with the new fields added: by it, files without field ids show them.
 
-    A name that another field has in the mapping stays with that field. Iceberg's libraries would move it, and with it the
-    values in existing files, which a record must not cause. A mapping that can't be read stays as it is, and records land
-    without it.
+    A name that the mapping has for another field stays with that field. Iceberg's libraries would move it, and with it the
+    values in existing files, which a record must not cause. A mapping that can't be read stays as it is.
     """
     added = [*new_fields(after.as_struct(), table.metadata.last_column_id)]
     text = {**table.properties, **properties}.get(TableProperties.DEFAULT_NAME_MAPPING)
@@ -260,27 +261,28 @@ def _mapped_names(fields: Iterable[MappedField], parent_id: int | None = -1) -> 
         yield from _mapped_names(field.fields, field.field_id)
 
 
-def _new_columns(table: Table, after: Schema) -> set[str]:
-    return {field.name for field in after.fields} - {field.name for field in table.schema().fields}
+def _refuse_taken_names(table: Table, request: TableChanges, new_columns: Collection[str]) -> None:
+    """Refuse a new column that has the name of a partition field, which keeps its name when its column is renamed.
 
-
-def _refuse_taken_names(table: Table, request: TableChanges, coming: Collection[str]) -> None:
-    """A partition field keeps its name when its column is renamed: no engine reads a table that has the name twice."""
-    brought = {field.name: field.column for field in request.destination.partition_fields if field.column in coming}
+    No engine reads a table that has the name twice.
+    """
+    new_fields = {
+        field.name: field.column for field in request.destination.partition_fields if field.column in new_columns
+    }
     for field in table.spec().fields:
-        column = field.name if field.name in coming else brought.get(field.name)
+        column = field.name if field.name in new_columns else new_fields.get(field.name)
         if column is not None:
-            its = table.schema().find_column_name(field.source_id)
+            source = table.schema().find_column_name(field.source_id)
             raise _refusal(
                 request,
-                f"{field.name} is the name of a partition field of column {its}",
-                f"if {its} is what {column} was, call it {its} in the pipeline file (columns: {{{its}: {{type: …, from: {column}}}}},"
+                f"{field.name} is the name of a partition field of column {source}",
+                f"if {source} is what {column} was, call it {source} in the pipeline file (columns: {{{source}: {{type: …, from: {column}}}}},"
                 f" and in partition_by); else drop the partition field {field.name} of the table, or rename it",
             )
 
 
 def _refuse_unfit(request: TableChanges, after: Schema) -> None:
-    """Refuse a schema that engines could not read, or that Spark could not write. Checked before anything is decided."""
+    """Refuse a schema that engines can't read, or that Spark can't write. Call this before a batch is decided."""
     for field in request.destination.partition_fields:
         if field.name != field.column and field.name in after.column_names:
             raise _refusal(request, f"{field.name} is the name of a partition field and of a column")
@@ -294,12 +296,12 @@ def _refuse_unfit(request: TableChanges, after: Schema) -> None:
             )
 
 
-_OTHERWISE = (
+_RENAME_STEP = (
     "rename or cast the field by a transform, set value.field_names to case_insensitive, or declare the columns"
 )
 
 
-def _refusal(request: TableChanges, why: str, next_step: str = _OTHERWISE) -> Terminal:
+def _refusal(request: TableChanges, why: str, next_step: str = _RENAME_STEP) -> Terminal:
     return TABLE_UNFIT.terminal(
         f"table {request.table} can't become what its records need ({listed(request.changes)}): {why}",
         next_step=next_step,
@@ -307,7 +309,7 @@ def _refusal(request: TableChanges, why: str, next_step: str = _OTHERWISE) -> Te
 
 
 def _commit_request(table: Table, after: ChangedTable) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
-    """The updates, and what must be as it was read. What the table had before is taken up again: a server adds nothing twice."""
+    """The updates, and the requirements that the table is as it was read. An earlier schema, spec or order gets its id again."""
     metadata = table.metadata
     updates: tuple[TableUpdate, ...] = ()
     requirements: tuple[TableRequirement, ...] = (
@@ -341,10 +343,12 @@ def _commit_request(table: Table, after: ChangedTable) -> tuple[tuple[TableUpdat
     return updates, requirements
 
 
-def _spec_after(table: Table, request: TableChanges, after: Schema, coming: Collection[str]) -> PartitionSpec | None:
-    """The partition spec with the requested fields and those of new columns; None if it stays.
+def _spec_after(
+    table: Table, request: TableChanges, after: Schema, new_columns: Collection[str]
+) -> PartitionSpec | None:
+    """The partition spec with the requested fields and those of new columns; None if the present one stays.
 
-    A field that the table had before gets its number again, as the table specification has it.
+    A field that the table had before gets its id again, as the table specification demands.
     """
     metadata, current = table.metadata, table.spec().fields
     requested = [change for change in request.changes if change.kind == "partition"]
@@ -352,7 +356,7 @@ def _spec_after(table: Table, request: TableChanges, after: Schema, coming: Coll
     fields = [field for field in current if field.name not in dropped]
     declared = [parse_partition_field(change.type) for change in requested if change.type]
     declared += [
-        field for field in request.destination.partition_fields if field.column in coming and field not in declared
+        field for field in request.destination.partition_fields if field.column in new_columns and field not in declared
     ]
     former = {
         (field.source_id, str(field.transform), field.name): field.field_id
@@ -373,8 +377,8 @@ def _spec_after(table: Table, request: TableChanges, after: Schema, coming: Coll
 _BETWEEN_SORT_FIELDS = re.compile(r",\s*(?![^()]*\))")
 
 
-def _order_after(table: Table, request: TableChanges, after: Schema, coming: Collection[str]) -> SortOrder | None:
-    """The sort order that is requested, as its change has it; or the declared one, if it has a new column. None if it stays."""
+def _order_after(table: Table, request: TableChanges, after: Schema, new_columns: Collection[str]) -> SortOrder | None:
+    """The requested sort order; else the declared one, if it has a new column. None if the present one stays."""
     destination = request.destination
     for change in (change for change in request.changes if change.kind == "sort"):
         texts = tuple(filter(None, _BETWEEN_SORT_FIELDS.split(change.type)))
@@ -382,7 +386,7 @@ def _order_after(table: Table, request: TableChanges, after: Schema, coming: Col
             order = declared_order(destination.model_copy(update={"sort_by": texts}), after)
             break
     else:
-        if {field.column for field in destination.sort_fields}.isdisjoint(coming):
+        if {field.column for field in destination.sort_fields}.isdisjoint(new_columns):
             return None
         order = declared_order(destination, after)
     if order.fields == table.sort_order().fields:
@@ -395,10 +399,10 @@ def _order_after(table: Table, request: TableChanges, after: Schema, coming: Col
 
 
 def refuse_unwritable(lake: Lake, table: Table, name: str) -> None:
-    """PyIceberg sends the changes of any table to a server; metadata of version 3 it does not write itself.
+    """Refuse to change a table of format version 3 if its catalog is no server: PyIceberg can't write such metadata itself.
 
     Raises:
-        Terminal: The table is of version 3, and its catalog no server.
+        Terminal: The table is such a one.
     """
     catalog = lake.catalog_of(name)
     if table.format_version >= FORMAT_VERSION and catalog.kind != "rest":

@@ -1,5 +1,5 @@
-"""From declared columns to an Iceberg schema and partition spec, and from a table back to Arrow; what a column may
-become and still be the declared one.
+"""Turns declared columns into an Iceberg schema, partition spec and sort order, and a table's schema into Arrow. Also compares
+types.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, S
 
 
 def takes_table_columns(destination: pipeline_file.Destination) -> bool:
-    """Whether rows have all columns that the table has, not only the declared ones."""
+    """Whether rows have all columns of the table, not only the declared ones."""
     return destination.evolves != "none" or not destination.columns
 
 
@@ -69,9 +69,9 @@ def _shape(iceberg_type: IcebergType) -> object:
 
 
 def promotes(current: IcebergType, target: IcebergType) -> bool:
-    """Whether a column may be promoted to another type, as which all its files can be read. Each type promotes to itself.
+    """Whether a column may be promoted to another type, as in table format version 2 (table specification, "Schema Evolution").
 
-    The promotions are those of table format version 2 (table specification, "Schema Evolution").
+    Each type promotes to itself.
     """
     match current, target:
         case (IntegerType(), LongType()) | (FloatType(), DoubleType()):
@@ -103,14 +103,14 @@ UNWRITABLE = {
     ("float", "identity"),
     ("double", "identity"),
 }
-"""Allowed by the table specification, but PyIceberg 0.12 can't write them, or writes 0.0 and -0.0 twice: better refused
-before anything is read."""
+"""Type and partition transform that the table specification allows and that PyIceberg 0.12 can't write, or not without doubling 0.0
+and -0.0. They are refused before anything is read."""
 
 _FIRST_PARTITION_FIELD_ID = 1000
 """The table specification reserves ids below 1000 for columns."""
 
 _PARTITIONS: Final = b"frazil.partitions"
-"""Metadata of the columns of rows as Arrow: names of the table's partition fields."""
+"""Key in an Arrow schema's metadata: names of the table's partition fields, as JSON."""
 
 
 def plain_types() -> dict[IcebergType, str]:
@@ -147,40 +147,37 @@ def arrow_type(declared: ColumnType) -> pa.DataType:
 def declared_schema(destination: pipeline_file.Destination) -> Schema:
     """Schema of a new table: the declared columns, then the Kafka columns, the batch number, and the mark of soft deletes."""
     ids = itertools.count(1)
-    is_log = destination.is_history  # of a key it has several rows; of a truncate there is no key
-    required = {name for name, column in destination.columns.items() if column.required and not is_log}
+    # A history has several rows per key, and rows of truncates, which have no key.
+    is_history = destination.is_history
+    required = {name for name, column in destination.columns.items() if column.required and not is_history}
     fields = [
         NestedField(next(ids), name, iceberg_type(column.parsed, ids), required=name in required, doc=column.doc)
         for name, column in destination.columns.items()
     ]
+    added: list[tuple[str, IcebergType, str]] = []
     if kafka := destination.kafka_columns:
-        added: list[tuple[str, IcebergType, str]] = [
+        added += [
             (kafka.topic, StringType(), "Kafka topic of the record"),
             (kafka.partition, IntegerType(), "Kafka partition of the record"),
             (kafka.offset, LongType(), "Kafka offset of the record"),
             (kafka.timestamp, TimestamptzType(), "Kafka timestamp of the record"),
             (kafka.batch, LongType(), "Number of the batch that landed the record"),
         ]
-        fields += [NestedField(next(ids), name, field_type, required=False, doc=doc) for name, field_type, doc in added]
     if destination.deleted_column is not None:
-        doc = "Whether the row was deleted"
-        fields.append(NestedField(next(ids), destination.deleted_column, BooleanType(), required=False, doc=doc))
-    if is_log:
-        log_columns = zip(
-            TOLD, (StringType(), IntegerType()), ("What happened", "Number among its record's changes"), strict=True
-        )
-        fields += [
-            NestedField(next(ids), name, field_type, required=False, doc=doc) for name, field_type, doc in log_columns
-        ]
-    key = () if is_log else destination.identifier
+        added.append((destination.deleted_column, BooleanType(), "Whether the row was deleted"))
+    if is_history:
+        op, place = TOLD
+        added += [(op, StringType(), "What happened"), (place, IntegerType(), "Number among its record's changes")]
+    fields += [NestedField(next(ids), name, field_type, required=False, doc=doc) for name, field_type, doc in added]
+    key = () if is_history else destination.identifier
     return Schema(*fields, identifier_field_ids=[field.field_id for field in fields if field.name in key])
 
 
 def declared_spec(destination: pipeline_file.Destination, schema: Schema) -> PartitionSpec:
-    """Partition spec of a new table. Fields of columns that records are to bring come with those columns.
+    """Partition spec of a new table. Fields on columns that records will add are left out until then.
 
     Raises:
-        Terminal: A transform does not go with its column; or nothing says which columns the table is to have.
+        Terminal: A transform does not take its column's type; or the file declares no columns and no evolution.
     """
     if not destination.columns and destination.evolves == "none":
         raise BAD_SCHEMA.terminal(
@@ -197,7 +194,7 @@ def partition_field(field: pipeline_file.PartitionField, schema: Schema, field_i
     """A field of a partition spec.
 
     Raises:
-        Terminal: Its transform does not go with the type of its column.
+        Terminal: Its transform does not take the type of its column.
     """
     transform = _transform(field)
     source = next(candidate for candidate in schema.fields if candidate.name == field.column)
@@ -207,10 +204,10 @@ def partition_field(field: pipeline_file.PartitionField, schema: Schema, field_i
 
 
 def declared_order(destination: pipeline_file.Destination, schema: Schema) -> SortOrder:
-    """Sort order of a table, of those columns that it has.
+    """Sort order of a table, by declared fields whose columns it has.
 
     Raises:
-        Terminal: A field can't be made of its column's type.
+        Terminal: A transform does not take the type of its column.
     """
     fields, existing_names = [], {field.name for field in schema.fields}
     declared = zip(destination.sort_by, destination.sort_fields, strict=True)
@@ -232,7 +229,7 @@ def check_layout(destination: pipeline_file.Destination) -> None:
     """Refuse a destination for which no table can be created.
 
     Raises:
-        Terminal: A field of the partition spec or the sort order can't be made of its column's type.
+        Terminal: A transform of the partition spec or the sort order does not take the type of its column.
     """
     schema = declared_schema(destination)
     declared_spec(destination, schema)
@@ -244,7 +241,7 @@ def _transform(field: pipeline_file.PartitionField | pipeline_file.SortField) ->
 
 
 def identity_columns(metadata: TableMetadata) -> tuple[str, ...]:
-    """Columns whose values are partition values as they are."""
+    """Columns by whose values the table is partitioned, without a transform."""
     fields = (field for field in metadata.spec().fields if isinstance(field.transform, IdentityTransform))
     return tuple(filter(None, (metadata.schema().find_column_name(field.source_id) for field in fields)))
 
@@ -252,7 +249,7 @@ def identity_columns(metadata: TableMetadata) -> tuple[str, ...]:
 def arrow_columns(table: Table, destination: pipeline_file.Destination) -> pa.Schema:
     """The columns of rows with the Arrow types of the table; required ones are not nullable.
 
-    They are the declared ones in their order; or all that the table has, but for the Kafka columns.
+    They are the declared ones in their order; or all of the table's, without those that Frazil adds.
     """
     names = json.dumps([field.name for field in table.spec().fields])
     return schema_columns(table.schema(), destination).with_metadata({_PARTITIONS: names.encode()})
@@ -275,7 +272,7 @@ def schema_columns(schema: Schema, destination: pipeline_file.Destination) -> pa
     declared = {name: not column.required for name, column in destination.columns.items()}
     if takes_table_columns(destination):
         relaxed = {} if destination.evolves == "full" else declared
-        # The mark stays from when deleted rows did. Others may have added a name of staged rows: records can't bring it.
+        # Records can't fill the columns that Frazil uses in staged rows, or once added for soft deletes.
         op, place = TOLD
         left_out = {*destination.added_columns, op, *([place, DELETED] if destination.is_merged else [])}
         columns = [mark_identifier(field, schema) for field in arrow if field.name not in left_out]
@@ -284,7 +281,7 @@ def schema_columns(schema: Schema, destination: pipeline_file.Destination) -> pa
 
 
 IDENTIFIES: Final = b"frazil.identifies"
-"""Metadata of an Arrow field: the table has it among its identifier fields."""
+"""Key in an Arrow field's metadata: the field is one of the table's identifier fields."""
 
 
 def mark_identifier(field: pa.Field, schema: Schema) -> pa.Field:
@@ -295,7 +292,7 @@ def mark_identifier(field: pa.Field, schema: Schema) -> pa.Field:
 
 
 def identifier_columns(table: Table) -> tuple[str, ...]:
-    """Names of a table's identifier fields, in the order of its columns; of one within a struct the path."""
+    """Names of a table's identifier fields, in the order of its columns; a field in a struct has its path as name."""
     schema = table.schema()
     names = {number: schema.find_column_name(number) or "" for number in schema.identifier_field_ids}
     return tuple(names[number] for number in sorted(names, key=lambda number: list(schema.field_ids).index(number)))

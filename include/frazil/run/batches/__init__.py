@@ -1,1 +1,1 @@
-"""Entry points for commands and tasks: plan, ingest, session, dry run, and the result of a run."""
+"""Entry points of commands and tasks: plan, ingest, session, dry run, apply, and proposals of pipeline files."""

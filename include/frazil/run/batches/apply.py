@@ -1,8 +1,8 @@
-"""What a changed pipeline file does to DAGs, tables and position, without changing anything; and tables become what it
-declares, on demand, in one batch that moves no offset.
+"""Shows what a changed pipeline file does to DAGs, tables and position. `frazil apply` makes the tables what the file declares,
+in one batch that moves no offset.
 
-The batch is decided before a table is changed, like any other. So a batch that another run staged for the tables as they were is
-refused, and staged again; and whatever is killed after the decision, the next command makes the rest of the changes first.
+That batch is decided before any table is changed. So a batch that another run staged for the old tables is refused, and staged
+again. If a process is killed after the decision, the next command makes the rest of the changes first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from frazil.run.state.tables import (
 )
 
 _ATTEMPTS: Final = 10
-"""Batches of other runs that may come first, each of which made progress. An attempt takes a second, a batch mostly longer."""
+"""How often other runs may decide a batch first: each made progress. An attempt takes a second, a batch mostly longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def apply_file(context: RunContext, request: RunRequest) -> AppliedFile:
         except Refused as refusal:
             context.report(f"another run was faster, comparing again: {refusal.message}")
             continue
-        _refuse_unmade(context, n)
+        _refuse_missing_changes(context, n)
         return AppliedFile(n, changes)
     raise RUN_OVERTAKEN.retryable(
         f"pipeline {context.pipeline.name}: {_ATTEMPTS} times another run was faster; nothing was changed",
@@ -110,7 +110,7 @@ def apply_file(context: RunContext, request: RunRequest) -> AppliedFile:
 
 
 def _change_at_once(context: RunContext, closing: str, changes: Demands) -> bool:
-    """Make changes before the first run: no batch can be at work on the tables. False if one has begun meanwhile."""
+    """Make changes before the first run, when no batch is staged for the tables. Returns False if the first run began meanwhile."""
     pipeline, lake = context.pipeline, context.lake
 
     def has_begun() -> bool:
@@ -122,11 +122,11 @@ def _change_at_once(context: RunContext, closing: str, changes: Demands) -> bool
     return not has_begun()
 
 
-def _refuse_unmade(context: RunContext, n: int) -> None:
-    """Say what a catalog refused that nothing here could know of before: the batch is decided, and finished without."""
-    unmade = preview_changes(context)
-    if unmade:
-        named = "; ".join(f"{table}: {listed(changes)}" for table, changes in unmade.items())
+def _refuse_missing_changes(context: RunContext, n: int) -> None:
+    """Report changes that a catalog refused only after the decision: the batch was finished without them."""
+    missing = preview_changes(context)
+    if missing:
+        named = "; ".join(f"{table}: {listed(changes)}" for table, changes in missing.items())
         raise TABLE_UNFIT.terminal(
             f"pipeline {context.pipeline.name}: batch {n} records changes that were not made: {named}",
             next_step="the lines above have the reasons; if none does, somebody changed the table back: check it, then apply again",
@@ -134,22 +134,22 @@ def _refuse_unmade(context: RunContext, n: int) -> None:
 
 
 def _changes(context: RunContext, tables: Mapping[str, Table]) -> Demands:
-    """The changes by table; refused together if one of them can't be made."""
+    """Table -> its changes. All are refused if one of them can't be made."""
     fold = context.pipeline.value.folds_names
     comparisons = {
         name: compare(table, context.pipeline.destination(name), fold=fold) for name, table in tables.items()
     }
-    if refused := [line for name in tables for line in _refused(context, name, tables[name], comparisons[name])]:
+    if refusals := [line for name in tables for line in _refusals(context, name, tables[name], comparisons[name])]:
         raise TABLE_UNFIT.terminal(
             f"pipeline {context.pipeline.name}: nothing was changed, because these changes need the table's rows to be"
-            " written again:\n" + "\n".join(f"  {line}" for line in refused),
+            " written again:\n" + "\n".join(f"  {line}" for line in refusals),
             next_step="declare what the table has; or use another column, or another table",
         )
     return {name: comparison.changes for name, comparison in comparisons.items() if comparison.changes}
 
 
-def _refused(context: RunContext, name: str, table: Table, comparison: Comparison) -> Iterator[str]:
-    """Why a table can't be changed: what it would have to be, and what PyIceberg or the catalog can't do."""
+def _refusals(context: RunContext, name: str, table: Table, comparison: Comparison) -> Iterator[str]:
+    """Reasons why a table can't be changed: its rows would have to be rewritten, or PyIceberg or the catalog can't do it."""
     yield from (f"table {name}: {line}" for line in comparison.refused)
     if comparison.refused or not comparison.changes:
         return
@@ -164,20 +164,17 @@ def _refused(context: RunContext, name: str, table: Table, comparison: Compariso
 
 
 def change_impact(change: PipelineChange, project: Project, *, offline: bool = False) -> tuple[Impact, ...]:
-    """Describe the effects of a change.
-
-    Offline the catalog is not asked: only what follows from the files is reported.
-    """
-    impacts = [*_on_dags(change)]
+    """Describe the effects of a change. With `offline`, only the files are compared, and no catalog is asked."""
+    impacts = [*_dag_impacts(change)]
     if change.after is None:
-        return (*impacts, *(_on_removal(change.before) if change.before is not None else ()))
+        return (*impacts, *(_removal_impacts(change.before) if change.before is not None else ()))
     if offline:
-        return (*impacts, *_by_files(change), Impact("info", "offline: the tables were not looked at"))
+        return (*impacts, *_file_impacts(change), Impact("info", "offline: the tables were not looked at"))
     try:
-        impacts += _on_tables(RunContext.open(project, change.after), change)
+        impacts += _all_table_impacts(RunContext.open(project, change.after), change)
     except Retryable as error:
         unreached = Impact("warning", f"offline, the catalog can't be reached: {error.message_with_code}")
-        return (*impacts, *_by_files(change), unreached)
+        return (*impacts, *_file_impacts(change), unreached)
     except Terminal as error:
         impacts.append(_refusal_impact(error))
     return tuple(impacts)
@@ -187,7 +184,7 @@ def _refusal_impact(error: Terminal) -> Impact:
     return Impact("refused", error.message_with_code + (f"; next: {error.next_step}" if error.next_step else ""))
 
 
-def _on_dags(change: PipelineChange) -> Iterator[Impact]:
+def _dag_impacts(change: PipelineChange) -> Iterator[Impact]:
     before, after = (_schedules(pipeline) for pipeline in (change.before, change.after))
     for dag in sorted(before.keys() | after.keys()):
         old, new = before.get(dag), after.get(dag)
@@ -215,17 +212,17 @@ def _schedules(pipeline: Pipeline | None) -> dict[str, str]:
     return {dag: schedule for dag, schedule in schedules.items() if schedule}
 
 
-def _on_removal(before: Pipeline) -> Iterator[Impact]:
+def _removal_impacts(before: Pipeline) -> Iterator[Impact]:
     tables = ", ".join([*before.tables, before.dead_letters_table, before.ledger_table])
     yield Impact(
         "warning",
-        f"nothing lands any more; the tables stay as they are, the position with them: {tables}. A file of the same name goes on"
-        " where it ended, as far as Kafka still holds what came since",
+        f"nothing lands any more; tables and position stay: {tables}. A later file of the same name continues from there, as far as"
+        " Kafka still has the records",
     )
 
 
-def _by_files(change: PipelineChange) -> Iterator[Impact]:
-    """Changes that a pipeline which has run refuses. The files don't show whether it has run, so they are warnings."""
+def _file_impacts(change: PipelineChange) -> Iterator[Impact]:
+    """Warnings of changes that a pipeline refuses once it ran. The files don't show whether it ran."""
     before, after = change.before, change.after
     if before is None or after is None:
         return
@@ -243,11 +240,11 @@ def _by_files(change: PipelineChange) -> Iterator[Impact]:
             yield Impact("warning", f"table {table}: another write or identifier is refused if the table has rows")
     if before.dead_letters_table != after.dead_letters_table:
         yield Impact("warning", "another table of dead letters is refused if the pipeline ever ran")
-    yield from _on_topics(change, None)
+    yield from _topic_impacts(change, None)
 
 
-def _on_topics(change: PipelineChange, position_topics: Mapping[str, object] | None) -> Iterator[Impact]:
-    """The effects on topics, compared with the position if it is known, else with the old file."""
+def _topic_impacts(change: PipelineChange, position_topics: Mapping[str, object] | None) -> Iterator[Impact]:
+    """The effects on topics, compared with the topics of the position if they are given, else with the old file."""
     before, after = change.before, change.after
     if after is None or (position_topics is None and before is None):
         return
@@ -270,16 +267,16 @@ def _on_topics(change: PipelineChange, position_topics: Mapping[str, object] | N
         )
 
 
-def _on_tables(context: RunContext, change: PipelineChange) -> Iterator[Impact]:
+def _all_table_impacts(context: RunContext, change: PipelineChange) -> Iterator[Impact]:
     pipeline = context.pipeline
     tables = find_tables(context.lake, pipeline)
     for name in pipeline.tables:
         table = context.lake.find_table(name) if tables is None else tables.destinations.get(name)
-        yield from _with_refusal(partial(_on_table, context, name, table, is_new=tables is None))
+        yield from _with_refusal(partial(_table_impacts, context, name, table, is_new=tables is None))
     if tables is None:
         yield Impact("info", f"first run begins at {pipeline.start}")
         return
-    yield from _with_refusal(partial(_on_position, context, tables, change))
+    yield from _with_refusal(partial(_position_impacts, context, tables, change))
 
 
 def _with_refusal(find_impacts: Callable[[], Iterator[Impact]]) -> Iterator[Impact]:
@@ -290,7 +287,7 @@ def _with_refusal(find_impacts: Callable[[], Iterator[Impact]]) -> Iterator[Impa
         yield _refusal_impact(error)
 
 
-def _on_table(context: RunContext, name: str, table: Table | None, *, is_new: bool) -> Iterator[Impact]:
+def _table_impacts(context: RunContext, name: str, table: Table | None, *, is_new: bool) -> Iterator[Impact]:
     pipeline, destination, fold = (
         context.pipeline,
         context.pipeline.destination(name),
@@ -315,13 +312,13 @@ def _on_table(context: RunContext, name: str, table: Table | None, *, is_new: bo
     refuse_other_key(pipeline, name, table.metadata)
 
 
-def _on_position(context: RunContext, tables: Tables, change: PipelineChange) -> Iterator[Impact]:
+def _position_impacts(context: RunContext, tables: Tables, change: PipelineChange) -> Iterator[Impact]:
     pipeline = context.pipeline
     refuse_shared(pipeline, tables)
     state = pipeline_state(pipeline, tables)
     if state.loss is not None:
         raise state.loss
-    yield from _on_topics(change, state.position.topics if state.position else {})
+    yield from _topic_impacts(change, state.position.topics if state.position else {})
     if state.unfinished and state.mark is not None:
         yield Impact(
             "info",

@@ -57,7 +57,7 @@ from frazil.run.state.tables import find_tables
 def stage_for_dry_run(
     context: RunContext, plan: RunPlan, ranges: tuple[Range, ...], stage: Stage
 ) -> tuple[Staged, tuple[str, ...]]:
-    """The outcome of staging, and the schema changes and tables that a run would make first.
+    """The result of staging, and remarks on the schema changes and tables that a run would make first.
 
     Raises:
         Terminal: A table does not fit, or a topic is not the one that was planned for.
@@ -74,7 +74,7 @@ def stage_for_dry_run(
     for _ in range(ROUNDS + 1):
         unlimited = hard_delete_tables(context.pipeline)
         limit = PartitionLimit(context.pipeline.limits.max_partitions, dict(layouts), unlimited)
-        # no batch has the number 0 and rows
+        # number 0, which no batch with rows has
         order = replace(stage_order(context, 0, ranges, columns, refusals), partitions=limit)
         staged = stage(order)
         all_staged = replace(all_staged.merge(staged), demands={}, new_tables=(), again=())
@@ -111,7 +111,7 @@ def _change_remarks(table: str, changes: Iterable[SchemaChange]) -> Iterator[str
 def _columns(
     context: RunContext, destination: Destination, layouts: dict[str, PartitionLayout]
 ) -> tuple[pa.Schema, tuple[SchemaChange, ...]]:
-    """The columns of the rows, and the declared ones that the table would get first. A missing table is as the file declares it.
+    """The columns of the rows, and the declared columns that the table would get first. A missing table counts as just created.
 
     The partition layout, if there is one, is added to `layouts`.
     """
@@ -136,7 +136,7 @@ def _columns(
 
 @dataclass(frozen=True, slots=True)
 class PartitionOutcome:
-    """One partition: the offsets asked for, `start` <= o < `end`, up to where they were read, and what they became."""
+    """One partition: the requested offsets, `start` <= o < `end`; where reading stopped; and the counts of their records."""
 
     topic: str
     partition: int
@@ -151,12 +151,13 @@ class DryRun:
     """The result of a dry run.
 
     Attributes:
-        looked_at: Offsets of them that were read: no more than one batch may have.
+        offsets: Offsets that were requested.
+        looked_at: Offsets that were read: at most as many as one batch may have.
         bytes: Bytes of the keys and values that were read.
         counts: Records that were read, and how many would be rows, dead letters, or left out on purpose.
-        samples: The first dead letter found of each code.
+        samples: Code -> its first dead letter.
         too_many_dead: Why a run would not publish these records; None if it would.
-        unknown_fields: Fields of the records that would be rows which no column takes.
+        unknown_fields: Fields that no column takes, of records that would be rows.
     """
 
     pipeline: str
@@ -188,20 +189,20 @@ def plan_dry_run(
 ) -> RunPlan:
     """The plan of a dry run: the range that the request names, else what the next run would read.
 
-    It has no ranges if there is nothing to look at.
+    It has no ranges if there is nothing to read.
 
     Raises:
-        Terminal: What would stop the next run, too; or what is asked for can't be had.
+        Terminal: What would stop the next run, too; or the request can't be met.
     """
     context = RunContext.open(project, pipeline, report, clock)
     state = _current_state(context)
-    asked_at = context.stamp()
+    planned_at = context.stamp()
     facts = observe_source(context)
     position = _position(context, state, facts)
     plan = RunPlan(
         pipeline=pipeline.name,
         run=request.run,
-        planned_at=asked_at,
+        planned_at=planned_at,
         cluster=facts.cluster_id,
         topics=_requested_topics(context, position, facts, request),
         complete=False,
@@ -290,7 +291,7 @@ def dry_run(
     staged, changes = stage_for_dry_run(context, plan, ranges, stage)
     tolerance = tolerance_of(pipeline)
     too_many = exceeded(staged.total, staged.dead_codes, tolerance)
-    alert = [f"a run would publish this and say loudly: {too_many}"] if too_many and not tolerance.fails else []
+    alert = [f"a run would publish this, with an alert: {too_many}"] if too_many and not tolerance.fails else []
     return DryRun(
         pipeline=pipeline.name,
         run=plan.run,

@@ -1,5 +1,5 @@
-"""The two ends of a run. Its plan, made without a JVM: reads the tables, finishes an unfinished batch, asks the
-broker, fixes the end offsets. Its result, read from the ledger.
+"""Plans a run without a JVM: finishes an unfinished batch, reads the tables, asks Kafka, fixes the end offsets. Also reads the
+result of a run from the ledger.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class PlannedRun:
     """The result of planning.
 
     Attributes:
-        plan: What the run will read, or None if there is nothing new, and nothing that waits for the engine.
-        complete_through: With nothing new: the instant through which the table contains everything, if that is known.
+        plan: What the run will read; None if nothing is new, and no batch waits for the engine.
+        complete_through: Without a plan: the instant through which the tables contain everything; None if unknown.
     """
 
     plan: RunPlan | None
@@ -79,14 +79,14 @@ def plan_run(
     context, _, state = recover(context, leave_waiting=True)
     position = state.position or _write_start_position(context, request)
     # Kafka is asked after the position was read: offsets only grow, so another run's batch can't look like a lost log.
-    asked_at = context.stamp()
+    planned_at = context.stamp()
     facts = observe_hidden_topics(context, position, observe_source(context))
     topics = planned_topics(context, position, facts, request)
     complete = request.mode == "ingest" and reaches_high_watermarks(topics, facts)
     plan = RunPlan(
         pipeline=pipeline.name,
         run=request.run,
-        planned_at=asked_at,
+        planned_at=planned_at,
         cluster=facts.cluster_id,
         topics=topics,
         complete=complete,
@@ -100,7 +100,7 @@ def plan_run(
     # A batch that waits for the engine is work, too; a replay finishes it first, if there is anything to replay.
     is_work = request.mode == "ingest" and (state.unfinished or bool(skipped(plan, position)))
     if not plan.ranges and not is_work:
-        return PlannedRun(None, position, asked_at if complete else None)
+        return PlannedRun(None, position, planned_at if complete else None)
     return PlannedRun(plan, position, None)
 
 
@@ -110,7 +110,7 @@ def planned_topics(
     """The topics and ranges that a run reads, according to its request.
 
     Raises:
-        Terminal: The position does not belong to what the broker shows, or what is asked for can't be had.
+        Terminal: The position does not fit what the broker shows, or the request can't be met.
     """
     name, source = context.pipeline.name, context.pipeline.source
     if request.mode == "replay":
@@ -149,7 +149,7 @@ def _replayed_topics(
 def _refuse_other_records(
     context: RunContext, position: Position, facts: ClusterFacts, topics: Mapping[str, PlannedTopic]
 ) -> None:
-    """Refuse a replay of records that are not the ones that were read before. Losses outside its ranges do not matter."""
+    """Refuse a replay if Kafka holds other records at its offsets than the pipeline read. Losses outside its ranges don't matter."""
     ends = {
         (name, n): offset
         for name, topic in topics.items()
@@ -166,15 +166,15 @@ def _refuse_other_records(
         has_ids = topic_facts is not None and None not in (topic_facts.id, position.topics[topic].id)
         return not has_ids or (topic, partition) in ends.keys() - checked_ends.keys()
 
-    doubtful = {
+    unchecked = {
         name: replace(topic, next=tuple(offset if is_unchecked(name, n) else 0 for n, offset in enumerate(topic.next)))
         for name, topic in position.topics.items()
     }
-    check_position(replace(position, topics=doubtful), facts, context.pipeline.name, "skip_recorded")
+    check_position(replace(position, topics=unchecked), facts, context.pipeline.name, "skip_recorded")
 
 
 def _write_start_position(context: RunContext, request: RunRequest) -> Position:
-    """The very first commit: the resolved start position, before any data."""
+    """Write the start position in the pipeline's first commit, which has no data, and return it."""
     facts = observe_source(context)
     context, tables, state = recover(context)
     if state.position is None:
@@ -211,18 +211,18 @@ def _report_missing_ids(context: RunContext, facts: ClusterFacts) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One run.
+    """The result of a run.
 
     Attributes:
         position: Topic -> next offset per partition, after the run.
         snapshots: Snapshots of the destinations, one per batch and table.
-        seconds: From the plan to the last row of the ledger, 0 without a batch.
+        seconds: From the plan to the last row of the ledger; 0 without a batch.
         rows: Destination -> rows that it got.
         unknown_fields: Fields of written records that no column takes.
         changes: Destination that rows are merged into -> changes that were staged for it.
         files: Destination -> data files that it got.
-        bytes: Destination -> their size.
-        tolerance_exceeded: Of each batch that was published with more dead letters than tolerated, how many it had.
+        bytes: Destination -> bytes of these files.
+        tolerance_exceeded: One line per batch that was published with more dead letters than tolerated.
     """
 
     pipeline: str
@@ -252,18 +252,16 @@ class RunResult:
 def run_result(project: Project, pipeline: Pipeline, run_id: str, planned_at: str | None = None) -> RunResult:
     """The result of a run so far, from the ledger's rows with its id.
 
-    With `planned_at`, an instant of a plan, only batches planned then or later count: a run that is cleared in Airflow
-    plans again.
+    With `planned_at`, only batches planned then or later count: a run that is cleared in Airflow plans again.
     """
     ledger = read_ledger(project.lake_of(pipeline), pipeline.ledger_table, pipeline.name, run_id)
     if planned_at is not None:
         ledger = [row for row in ledger if row["planned_at"] >= datetime.fromisoformat(planned_at)]
     rows = [row for row in first_rows(ledger) if row["kind"] != "start"]
     landed = (row["snapshot_id"] for row in ledger if row["kind"] != "start" and row["role"] == "destination")
-    codes: dict[str, int] = {}
+    codes = Counter[str]()
     for row in rows:
-        for code, count in json.loads(row["dead_codes"]).items():
-            codes[code] = codes.get(code, 0) + count
+        codes.update(json.loads(row["dead_codes"]))
     return RunResult(
         pipeline=pipeline.name,
         run=run_id,
@@ -272,7 +270,7 @@ def run_result(project: Project, pipeline: Pipeline, run_id: str, planned_at: st
         written=_sum(rows, "records_written"),
         dead=_sum(rows, "records_dead"),
         filtered=_sum(rows, "records_filtered"),
-        dead_codes=codes,
+        dead_codes=dict(codes),
         position=_position(project, pipeline, rows),
         snapshots=tuple(snapshot for snapshot in landed if snapshot is not None),
         seconds=round((rows[-1]["recorded_at"] - rows[0]["planned_at"]).total_seconds(), 3) if rows else 0.0,

@@ -1,7 +1,7 @@
 """Proposes a pipeline file for a topic.
 
-A sample of its records is decoded as batches decode them, with tables that do not exist yet: the columns are those that a
-batch would make, and the dead letters those that it would have. Nothing is landed, and no catalog is asked.
+A sample of its records is decoded as by a batch whose tables do not exist yet: so the file has the columns that this batch would
+create. Nothing is landed, and no catalog is read.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SAMPLE_BYTES: Final = 64 * 2**20
 """Bytes of keys and values after which no more of the sample is read."""
 
 _LANGUAGES: Final[Mapping[str, str]] = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json-schema"}
-"""Formats by the languages of their schemas."""
+"""Kind of schema in a registry -> the format of its records."""
 
 _EVOLVING: Final = frozenset({"json", "json-envelope", *_LANGUAGES.values()})
 """Formats whose later records may bring further fields."""
@@ -70,7 +70,7 @@ File = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A pipeline file with comments, which contains names of fields and no values, and what became of the sample under it."""
+    """A pipeline file with comments, and the outcome of the sample under it. The file has names of fields and no values."""
 
     text: str
     counts: Counts
@@ -79,7 +79,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """A file, the columns that its table would have for the sample, and what would become of the sample."""
+    """A file, the columns that its table would have for the sample, and the outcome of the sample."""
 
     file: File
     columns: Mapping[str, pa.DataType]
@@ -91,7 +91,7 @@ class _Attempt:
 
 
 class _Keys(NamedTuple):
-    """How keys are decoded, and the types of their fields; a single one is a value alone, in the field `value`."""
+    """How keys are decoded, and the types of their fields. A single key is one value, in a field that is called `value`."""
 
     decoding: Mapping[str, Any]
     fields: Mapping[str, pa.DataType]
@@ -107,7 +107,7 @@ def _file(base: File, value: Mapping[str, Any], **table: Any) -> File:
 
 
 def propose(project: Project, base: File, records: int) -> Proposal:
-    """Look at some records of a topic, its first and its last ones, and complete a pipeline file that names topic and table.
+    """Read some records of a topic, the first and the last ones, and complete a pipeline file that names topic and table.
 
     Raises:
         Terminal: The topic does not exist or holds nothing, or a Schema Registry is needed that the settings don't know.
@@ -143,13 +143,13 @@ def propose(project: Project, base: File, records: int) -> Proposal:
 
 
 def _one_line(text: str) -> str:
-    """A comment, which names of producers end neither by a line break nor by their length."""
+    """A comment of bounded length on one line, whatever names a producer has in it."""
     shown = visible(text)
     return shown if len(shown) <= _COMMENT_LENGTH else f"{shown[:_COMMENT_LENGTH]}…"
 
 
 def sample(cluster: Cluster, topic: str, facts: TopicFacts, records: int) -> list[pa.RecordBatch]:
-    """Read the first and the last records of each partition, about so many in all: what changed meanwhile is in both."""
+    """Read about so many records: the first and the last ones of each partition, since producers change over time."""
     share = max(1, records // (2 * len(facts.partitions)))
     ranges = []
     for number, log in enumerate(facts.partitions):
@@ -175,7 +175,7 @@ def _guesses(batches: Iterable[pa.RecordBatch], part: str) -> Iterator[Guess]:
 
 
 def _decoding(project: Project, shape: Guess, batches: Sequence[pa.RecordBatch], part: str) -> dict[str, Any]:
-    """How a pipeline file says it."""
+    """The decoding of values or keys, as a pipeline file declares it."""
     if shape.format == REGISTERED:
         return _registered(project, batches, part)
     if shape.format != "delimited":
@@ -206,7 +206,7 @@ def _registered(project: Project, batches: Sequence[pa.RecordBatch], part: str) 
 
 
 def _with_keys_as_values(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The keys where values are: their columns are then inferred as those of values are. Without the headers, which are of values."""
+    """Records with their keys in place of values, so that columns are inferred for keys. Headers are left out: they describe values."""
     filled = batch.filter(batch["key"].is_valid())
     parts = {"value": filled["key"], "headers": pa.nulls(len(filled), filled["headers"].type)}
     columns = [parts.get(name, filled[name]) for name in filled.schema.names]
@@ -214,13 +214,13 @@ def _with_keys_as_values(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _keys(project: Project, base: File, batches: Sequence[pa.RecordBatch]) -> _Keys | None:
-    """Keys, decoded as values are; None without keys, or if some can't be decoded in one way."""
+    """How keys are decoded; None if there are no keys, or no one way decodes all of them."""
     shape = likeliest(_guesses(batches, "key"))
     if shape is None:
         return None
     try:
         decoding = _decoding(project, Guess("string") if shape.format == "delimited" else shape, batches, "key")
-    except Terminal:  # numbers may look like the id of a schema; values alone make a file as well
+    except Terminal:  # numbers may look like the id of a schema: the file is proposed without keys
         return None
     attempt = _attempt(project, _file(base, decoding), [_with_keys_as_values(batch) for batch in batches])
     if attempt.dead or not attempt.columns:
@@ -262,25 +262,25 @@ def _headers(batches: Iterable[pa.RecordBatch]) -> list[str]:
 def _best(
     project: Project, base: File, batches: Sequence[pa.RecordBatch], decoding: Mapping[str, Any], keys: _Keys | None
 ) -> _Attempt:
-    """The file under which fewest records of the sample are dead letters; of several the first, which says most."""
+    """The file under which fewest records of the sample are dead letters. Of equal ones the first, which declares most."""
 
     def attempt(file: File) -> _Attempt:
         return _attempt(project, file, batches)
 
     evolve = "widen" if decoding["format"] in _EVOLVING else None
-    own: dict[str, Any] = {name: {"type": "string", "part": "header"} for name in _headers(batches)}
-    first = attempt(_file(base, decoding, evolve=evolve, columns=own))
-    if keys is not None and _tells_changes(first.columns) and not keys.is_single:
+    from_headers: dict[str, Any] = {name: {"type": "string", "part": "header"} for name in _headers(batches)}
+    first = attempt(_file(base, decoding, evolve=evolve, columns=from_headers))
+    if keys is not None and _are_change_events(first.columns) and not keys.is_single:
         with suppress(ValidationError, Terminal):  # rows can't be told apart by such keys
             changed = _with_changes(attempt, base, decoding, keys, _spark_engine(project))
             if changed.dead <= first.dead:
                 return changed
-    key, of_key = _key_columns(keys, first.columns)
-    base, columns = {**base, **key}, _declared(first.columns) | own | of_key
+    key, from_key = _key_columns(keys, first.columns)
+    base, columns = {**base, **key}, _declared(first.columns) | from_headers | from_key
     files = [_file(base, decoding, evolve=evolve, columns=columns)]
     if evolve is not None:
         files.append(_file(base, {**decoding, "casts": "text"}, evolve=evolve, columns=columns))
-        files.append(_file(base, decoding, evolve=evolve, columns=own | of_key))
+        files.append(_file(base, decoding, evolve=evolve, columns=from_headers | from_key))
     return min(map(attempt, files), key=lambda candidate: candidate.dead)
 
 
@@ -290,8 +290,8 @@ def _spark_engine(project: Project) -> str | None:
     return settings.auto.engine if settings.auto.engine in settings.engines else next(iter(settings.engines), None)
 
 
-def _tells_changes(columns: Mapping[str, Any]) -> bool:
-    """Whether values are Debezium's: a row before or after a change, what happened, and where it was read."""
+def _are_change_events(columns: Mapping[str, Any]) -> bool:
+    """Whether values are Debezium's change events."""
     return {"op", "source"} <= columns.keys() and bool({"before", "after"} & columns.keys())
 
 
@@ -327,13 +327,13 @@ def _key_columns(keys: _Keys | None, columns: Mapping[str, Any]) -> tuple[File, 
 
 
 def _declared(columns: Mapping[str, pa.DataType]) -> dict[str, str]:
-    """Columns as a file declares them. What would look like a reference in it, and rescued fields, are left to the records."""
+    """Columns as a file declares them. Left out: those that the file would read as a reference (`${`), and the rescued column."""
     written = {name: write_type(type_from_evidence(column)) for name, column in columns.items()}
     return {name: text for name, text in written.items() if "${" not in name + text and name != Value().rescued_column}
 
 
 def _attempt(project: Project, file: File, batches: Sequence[pa.RecordBatch]) -> _Attempt:
-    """Decode records under a file, as a batch would whose tables do not exist yet."""
+    """Decode records under a file, as a batch would if its tables did not exist yet."""
     pipeline = Pipeline.model_validate(file)
     cluster = project.cluster(pipeline.source.cluster)
     context = RunContext(project, pipeline, project.lake_of(pipeline), cluster)  # no catalog is opened
@@ -346,10 +346,10 @@ def _attempt(project: Project, file: File, batches: Sequence[pa.RecordBatch]) ->
     columns = columns_for({destination.table: declared_columns(destination)}, find_demands)
     staged = stage_records(stage_order(context, 0, (), columns, Refusals()), batches)
     parts = {name: column.part for name, column in destination.columns.items()}
-    of_value = {
+    value_columns = {
         column.name: column.type for column in columns[destination.table] if parts.get(column.name, "value") == "value"
     }
-    return _Attempt(file, of_value, staged)
+    return _Attempt(file, value_columns, staged)
 
 
 def _keys_line(keys: _Keys | None, best: _Attempt) -> str:

@@ -1,15 +1,15 @@
-"""Running the batches of a plan, one after the other, until its ends are reached; and a session, a run that stays and
-lands a batch at every tick of the interval.
+"""Runs the batches of a plan, one after the other, until its ends are reached. Also runs a session: a long run that lands a batch
+at every tick of the interval.
 
-At each tick it asks Kafka where the partitions end, over a connection that is kept. Only if one has moved since the last batch
-it plans as any run does: reads the tables, finishes what a crash left, fixes the ends. The batches of a session carry its one
-run id.
+At each tick a session asks Kafka where the partitions end. Only if one has grown since the last batch, it plans as any run does:
+reads the tables, finishes an unfinished batch, fixes the ends. All batches of a session carry one run id.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -48,7 +48,7 @@ from frazil.run.state.tables import Tables
 from frazil.runtime.drivers import registered
 
 REFUSALS = 3
-"""Batches in a row that may be refused because other runs committed first. Each means that another run made progress."""
+"""Batches in a row that may be refused because other runs committed first. Each refusal means that another run made progress."""
 
 
 def ingest(  # noqa: PLR0913 - the last three are options
@@ -63,7 +63,7 @@ def ingest(  # noqa: PLR0913 - the last three are options
 ) -> int:
     """Run batches until the plan's ends are reached, by this run or another one. Repeating a finished run does nothing.
 
-    `report` takes one line per phase. Only pipelines with tables that PyIceberg can't write need an engine to `apply`.
+    Only pipelines with tables that PyIceberg can't write need `apply`, the engine that writes them.
 
     Returns how many batches this run published.
 
@@ -99,7 +99,7 @@ def _ingest(run: Ingestion) -> int:
             raise shutdown.stopped(f"pipeline {context.pipeline.name} landed {published} batches of this run")
         chosen = next(cut(ranges, batch_offsets(context.pipeline, state)), ())
         try:
-            position, names = _run_batch(run, tables, state, chosen, wasted)
+            position, refused_tables = _run_batch(run, tables, state, chosen, wasted)
         except Refused as refusal:
             refused, wasted = refused + 1, wasted + time.monotonic() - began
             context.report(f"batch {state.newest_batch + 1} refused, planning again: {refusal.message}")
@@ -108,9 +108,11 @@ def _ingest(run: Ingestion) -> int:
                     f"pipeline {context.pipeline.name}: {refused} {BATCHES_REFUSED}: {refusal.message}"
                 ) from refusal
             continue
-        published, refused, wasted, run = published + 1, 0, 0.0, replace(run, refused_tables=names)
+        published, refused, wasted, run = published + 1, 0, 0.0, replace(run, refused_tables=refused_tables)
         if not remaining(plan, position) and not skipped(plan, position):
-            mirror_to_consumer_group(context, position)  # nothing is left, whoever moved it further since
+            mirror_to_consumer_group(
+                context, position
+            )  # the plan is done, even if another run moved the position further
             return published
 
 
@@ -119,7 +121,7 @@ def _run_batch(
 ) -> tuple[Position, Mapping[str, str]]:
     """Stage and publish one batch. `wasted`: seconds spent on attempts that were refused.
 
-    Returns the new position, and the names for which no table can be created, each with the reason.
+    Returns the new position, and the tables that records name and that can't be created, each with the reason.
     """
     context, plan = run.context, run.plan
     position = planned_position(context, plan, state)
@@ -149,22 +151,17 @@ def _run_batch(
 
 
 FileStamps = Mapping[str, tuple[int, int, int]]
-"""Path -> what is different once a file was written or replaced: inode, size, time."""
+"""Path -> inode, size and modification time of a file: they differ once it was written or replaced."""
 
 
 def file_stamps(project: Project) -> FileStamps:
     """Return the stamps of existing settings, pipeline and schema files."""
-    return dict(_file_stamps(project))
-
-
-def _file_stamps(project: Project) -> Iterator[tuple[str, tuple[int, int, int]]]:
-    folder = project.pipelines_folder
+    folder, stamps = project.pipelines_folder, {}
     for file in (project.settings_file, *_files(folder), *_files(folder.parent / SCHEMAS)):
-        try:
+        with suppress(FileNotFoundError):  # deleted at this moment: the next comparison shows it
             status = file.stat()
-        except FileNotFoundError:
-            continue  # deleted at this moment: the next comparison shows it
-        yield str(file), (status.st_ino, status.st_size, status.st_mtime_ns)
+            stamps[str(file)] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return stamps
 
 
 def _files(folder: Path) -> list[Path]:
@@ -172,20 +169,20 @@ def _files(folder: Path) -> list[Path]:
 
 
 PLAN_EVERY = timedelta(minutes=5)
-"""How old a plan may get while nothing moves: topics appear, and a reset moves the position back."""
+"""How old a plan may get while no partition grows: only a new plan shows new topics and resets."""
 
 PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Pause before each further try of a tick after a temporary error. Together the pauses cover a broker's restart, or the time
-that a person needs to correct a file. Then the run fails."""
+"""Pauses between the tries of a tick that fails with a temporary error. Together they cover a broker's restart, or the time that a
+person needs to correct a file. Then the run fails."""
 
 Load = Callable[[], tuple[Project, Pipeline]]
 """Reads settings and pipeline again."""
 
 Land = Callable[[Project, Pipeline, RunPlan], bool]
-"""Lands a plan, or says that it does not: False."""
+"""Lands a plan and returns True; or returns False if another process must land it."""
 
 Submit = Callable[[RunPlan], str | None]
-"""Does a plan in a job, which stays if the plan says until when; returns what that hands back."""
+"""Lands a plan in a job, and returns the job's result. If the plan has `until`, the job goes on with the session until then."""
 
 
 class Session:
@@ -196,11 +193,11 @@ class Session:
         load: Reads settings and pipeline: at once, and when their files have changed.
         report: Takes one line per phase, for people who watch.
         clock: Tells the time, UTC.
-        in_job: Whether it is a job's, for which another session waits: then it ends for files that changed and for a batch that
-            failed, since what the job was started with may not fit any more, and the waiting one starts another.
+        in_job: Whether the session runs in a job that another session started and waits for. Such a session ends when files
+            changed or a batch failed: the job may not fit the files any more, and the waiting session starts another job.
 
     Attributes:
-        complete_through: Everything that Kafka had accepted by this instant, ISO 8601, is in; None if that is unknown.
+        complete_through: Everything that Kafka had accepted by this instant, ISO 8601, has landed; None if unknown.
     """
 
     def __init__(
@@ -233,7 +230,7 @@ class Session:
             Terminal: A person must act.
             Retryable, OutcomeUnknown: A tick failed repeatedly.
         """
-        while self._is_due():
+        while self._wait_for_tick():
             try:
                 plan = self._tick()
             except (Retryable, OutcomeUnknown) as error:
@@ -246,7 +243,7 @@ class Session:
         return None
 
     def note_landed(self, plan: RunPlan) -> None:
-        """Take note that a plan was landed, and wait for the next tick."""
+        """Take note that a plan was landed, and schedule the next tick."""
         if plan.complete:
             self.complete_through = plan.planned_at
         self._landed = {
@@ -255,9 +252,9 @@ class Session:
         self._schedule_next_tick()
 
     def note_handed_over(self, plan: RunPlan, end_json: str | None) -> None:
-        """Take note that another process landed a plan, and maybe went on with the session: the next tick plans again.
+        """Take note that another process landed a plan. The next tick plans anew.
 
-        `end_json` is the end of the session as that process saw it; None if it only landed the plan.
+        `end_json` is the `SessionEnd` of that process if it went on with the session; None if it only landed the plan.
         """
         through = plan.planned_at if plan.complete else None
         if end_json is not None:
@@ -272,10 +269,10 @@ class Session:
         return SessionEnd(self.complete_through)
 
     def retry_later(self, error: FrazilError) -> None:
-        """Have the tick tried again after a pause.
+        """Schedule another try of the tick, after a pause.
 
         Raises:
-            FrazilError: The very error, once it was tried often enough.
+            FrazilError: The given error, after the last try.
         """
         if self._failures == len(PAUSES_SECONDS):
             raise error
@@ -289,8 +286,8 @@ class Session:
         every = self.pipeline.every.every
         self._due = None if every is None else next_tick(self._clock(), every, self._until)
 
-    def _is_due(self) -> bool:
-        """Wait for the next tick; whether there is one."""
+    def _wait_for_tick(self) -> bool:
+        """Wait for the next tick. Returns False if the session has none any more."""
         if self._due is not None:
             shutdown.wait(self._due, self._clock)
             self._raise_if_stopping()
@@ -333,13 +330,13 @@ class Session:
         try:
             return log_ends(cluster, landed.keys()) != landed
         except (Changed, Terminal):
-            return True  # a topic is not what it was; the plan says in full what is wrong with it
+            return True  # a topic changed: the plan reports in full what is wrong
 
     def _is_up_to_date(self) -> bool:
         """Reload changed files; return whether the session can continue with them.
 
         Raises:
-            Retryable: They are wrong, such as half written.
+            Retryable: They are invalid, for example half written.
         """
         current_stamps = file_stamps(self.project)
         if current_stamps == self._files:
@@ -365,7 +362,7 @@ def run_session(session: Session, land: Land) -> RunPlan | None:
     """Land batches until the session ends.
 
     Returns:
-        A plan that `land` does not land: for another process, which stays if the plan says until when. Then see
+        A plan that another process must land, with `until` if that process is to go on with the session: see
         `Session.note_handed_over`. None at the end of the session.
 
     Raises:
@@ -408,7 +405,7 @@ def run_session_with_jobs(session: Session, land: Land, submit: Submit) -> None:
 
 
 def inline_lander(report: Report, clock: Clock = utc_now) -> Land:
-    """Return what lands the plans that are for the `inline` engine, and no others."""
+    """Return a function that lands only plans for the engine `inline`."""
 
     def land(project: Project, pipeline: Pipeline, plan: RunPlan) -> bool:
         engine = chosen_engine(pipeline, project.settings.auto, plan)

@@ -1,1 +1,1 @@
-"""Staged files become one batch: audit, manifest, the deciding commit, and the parts of all other tables."""
+"""Makes one batch of staged files: audit, manifest, the deciding commit, and the parts of all other tables."""

@@ -1,4 +1,4 @@
-"""Stages a batch with an engine, and audits the result. No reader sees its files before the batch is decided."""
+"""Stages a batch with an engine, audits the result, and publishes it. No reader sees its files before the batch is decided."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from frazil.iceberg.catalog.table import Table, delete_files, staging_table
 from frazil.iceberg.commit.commit import Refused, fit_of, refuse_lost_files
 from frazil.iceberg.files.data_files import StagingTable
 from frazil.iceberg.files.partition_limit import PartitionLimit
+from frazil.kafka.read.read import ReadLimits
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.commit.commit_batch import decide, roll_forward
 from frazil.run.commit.commit_followers import claim_topics, ready_letter_topic
 from frazil.run.commit.manifests import Batch, write_manifest
 from frazil.run.staging.record_spec import record_specs, route_of, without_new_columns
 from frazil.run.staging.stage import Refusals, Stage, StageOrder, create_tables, initial_refusals, table_budget
-from frazil.run.state.context import RunContext, observe_source, read_limits, tolerance_of
+from frazil.run.state.context import RunContext, observe_source, tolerance_of
 from frazil.run.state.evolution import (
     ROUNDS,
     columns_of,
@@ -44,11 +45,11 @@ from frazil.run.state.tables import Tables, in_parallel
 
 @dataclass(frozen=True)
 class Ingestion:
-    """A run under way.
+    """A run: its context, plan and engine.
 
     Attributes:
-        tables_before: Tables that were created before it began: they don't count towards its own limit.
-        refused_tables: Names that no table was made of so far, and why: no batch asks for them again.
+        tables_before: Auto-created tables from before the run: they don't count towards its limit.
+        refused_tables: Names for which no table was created so far, and why: later batches don't ask for them again.
     """
 
     context: RunContext
@@ -60,10 +61,7 @@ class Ingestion:
 
 @dataclass(frozen=True)
 class StagedBatch:
-    """The result of staging.
-
-    The tables are those that the records were staged for, made or changed for them.
-    """
+    """The result of staging; the tables are as they were created or changed for the records."""
 
     context: RunContext
     staged: Staged
@@ -75,7 +73,7 @@ class StagedBatch:
 
 
 def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...]) -> StagedBatch:
-    """Stage ranges and audit the outcome. What fails the audit is deleted.
+    """Stage ranges and audit the outcome. Files that fail the audit are deleted.
 
     Raises:
         Terminal: The numbers don't add up, more dead letters than tolerated, or a topic was recreated.
@@ -112,7 +110,7 @@ def _stage_until_fitting(run: Ingestion, tables: Tables, n: int, ranges: tuple[R
     started_at = context.stamp()
     budget = table_budget(context, run.tables_before)
     refusals = initial_refusals(context, budget, run.refused_tables)
-    for number in range(ROUNDS + 1):  # tables are made in a round of their own
+    for number in range(ROUNDS + 1):  # one more round than for columns: it creates tables
         order = replace(
             stage_order(context, n, pending, columns_of(context.pipeline, tables), refusals),
             destinations=row_targets(context.pipeline, tables),
@@ -122,7 +120,7 @@ def _stage_until_fitting(run: Ingestion, tables: Tables, n: int, ranges: tuple[R
             fixed_at=run.plan.planned_at,
             partitions=partition_limit(context.pipeline, tables),
         )
-        if number >= ROUNDS - 1:  # fields beyond those that are remembered may ask for columns for ever
+        if number >= ROUNDS - 1:  # else records with too many fields could ask for columns for ever
             order = replace(order, specs=without_new_columns(order.specs))
         staged = run.stage(order)
         hit(Failpoint.STAGED)
@@ -138,7 +136,7 @@ def _stage_until_fitting(run: Ingestion, tables: Tables, n: int, ranges: tuple[R
         except FrazilError as failure:
             discard(context, tables, all_staged, failure)
             raise
-        # Files that lack a column, or that don't fit the changed tables, are void: their ranges are staged again.
+        # All files are void if some lack a column or don't fit the changed tables: then all ranges are staged again.
         is_incomplete = has_late_column(all_staged.untyped, columns_of(context.pipeline, after), order.specs)
         changes, is_void = merge_demands(changes, applied), is_incomplete or is_stale(context.pipeline, tables, after)
         discard(context, after, all_staged if is_void else Staged(void=staged.void))
@@ -165,7 +163,7 @@ def _audit(context: RunContext, plan: RunPlan, ranges: tuple[Range, ...], staged
 def named_letters(staged: Staged) -> Iterator[str]:
     """Log lines: one for each dead letter that staging names, then one for all others. They hold no record content.
 
-    Letters are counted here: a record that does not fit two tables has two. A tolerance counts records.
+    Letters are counted, not records: a record that does not fit two tables has two letters.
     """
     for letter in staged.named:
         table = "" if letter.destination is None else f" of table {letter.destination}"
@@ -179,7 +177,7 @@ def refuse_if_stopping(context: RunContext, tables: Tables, n: int, staged: Stag
     """Discard an undecided batch if the run was asked to stop.
 
     Raises:
-        Stopped: It was.
+        Stopped: The run was asked to.
     """
     if shutdown.requester():
         stopped = shutdown.stopped(f"batch {n} of pipeline {context.pipeline.name} was not decided, and is discarded")
@@ -188,8 +186,8 @@ def refuse_if_stopping(context: RunContext, tables: Tables, n: int, staged: Stag
 
 
 def discard(context: RunContext, tables: Tables, staged: Staged, failure: FrazilError | None = None) -> None:
-    """Delete files that were never part of a commit request. If that fails, too, `failure` is still the error that is raised."""
-    # Each by its own table's way to the storage: catalogs may have different ones.
+    """Delete files that were never part of a commit request. An error of that is only reported, and noted on `failure`."""
+    # Each file is deleted through the storage of its table: catalogs may have different ones.
     by_name = {context.pipeline.dead_letters_table: tables.dead_letters, **tables.destinations}
     try:
         for name, paths in _paths(by_name, staged).items():
@@ -201,7 +199,7 @@ def discard(context: RunContext, tables: Tables, staged: Staged, failure: Frazil
 
 
 def _paths(by_name: Mapping[str, Table], staged: Staged) -> dict[str, list[str]]:
-    """Files by the table below which they lie."""
+    """Table -> paths of its staged files."""
     paths_by_table = {name: [file.path for file in files] for name, files in staged.files.items()}
     for path in staged.void:
         owner = next(
@@ -214,7 +212,7 @@ def _paths(by_name: Mapping[str, Table], staged: Staged) -> dict[str, list[str]]
 def stage_order(
     context: RunContext, n: int, ranges: tuple[Range, ...], columns: Mapping[str, pa.Schema], refusals: Refusals
 ) -> StageOrder:
-    """The order to the engine for one batch, which may be only to count."""
+    """The order to the engine to decode a batch and count the outcomes; without tables to write to."""
     pipeline, schemas = context.pipeline, context.schemas
     return StageOrder(
         pipeline=pipeline.name,
@@ -227,12 +225,12 @@ def stage_order(
         dead_letters=None,
         payload=pipeline.dead_letters.payload,
         route=route_of(pipeline, columns, schemas, refused=refusals.names, rest=refusals.rest),
-        limits=read_limits(pipeline),
+        limits=ReadLimits(record_bytes=pipeline.limits.max_record_bytes, unreadable=pipeline.source.on_unreadable),
     )
 
 
 def partition_limit(pipeline: Pipeline, tables: Tables) -> PartitionLimit:
-    """How many partition values a task may give each of the tables, and how long they may be."""
+    """How many partition values a task may write to each table, and how long they may be."""
     table_metadata = {name: table.metadata for name, table in tables.destinations.items()}
     by_engine = {name for name in table_metadata if pipeline.destination(name).by_engine}
     return PartitionLimit.of_tables(
@@ -241,7 +239,7 @@ def partition_limit(pipeline: Pipeline, tables: Tables) -> PartitionLimit:
 
 
 def hard_delete_tables(pipeline: Pipeline) -> frozenset[str]:
-    """Tables without dead-letter replay: they keep no trace of deleted rows."""
+    """Tables that keep no trace of deleted rows, so that their dead letters can't be replayed."""
     return frozenset(name for name in pipeline.tables if pipeline.forgets_deletes(pipeline.destination(name)))
 
 
@@ -254,11 +252,11 @@ def row_targets(pipeline: Pipeline, tables: Tables) -> dict[str, StagingTable]:
 
 
 def planned_position(context: RunContext, plan: RunPlan, state: PipelineState) -> Position:
-    """The present position, if the plan still applies to it.
+    """The present position, if the plan still applies.
 
     Raises:
         Terminal: The pipeline no longer has a position.
-        Retryable: It was reset since the plan.
+        Retryable: The position was reset after the plan.
     """
     if state.position is None:
         raise POSITION_LOST.terminal(
@@ -277,9 +275,8 @@ def publish(context: RunContext, tables: Tables, state: PipelineState, batch: Ba
     """Write the manifest of a staged batch, decide it, roll it forward.
 
     Raises:
-        Refused: Another run was first, a table no longer accepts the files, or they are so old that an orphan removal may have
-        deleted some.
-        Terminal: A person must act; the dead-letter topic is checked before the decision.
+        Refused: Another run was first, a table no longer accepts the files, or orphan removal may have deleted some.
+        Terminal: A person must act. An unusable dead-letter topic shows before the decision.
         Stopped: The run was asked to stop, before the decision.
     """
     topic = ready_letter_topic(context, batch)
@@ -294,9 +291,8 @@ def publish(context: RunContext, tables: Tables, state: PipelineState, batch: Ba
 
 
 def _refuse_changed_followers(context: RunContext, manifest: Manifest) -> None:
-    """Refuse a batch whose files no longer fit a follower: before the decision they can still be staged again.
-
-    After the decision such a follower would block the pipeline.
+    """Refuse a batch whose files no longer fit a follower, and claim its topics there. Before the decision files can be staged
+    again; after it such a follower would block the pipeline.
     """
     names = [part.table for part in manifest.followers]
     loaded = in_parallel(context.lake.load_table, names)
@@ -306,7 +302,7 @@ def _refuse_changed_followers(context: RunContext, manifest: Manifest) -> None:
             raise Refused(f"table {part.table}: {mismatch}")
         refuse_lost_files(part.table, part.files, table)
     metadata_by_table = {name: table.metadata for name, table in zip(names, loaded, strict=True)}
-    # In one order: of two pipelines that claim the same tables, one gets all of them.
+    # All pipelines claim in the same order: if two claim the same tables, one gets all of them.
     for part in sorted(manifest.followers, key=lambda part: part.table):
         if part.role == "destination":
             claim_topics(context.lake, manifest, part, metadata_by_table[part.table])

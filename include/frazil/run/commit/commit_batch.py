@@ -1,7 +1,7 @@
-"""Deciding a batch and rolling it forward: one commit decides, the others follow from the manifest, in this run or in
-the next command, which begins by recovering.
+"""Decides a batch and rolls it forward: one commit decides, the others follow from the manifest. `recover`, with which each
+command begins, rolls a batch forward that a crash interrupted.
 
-The next run finishes a batch that a crash interrupted: every step first checks whether it is done already.
+Every step first checks whether it is done already, so it is safe to repeat.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from frazil.iceberg.commit.summary_state import (
     POSITION_KEY,
     TABLES_KEY,
     RolledBack,
-    SummaryValue,
     landed_snapshot,
     mark_of,
     read_summary,
@@ -40,6 +39,7 @@ from frazil.iceberg.schema.comparison import check_destination
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.commit.commit_followers import (
     commit_all_followers,
+    is_recorded,
     land_change,
     last_batch_check,
     send_letters,
@@ -63,12 +63,12 @@ ORPHAN_WINDOW: Final = timedelta(days=3)
 
 
 def decide(context: RunContext, manifest: Manifest, path: str, state: PipelineState) -> int:
-    """The one commit that makes a batch happen: rows and position in the same snapshot.
+    """Make the one commit that decides a batch: rows and position in the same snapshot. Returns the snapshot.
 
-    `path` is where its manifest lies, already written; `state` is what it was planned on. Returns the snapshot.
+    `path` is that of the written manifest; `state` is the one that the batch was planned on.
 
     Raises:
-        Refused: The position is another one by now, or the table no longer takes the files.
+        Refused: The position has moved, or the table no longer takes the files.
         OutcomeUnknown: The catalog can't be read to find out whether the commit landed.
     """
     position_key, batch_key = POSITION_KEY.format(manifest.pipeline), BATCH_KEY.format(manifest.pipeline)
@@ -97,7 +97,7 @@ def decide(context: RunContext, manifest: Manifest, path: str, state: PipelineSt
 def _position_check(context: RunContext, manifest: Manifest, state: PipelineState) -> Callable[[TableMetadata], None]:
     """A check, for the deciding commit, that the closing table still holds the last batch that this one was planned on.
 
-    The position moves with its batch, so the id of the last batch stands for it. The check also refuses files that are older
+    The position moves with its batch, so the mark of the last batch stands for it. The check also refuses files that are older
     than half the orphan window: an orphan removal may delete them before the followers get them.
     """
     batch_key, table = BATCH_KEY.format(manifest.pipeline), manifest.closing.table
@@ -133,21 +133,19 @@ def _mark_description(mark: BatchMark | None) -> str:
 
 
 def lake_of_batch(lake: PipelineCatalog, manifest: Manifest) -> PipelineCatalog:
-    """The catalogs, with each table of a decided batch in its manifest's catalog and branch, even if the file names others
-    now.
-    """
-    return lake.decided({part.table: (part.catalog, part.branch) for part in manifest.parts})
+    """The catalogs, with the tables of a decided batch in the catalogs and branches of its manifest, whatever the file names now."""
+    return lake.with_places({part.table: (part.catalog, part.branch) for part in manifest.parts})
 
 
 def roll_forward(context: RunContext, manifest: Manifest, path: str, state: PipelineState) -> None:
     """Commit every follower's part, send the letters to the dead-letter topic, then write the ledger's rows. Safe to repeat
     and to run twice at once; then letters may be in the topic twice.
 
-    `state` is where the pipeline stood before the batch was recorded.
+    `state` is the pipeline's state before the ledger recorded the batch.
 
     Raises:
-        Terminal: A follower can't take its part: dropped, rolled back, changed; or the topic can't; or the manifest names
-            tables of others.
+        Terminal: A follower can't take its part, as it was dropped, rolled back or changed; or the topic can't take the letters;
+            or the manifest names tables that are not the pipeline's.
         Retryable: Kafka, the catalog or the storage is not available now; or the closing table no longer contains the batch.
     """
     refuse_foreign_parts(context, state, manifest)
@@ -155,31 +153,28 @@ def roll_forward(context: RunContext, manifest: Manifest, path: str, state: Pipe
     table, closing = manifest.closing.table, context.lake.load_table(manifest.closing.table)
     decided = landed_snapshot(closing.metadata, BATCH_KEY.format(manifest.pipeline), manifest.mark, table)
     if decided is None:
-        # A process that slept: what it would give the followers belongs to a past that the pipeline no longer has.
+        # This process slept while the batch was undone: the followers must not get its parts any more.
         raise RUN_OVERTAKEN.retryable(
             f"pipeline {manifest.pipeline}: table {table} no longer has batch {manifest.position.n} ({manifest.batch}): it"
             " was undone, or finished and expired meanwhile",
             next_step="run again; it plans from where the pipeline stands now",
         )
     if manifest.kind == "apply":
-        _make_changes(context, manifest)
+        _change_tables(context, manifest)
     snapshots: dict[str, int | None] = {table: decided}
     snapshots |= commit_all_followers(context, manifest, path)
     _record_in_ledger(context, manifest, closing, snapshots, path, state)
 
 
-def _make_changes(context: RunContext, manifest: Manifest) -> None:
-    """Make the tables' schema changes, unless a later batch exists: a late run must not undo changes of later batches, nor
-    change a table for which one of them is decided.
+def _change_tables(context: RunContext, manifest: Manifest) -> None:
+    """Make the schema changes of a batch, unless a later batch is decided: a late run must not undo changes of later batches, nor
+    change a table under their staged files.
     """
 
     def is_over() -> bool:
         closing, ledger = (context.lake.load_table(name).metadata for name in (manifest.closing.table, manifest.ledger))
-        batch_key, done_key = BATCH_KEY.format(manifest.pipeline), DONE_KEY.format(manifest.pipeline)
-        done = read_summary(ledger, done_key, manifest.ledger)
-        recorded = mark_of(done) if isinstance(done, SummaryValue) else None
-        is_recorded = recorded is not None and recorded.n >= manifest.position.n
-        return is_recorded or landed_snapshot(closing, batch_key, manifest.mark, manifest.closing.table) is None
+        batch_key, table = BATCH_KEY.format(manifest.pipeline), manifest.closing.table
+        return is_recorded(ledger, manifest) or landed_snapshot(closing, batch_key, manifest.mark, table) is None
 
     make_changes(context, manifest.schema_changes, datetime.fromisoformat(manifest.written_at), is_over)
 
@@ -194,7 +189,7 @@ def _record_in_ledger(
 ) -> None:
     """Send the dead letters to their topic, then commit the ledger's rows and marks, which finishes the batch.
 
-    A finished batch does not send its letters again, so they are sent as late as possible: just before that commit.
+    A finished batch does not send its letters again, so they are sent as late as possible: just before this commit.
     """
     key, tables_key = DONE_KEY.format(manifest.pipeline), TABLES_KEY.format(manifest.pipeline)
     is_closing, lake = manifest.ledger == manifest.closing.table, context.lake
@@ -226,9 +221,9 @@ def _record_in_ledger(
 
 
 def _recovered_snapshots(lake: PipelineCatalog, batch: Manifest, repair: Manifest) -> dict[str, int | None]:
-    """Table -> snapshot of an earlier batch's part; None for a part that was never committed: a repair gives those up."""
+    """Table -> snapshot of its part in an earlier batch; None if it never got the part, which the repair gives up."""
     places = {part.table: (part.catalog, part.branch) for part in batch.parts if part.table != repair.repairs}
-    key, lake = BATCH_KEY.format(batch.pipeline), lake.decided(places)
+    key, lake = BATCH_KEY.format(batch.pipeline), lake.with_places(places)
     tables = {part.table: lake.find_table(part.table) for part in batch.parts}
     return {
         name: None if table is None else landed_snapshot(table.metadata, key, batch.mark, name)
@@ -244,8 +239,8 @@ def _entry(
 
 
 FILES_ARRIVE: Final = timedelta(minutes=15)
-"""How long a changed pipeline file may take to reach every host: git-sync and Airflow's bundles look every five minutes at most,
-and images are rolled out in about ten."""
+"""How long a changed pipeline file may take to reach every host: git-sync and Airflow's bundles refresh every five minutes or
+oftener, and new images are rolled out in about ten."""
 
 
 def recover(
@@ -257,22 +252,21 @@ def recover(
 ) -> tuple[RunContext, Tables, PipelineState]:
     """Roll the last decided batch forward to its end, and return the tables and the pipeline's state.
 
-    The context comes along, since a decided batch may have made tables: they are the pipeline's from then on.
+    The returned context has the tables that a decided batch created.
 
     A loss of `mended_tables` is not refused: the caller is about to repair them. With `leave_waiting` a batch that only
     waits for an engine is left unfinished, for the ingest step. With `is_applying` the tables may differ from the file: the caller
     is about to change them.
 
     Raises:
-        Terminal: A table can't take its part of a decided batch, or a table is not the one that was written, or was rolled
-            back.
-        EngineNeeded: A decided batch waits for an engine, and is not to be left.
+        Terminal: A table can't take its part of a decided batch, or it was replaced or rolled back.
+        EngineNeeded: A decided batch waits for an engine, and `leave_waiting` is not set.
     """
     waits = False
     has_worked = False
     for _ in range(STATE_READS):
         tables, state = _read(context, mended_tables)
-        # Another run may have created tables since the pipeline was opened: this ledger lists them, so read with them.
+        # This ledger may list tables that another run has created since the pipeline was opened: read again with them.
         current_context = context.with_ledger_tables(tables.ledger)
         if current_context is not context:
             context = current_context
@@ -293,8 +287,8 @@ def recover(
 def _read(context: RunContext, mended_tables: Collection[str]) -> tuple[Tables, PipelineState]:
     """Read the tables and the pipeline's state, from the catalogs and branches of the pipeline file.
 
-    If these are refused, the ones of the last decided batch are used: a batch is finished by its manifest, whatever the file
-    says by now, and the file is refused after that.
+    If these are refused, those of the last decided batch are used: that batch is finished by its manifest, whatever the file
+    says now. The file is refused after that.
     """
     try:
         return _read_in(context.lake, context, mended_tables)
@@ -324,13 +318,13 @@ def _read_in(
 
 
 def _lake_of_last_batch(lake: PipelineCatalog, pipeline: Pipeline) -> PipelineCatalog | None:
-    """The catalogs as the last decided batch has its tables in them.
+    """The catalogs, with the tables at the places of the last decided batch.
 
-    None if that batch is finished, or can't be read, or if the pipeline file has its tables where they were.
+    None if that batch is finished, or can't be read, or if the pipeline file names the same places.
     """
     try:
         manifest = _unfinished_manifest(lake, pipeline)
-    except Terminal:  # its manifest, or its branch, is gone: who needs it says so
+    except Terminal:  # its manifest or its branch is gone: finishing the batch reports that
         return None
     if manifest is None:
         return None
@@ -357,7 +351,7 @@ def _unfinished_manifest(lake: PipelineCatalog, pipeline: Pipeline) -> Manifest 
 
 
 def _unmended_loss(state: PipelineState, closing: str, mended_tables: Collection[str]) -> Terminal | None:
-    """Why a table lost something, unless the caller is about to repair it; the closing table's loss comes first."""
+    """The error for a table that lost data, unless the caller is about to repair it; the closing table comes first."""
     lost = state.closing_lost or state.rollback
     if lost is not None and closing not in mended_tables:
         return lost
@@ -378,7 +372,7 @@ def _finish_last_batch(context: RunContext, tables: Tables, state: PipelineState
 
 
 def _check_tables(context: RunContext, tables: Tables, state: PipelineState, *, is_applying: bool) -> Tables:
-    """Check the tables against the pipeline file. Only at rest: an edited file must not block a decided batch."""
+    """Check the tables against the pipeline file. Call this only between batches: an edited file must not block a decided batch."""
     for loaded in (*tables.destinations.values(), tables.dead_letters, tables.ledger):
         refuse_skew(loaded)
     _refuse_older_file(context, state)
@@ -395,21 +389,21 @@ def _check_tables(context: RunContext, tables: Tables, state: PipelineState, *, 
 
 
 def _refuse_older_file(context: RunContext, state: PipelineState) -> None:
-    """Refuse a file that names other destinations than the batches have, unless it is the one on this host, and not late.
+    """Refuse a pipeline file that is older than the one that the last batches ran under.
 
-    A run may have read its file before a deploy, and a host may still have the old file. A destination that the batches have and
-    the file does not name was either dropped from the file, or the file here is older. Its age in the ledger decides: a
-    destination that was added less than `FILES_ARRIVE` ago counts as the second.
+    A run may have read its file before a deploy, and a host may still have the old file. If the ledger lists a destination that
+    the file does not name, an edit dropped it, or the file here is older. It counts as older if that destination was added less
+    than `FILES_ARRIVE` ago.
     """
     name, clock = context.pipeline.name, context.clock()
     added_at_by_table = {table: mark.since for table, mark in state.ledger_marks.items() if mark.role == "destination"}
     if not added_at_by_table or added_at_by_table.keys() == set(context.pipeline.tables):
         return
-    read, on_disk = set(context.pipeline.file.tables), set(context.project.pipeline_on_disk(name).tables)
-    if read != on_disk:
+    read_tables, file_tables = set(context.pipeline.file.tables), set(context.project.pipeline_on_disk(name).tables)
+    if read_tables != file_tables:
         raise FILES_OUTDATED.retryable(
-            f"pipeline {name}: this run read a pipeline file with the destinations {_comma_separated(read)}; the file was edited and"
-            f" has {_comma_separated(on_disk)} now, so batch {state.newest_batch + 1} was not landed",
+            f"pipeline {name}: this run read a pipeline file with the destinations {', '.join(sorted(read_tables))}; the file was edited and"
+            f" has {', '.join(sorted(file_tables))} now, so batch {state.newest_batch + 1} was not landed",
             next_step="run again: it reads the present file",
         )
     added_later = {
@@ -424,7 +418,3 @@ def _refuse_older_file(context: RunContext, state: PipelineState) -> None:
                 next_step=f"copy the newest file to this host. If {table} was removed again on purpose, runs go on without it"
                 f" from {(since + FILES_ARRIVE).isoformat()}",
             )
-
-
-def _comma_separated(tables: Collection[str]) -> str:
-    return ", ".join(sorted(tables))

@@ -1,5 +1,5 @@
-"""Commits the followers' parts of a decided batch: destinations in parallel, then the dead letters, in their table and
-at least once in their topic.
+"""Commits the followers' parts of a decided batch: destinations in parallel, then the dead-letter table. Also sends the dead
+letters to their topic, at least once.
 
 Every step first checks whether it is done already, so it is safe to repeat, and to run twice at once.
 """
@@ -40,7 +40,7 @@ from frazil.pipeline.models.pipeline_file import DeadLetterTopic
 from frazil.run.commit.manifests import Batch, ranges_json
 from frazil.run.state.context import Apply, EngineNeeded, RunContext, identifier_property
 from frazil.run.state.pipeline_state import BYTES_KEY, READ_KEY, REPAIRS_KEY, repair_command
-from frazil.run.state.tables import in_parallel, landed_by_another, topics_landed
+from frazil.run.state.tables import find_rival, in_parallel, landed_topics
 
 
 def commit_all_followers(context: RunContext, manifest: Manifest, path: str) -> dict[str, int]:
@@ -49,9 +49,9 @@ def commit_all_followers(context: RunContext, manifest: Manifest, path: str) -> 
     A follower that fails does not stop the others: they have their parts when this raises.
 
     Raises:
-        Terminal: A follower can't take its part: dropped, rolled back, changed.
+        Terminal: A follower can't take its part: it was dropped, rolled back or changed.
         Retryable: One can't be reached now.
-        EngineNeeded: One gets its part by an engine, and there is none.
+        EngineNeeded: One gets its part from an engine, and there is none.
     """
     destinations = [part for part in manifest.followers if part.role == "destination"]
     letters = [part for part in manifest.followers if part.role != "destination"]
@@ -78,7 +78,7 @@ def _commit_or_failure(context: RunContext, manifest: Manifest, part: TablePart,
 
 
 def _combined_failure(failures: Sequence[FrazilError]) -> FrazilError:
-    """One error with all messages. Its type is the gravest one: `Terminal` before `Retryable`."""
+    """One error with all messages, of the gravest type: `Terminal` before `Retryable`."""
     first, *rest = sorted(
         failures, key=lambda failure: (not isinstance(failure, Terminal), isinstance(failure, EngineNeeded))
     )
@@ -98,8 +98,8 @@ def commit_follower(context: RunContext, manifest: Manifest, part: TablePart, pa
     """Commit the part of one follower in a decided batch, and return the snapshot in which it became visible.
 
     Raises:
-        Terminal: It can't take it: dropped, rolled back, changed.
-        EngineNeeded: Only an engine can, and there is none.
+        Terminal: The follower was dropped, rolled back or changed.
+        EngineNeeded: Only an engine can commit the part, and there is none.
     """
     lake, key, topics_key = context.lake, BATCH_KEY.format(manifest.pipeline), TOPICS_KEY.format(manifest.pipeline)
     topics = {topics_key: _part_topics(manifest, part)} if part.role == "destination" else {}
@@ -132,8 +132,8 @@ def commit_follower(context: RunContext, manifest: Manifest, part: TablePart, pa
 
 
 def _part_topics(manifest: Manifest, part: TablePart) -> frozenset[str]:
-    """Topics from which this batch may land rows in a destination. All topics of the pipeline for its first batch, and for
-    auto-created tables: another pipeline that finds the table must know every topic that may land there.
+    """Topics from which a batch may land rows in a destination: those that it read. For batch 0 and for auto-created tables all
+    topics of the pipeline, so that another pipeline knows every topic that may land there.
     """
     if manifest.kind == "start" or part.table in manifest.created:
         return frozenset(manifest.position.topics)
@@ -143,9 +143,9 @@ def _part_topics(manifest: Manifest, part: TablePart) -> frozenset[str]:
 def claim_topics(lake: Lake, manifest: Manifest, part: TablePart, metadata: TableMetadata) -> None:
     """Claim topics that are new in a destination, by a commit without rows, before the batch that brings them is decided.
 
-    Two pipelines may begin to land one topic in a table at the same moment, whoever made it or wrote there before: this commit
-    refuses the second. After two decisions it would be too late: rows don't say whose they are. PyIceberg can't write tables of
-    format version 3, so their claim comes with the rows.
+    Two pipelines may begin to land one topic in a table at the same moment: this commit refuses the second. After two decisions
+    it would be too late: rows don't show which pipeline landed them. PyIceberg can't write tables of format version 3, so their
+    claim comes with the rows.
 
     Raises:
         Refused: Another pipeline was first, or the table no longer fits the batch's files.
@@ -153,12 +153,12 @@ def claim_topics(lake: Lake, manifest: Manifest, part: TablePart, metadata: Tabl
     key, topics = TOPICS_KEY.format(manifest.pipeline), _part_topics(manifest, part)
 
     def check(current: TableMetadata) -> None:
-        rival = landed_by_another(manifest.pipeline, topics, current, part.table)
+        rival = find_rival(manifest.pipeline, topics, current, part.table)
         if rival is not None:
             raise Refused(rival.description)
 
     def is_claimed(current: TableMetadata) -> bool:
-        return topics <= topics_landed(current, part.table).get(manifest.pipeline, frozenset())
+        return topics <= landed_topics(current, part.table).get(manifest.pipeline, frozenset())
 
     def claimed_in(current: TableMetadata) -> int | None:
         return current.current_snapshot_id if is_claimed(current) else None
@@ -168,8 +168,8 @@ def claim_topics(lake: Lake, manifest: Manifest, part: TablePart, metadata: Tabl
 
 
 def _refuse_rival(manifest: Manifest, table: str, topics: frozenset[str], metadata: TableMetadata) -> None:
-    """Refuse the second of two pipelines that begin at the same moment, at its first commit here: it has landed nothing yet."""
-    rival = landed_by_another(manifest.pipeline, topics, metadata, table) if manifest.kind == "start" else None
+    """Refuse batch 0 of the second of two pipelines that begin at the same moment: it has landed nothing yet."""
+    rival = find_rival(manifest.pipeline, topics, metadata, table) if manifest.kind == "start" else None
     if rival is not None:
         raise TABLE_SHARED.terminal(
             f"{rival.description} while pipeline {manifest.pipeline} began, which has landed nothing; every record would land twice",
@@ -178,7 +178,7 @@ def _refuse_rival(manifest: Manifest, table: str, topics: frozenset[str], metada
 
 
 def _refuse_missing(lake: Lake, manifest: Manifest, part: TablePart, refusal: Terminal) -> None:
-    """Refuse a missing table, and name its repair. A repair needs the table in the pipeline file, which may have dropped it."""
+    """Refuse a missing table, and name its repair. A repair needs a table that the pipeline file names."""
     if lake.find_table(part.table) is not None:
         return
     named = f"name {part.table} under destinations (again, if the file names it no more), then: "
@@ -235,18 +235,21 @@ def land_change(lake: Lake, change: Change, manifest: Manifest, land: Callable[[
 
 
 def _refuse_overtaken(lake: Lake, manifest: Manifest, refusal: Refused) -> None:
-    """Stop if another run finished or rolled back this batch, as after a suspended process. No person has to act then."""
-    done, last = (
-        read_summary(lake.load_table(table).metadata, key.format(manifest.pipeline), table)
-        for table, key in ((manifest.ledger, DONE_KEY), (manifest.closing.table, BATCH_KEY))
-    )
-    recorded = mark_of(done) if isinstance(done, SummaryValue) else None
-    is_finished = recorded is not None and recorded.n >= manifest.position.n
-    if is_finished or not isinstance(last, SummaryValue) or mark_of(last) != manifest.mark:
+    """Raise Retryable if the batch was finished or undone while this process slept: nobody has to act then."""
+    ledger, closing = (lake.load_table(name).metadata for name in (manifest.ledger, manifest.closing.table))
+    last = read_summary(closing, BATCH_KEY.format(manifest.pipeline), manifest.closing.table)
+    if is_recorded(ledger, manifest) or not isinstance(last, SummaryValue) or mark_of(last) != manifest.mark:
         raise RUN_OVERTAKEN.retryable(
             f"batch {manifest.position.n} of pipeline {manifest.pipeline} was finished by another run meanwhile, or was undone",
             next_step="run again; it plans from where the pipeline stands now",
         ) from refusal
+
+
+def is_recorded(ledger: TableMetadata, manifest: Manifest) -> bool:
+    """Whether the ledger has this batch, or a later one."""
+    done = read_summary(ledger, DONE_KEY.format(manifest.pipeline), manifest.ledger)
+    mark = mark_of(done) if isinstance(done, SummaryValue) else None
+    return mark is not None and mark.n >= manifest.position.n
 
 
 def snapshot_summary(manifest: Manifest, path: str) -> dict[str, str]:
@@ -276,24 +279,24 @@ def snapshot_summary(manifest: Manifest, path: str) -> dict[str, str]:
     return summary | {key: value for key, value in optional.items() if value is not None}
 
 
-# Nothing is kept of what was sent. A batch that is not finished sends all its letters again, and consumers know a repeat by
-# its headers.
+# No state records which letters were sent. An unfinished batch sends all its letters again, and consumers recognise a repeat by its
+# headers.
 
 _FRAME: Final = 512
-"""Bytes that a batch of one record has beside it, at most."""
+"""Most bytes that Kafka adds to the batch of a single record."""
 
 _HEADER: Final = 10
-"""Bytes that a header has beside its name and its value, at most."""
+"""Most bytes that Kafka adds to the name and the value of a header."""
 
 _KINDS_WITH_NEW_LETTERS = ("ingest", "replay")
-"""Kinds of batches whose letters are new. Those that are tried again and stay dead were sent before."""
+"""Kinds of batches whose letters are new. Letters that a replay of dead letters tried in vain were sent before."""
 
 
 def ready_letter_topic(context: RunContext, batch: Batch) -> str | None:
     """Create the dead-letter topic if it is missing; return its name, or None if the batch has nothing to send.
 
     Raises:
-        Terminal: The topic can't be made, or must not be written.
+        Terminal: The topic can't be created, or may not be written.
     """
     topic = context.pipeline.dead_letters.topic
     if (
@@ -309,11 +312,10 @@ def ready_letter_topic(context: RunContext, batch: Batch) -> str | None:
 def send_letters(context: RunContext, manifest: Manifest) -> None:
     """Send all letters of a decided batch to the topic that the pipeline file names.
 
-    The topic of the pipeline file, not that of the manifest: everyone who may commit to the closing table can name any
-    manifest there.
+    The manifest's topic is not used: everyone who may commit to the closing table can name any manifest there.
 
     Raises:
-        Terminal: The topic can't be made, or refuses.
+        Terminal: The topic can't be created, or refuses the letters.
     """
     part = next((part for part in manifest.followers if part.role == "dead_letters"), None)
     if manifest.letter_topic is None or part is None:
@@ -334,7 +336,7 @@ def send_letters(context: RunContext, manifest: Manifest) -> None:
 
 
 def _send(context: RunContext, manifest: Manifest, topic: DeadLetterTopic, part: TablePart) -> int:
-    """Send all letters. One that is too large for the topic is sent without its record, so that no record stops a pipeline."""
+    """Send all letters. One that is too large for the topic goes without its record, so that no record stops a pipeline."""
     ready_topic(context.cluster, topic.name, topic.partitions)
     limit = record_limit(context.cluster, topic.name)
     max_bytes = maxsize if limit is None else limit - _FRAME

@@ -1,5 +1,5 @@
-"""What a batch writes down about itself: its manifest, beside the closing table's metadata, and its entry in the
-ledger, a row per table.
+"""Builds and writes the manifest of a batch, beside the closing table's metadata, and builds its rows for the ledger, one per
+table.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from frazil.run.state.tables import Tables
 _log = logging.getLogger(__name__)
 
 LETTER_COLUMNS = Coordinates("topic", "partition", "offset", "_frazil_batch")
-"""Columns of the dead-letter table that say where a record came from."""
+"""Columns of the dead-letter table with a record's Kafka coordinates and the batch number."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Batch:
     """A batch before its manifest is written. Fields with the same name mean the same in both.
 
     Attributes:
-        removed_letters: Rows that go from the dead letters.
-        removed_from: Rows that go from one destination only.
-        started_at: When staging began; the time of the manifest if nothing was staged.
+        removed_letters: Ranges whose dead letters are removed.
+        removed_from: Destination -> ranges whose rows are removed from it alone.
+        started_at: When staging began; None if nothing was staged.
         complete_through: See `Manifest.complete_through`.
-        marks: Followers that get the batch's mark although they get nothing else.
+        marks: Followers that get the batch's mark although they get no rows.
     """
 
     kind: Kind
@@ -76,10 +76,10 @@ class Batch:
 
 
 def write_manifest(context: RunContext, tables: Tables, state: PipelineState, batch: Batch) -> tuple[Manifest, str]:
-    """Make the manifest of a batch and write it.
+    """Build the manifest of a batch and write it.
 
     Raises:
-        Terminal: Rows must go from a table that does not say where they came from.
+        Terminal: Rows must be removed from a table without Kafka coordinates.
     """
     manifest = _build_manifest(context, tables, state, batch)
     _check_removals(context, manifest)
@@ -91,9 +91,9 @@ def write_manifest(context: RunContext, tables: Tables, state: PipelineState, ba
 
 
 def _keep_rules(context: RunContext, tables: Tables, fingerprint: str) -> None:
-    """Write the outcome rules of the pipeline file into the ledger's metadata folder, once per hash.
+    """Write the rules of the pipeline file that decide outcomes into the ledger's metadata folder, once per hash.
 
-    `frazil verify` checks each batch by the file it ran under. It reports batches whose rules are missing, so a failed write
+    `frazil verify` checks each batch by the rules it ran under. It reports batches whose rules are missing, so a failed write
     does not fail the batch.
     """
     path = metadata_path(tables.ledger, rules_file(context.pipeline.name, fingerprint))
@@ -105,13 +105,13 @@ def _keep_rules(context: RunContext, tables: Tables, fingerprint: str) -> None:
 
 
 def refuse_foreign_parts(context: RunContext, state: PipelineState, *manifests: Manifest) -> None:
-    """Refuse manifests that give parts to tables which are none of the pipeline's.
+    """Refuse manifests with parts for tables that are not the pipeline's.
 
-    Everyone who may commit to the closing table can name any manifest there. A table is the pipeline's if the ledger says that it
-    was given a batch before, and it is still that one, or if the pipeline file has it, in that catalog.
+    Everyone who may commit to the closing table can name any manifest there. A table is the pipeline's if the ledger lists it
+    with this UUID, or if the pipeline file names it, in that catalog.
 
     Raises:
-        Terminal: A part is of another table.
+        Terminal: A part is for another table.
     """
     pipeline = context.pipeline
     named = {*pipeline.tables, *pipeline.auto_created, pipeline.ledger_table, pipeline.dead_letters_table}
@@ -132,13 +132,13 @@ def refuse_foreign_parts(context: RunContext, state: PipelineState, *manifests: 
 def _is_own(
     context: RunContext, state: PipelineState, named: Collection[str], manifest: Manifest, part: TablePart
 ) -> bool:
-    """Whether a table is the pipeline's; one that has its part already gets nothing more."""
+    """Whether a part's table is the pipeline's. A table that has its part already counts, too: it gets nothing more."""
     ledger_mark = state.ledger_marks.get(part.table)
     if ledger_mark is not None and ledger_mark.uuid == part.fit.uuid:
         return True
     if part.table in named and part.catalog in (None, context.lake.catalog_of(part.table).name):
         return True
-    table = context.lake.decided({part.table: (part.catalog, part.branch)}).find_table(part.table)
+    table = context.lake.with_places({part.table: (part.catalog, part.branch)}).find_table(part.table)
     key = BATCH_KEY.format(manifest.pipeline)
     return table is not None and landed_snapshot(table.metadata, key, manifest.mark, part.table) is not None
 
@@ -191,7 +191,7 @@ def _build_manifest(context: RunContext, tables: Tables, state: PipelineState, b
             sorted(tables.followers.keys() - state.ledger_marks.keys() - {part.table for part in followers})
         ),
         unknown_fields=batch.staged.unknown_fields.shown,
-        # Batch 0 is followed by batch 1, and before both the newest one is 0: what is noted is batch 1's.
+        # Batch 1 records the changes noted before it, not batch 0: for both, the newest decided batch counts as 0.
         schema_changes={}
         if batch.kind == "start"
         else reported_changes(pipeline, tables, state.newest_batch, batch.schema_changes),
@@ -201,7 +201,7 @@ def _build_manifest(context: RunContext, tables: Tables, state: PipelineState, b
 
 
 def _closing_part(context: RunContext, tables: Tables, state: PipelineState, batch: Batch) -> TablePart:
-    """The closing table's part; a ledger that closes gets no rows with the deciding commit."""
+    """The closing table's part. A ledger that closes gets no rows with the deciding commit."""
     name, fit = tables.closing_name, fit_of(tables.closing.metadata)
     if name not in tables.destinations:
         return TablePart(name, "ledger", fit, state.mark, ())
@@ -211,14 +211,14 @@ def _closing_part(context: RunContext, tables: Tables, state: PipelineState, bat
 def _follower_parts(context: RunContext, tables: Tables, state: PipelineState, batch: Batch) -> Iterator[TablePart]:
     """Parts of destinations with new data or not yet in the ledger; then the dead letters, if there are any.
 
-    None in a batch that changes tables: its changes come first, and a part fits a table as it was.
+    A batch of kind `apply` has no parts: its schema changes come first, and a part fits the table before them.
     """
     if batch.kind == "apply":
         return
     for name, table in tables.followers.items():
         readded_removals = removed_on_return(context.pipeline, state, name, batch)
         part = _row_part(context, name, fit_of(table.metadata), state.followers.get(name), batch, readded_removals)
-        # Where an engine must do it, a mark alone is not worth one: the first rows bring it.
+        # A mark alone is not worth an engine: a new table that needs one gets its mark with the first rows.
         is_new = name not in state.ledger_marks and part.operation is None
         if part.files or part.removal or name in batch.marks or is_new:
             yield part
@@ -231,10 +231,10 @@ def _follower_parts(context: RunContext, tables: Tables, state: PipelineState, b
 
 
 def removed_on_return(pipeline: Pipeline, state: PipelineState, name: str, batch: Batch) -> tuple[RemovedRange, ...]:
-    """Rows that must go from a destination when the pipeline file names it again after it was dropped from the file.
+    """Rows to remove from a destination that the pipeline file names again, after an edit had dropped it.
 
-    Resets between did not take rows out of it, and those records came, or come, again. An epoch in its mark that is not the
-    present one shows that there was a reset. The reset that brings it back removes its own rows, by its own order.
+    A reset in between took no rows out of it, although their records land again. The mark's epoch shows such a reset: it is not
+    the present one. If the batch itself is a reset, it removes its own rows besides.
     """
     after = state.followers.get(name)  # the closing table is never dropped from the file
     if name in state.ledger_marks or after is None:
@@ -244,14 +244,14 @@ def removed_on_return(pipeline: Pipeline, state: PipelineState, name: str, batch
             topic: replace(topic_position, next=topic_position.start)
             for topic, topic_position in batch.position.topics.items()
         }
-        is_passed_by = after.epoch != batch.position.epoch
-        return at_or_beyond(replace(batch.position, topics=starts)) if is_passed_by else ()
+        missed_reset = after.epoch != batch.position.epoch
+        return at_or_beyond(replace(batch.position, topics=starts)) if missed_reset else ()
     if state.position is None or after.epoch == state.position.epoch:
         return ()
     if name in batch.removed_from:
         return at_or_beyond(batch.position)
     if coordinate_columns(pipeline.destination(name)) is None:
-        return ()  # only a reset that allows duplicates goes on from there
+        return ()  # only a reset that allows duplicates is possible here
     return at_or_beyond(farthest(state.position, batch.position))
 
 
@@ -273,7 +273,7 @@ def _row_part(
 
 
 def operation_of(destination: Destination, position: Position) -> Operation | None:
-    """What an engine does with staged rows of a destination; None if PyIceberg commits their files."""
+    """What an engine does with the staged rows of a destination; None if PyIceberg commits their files."""
     if not destination.by_engine:
         return None
     columns, names = coordinate_columns(destination), destination.kafka_columns
@@ -302,19 +302,19 @@ def _dropped_destinations(context: RunContext, state: PipelineState) -> tuple[st
 
 
 def _check_removals(context: RunContext, manifest: Manifest) -> None:
-    """Check removals before the decision, as a decided batch must be possible: staging may outlast the expiry of snapshots."""
+    """Refuse, before the decision, removals that can't be carried out: a decided batch must be possible to finish."""
     for part in manifest.parts:
         if part.removal is not None:
             check_removable(context.lake.load_table(part.table), part.table, part.removal.columns)
 
 
 def row_removal(pipeline: Pipeline, table: str, removed: tuple[RemovedRange, ...]) -> Removal | None:
-    """Rows that go from a destination; None if there are none to go.
+    """The rows to remove from a destination; None if none.
 
-    Of a merged one none do: its rows are what their last changes made of them, and changes that come again find them.
+    A merged destination keeps its rows: changes that land again are merged into them.
 
     Raises:
-        Terminal: It does not say where its rows came from.
+        Terminal: The destination has no Kafka columns.
     """
     if not removed or pipeline.destination(table).is_merged:
         return None
@@ -329,8 +329,8 @@ def row_removal(pipeline: Pipeline, table: str, removed: tuple[RemovedRange, ...
     return Removal(columns, removed)
 
 
-_REPAIRS = ("repair", "settle")
-"""Kinds of batches that mend a follower; `settle` is that of an older Frazil."""
+REPAIR_KINDS = ("repair", "settle")
+"""Kinds of batches that repair a follower; older versions of Frazil wrote `settle`."""
 
 
 def entry_rows(
@@ -338,8 +338,7 @@ def entry_rows(
 ) -> list[dict[str, Any]]:
     """The ledger's rows of a batch, in the columns of `frazil.iceberg.ledger.ledger.LEDGER_SCHEMA`.
 
-    `snapshots` has the one in which each table's part became visible. `decided_at` is None if that snapshot is expired
-    by now.
+    `snapshots`: table -> the snapshot of its part. `decided_at` is None if the deciding snapshot is expired.
     """
     written_at = datetime.fromisoformat(manifest.written_at)
     decided = decided_at or written_at
@@ -375,7 +374,7 @@ def entry_rows(
         "record_ages": ages_json(manifest.record_ages),
         "started_by": manifest.started_by,
         "reason": manifest.reason,
-        "abandoned": manifest.abandoned if manifest.kind in _REPAIRS else None,
+        "abandoned": manifest.abandoned if manifest.kind in REPAIR_KINDS else None,
     }
     rows = [batch | _part_row(manifest, part, snapshots[part.table]) for part in manifest.parts]
     part_tables = {part.table for part in manifest.parts}
@@ -383,7 +382,7 @@ def entry_rows(
     tables_without_part = sorted(
         {*routed_tables, *manifest.table_ranges, *manifest.unmarked, *manifest.schema_changes} - part_tables
     )
-    nothing = TableCounts() if manifest.tables else None  # no count would say that it is the only destination
+    nothing = TableCounts() if manifest.tables else None  # None would mean that the table is the only destination
     rows += [
         batch | _empty_row(table, "destination") | _table_counts(manifest, table, manifest.tables.get(table, nothing))
         for table in tables_without_part
@@ -409,7 +408,7 @@ def _part_row(manifest: Manifest, part: TablePart, snapshot_id: int | None) -> d
 
 
 def _lost_from(manifest: Manifest, part: TablePart) -> int | None:
-    """The first batch whose part a repaired table may have lost; the last one is that before the repair."""
+    """Number of the first batch whose part a repaired table may have lost; None for tables that are not repaired."""
     if manifest.kind != "repair" or part.table != manifest.repairs:
         return None
     return 0 if part.after is None else part.after.n + 1
@@ -423,7 +422,7 @@ def _table_counts(manifest: Manifest, table: str, counts: TableCounts | None) ->
     ranges = manifest.table_ranges.get(table)
     repaired = {part.table for part in manifest.parts if part.role == "destination"} & {manifest.repairs}
     if repaired and table not in repaired:
-        ranges = ()  # what a repair gives up is about one destination
+        ranges = ()  # a repair gives up ranges of one destination only
     return {
         "table_written": None if counts is None else counts.written,
         "table_dead": None if counts is None else counts.dead,
@@ -434,9 +433,7 @@ def _table_counts(manifest: Manifest, table: str, counts: TableCounts | None) ->
 
 
 def _empty_row(table: str, role: str) -> dict[str, Any]:
-    """The row of a destination that got nothing. Role `left`: the pipeline file no longer names the table, which this row
-    records.
-    """
+    """The row of a destination that got nothing. Role `left` records that the pipeline file no longer names the table."""
     nothing = dict.fromkeys(
         ("snapshot_id", "table_uuid", "removed", "table_upserts", "table_deletes", "lost_from", *_COUNT_COLUMNS)
     )
@@ -460,7 +457,7 @@ def ranges_json(ranges: tuple[Range, ...]) -> str:
 
 
 def marks_after(marks: Mapping[str, TableMark], *manifests: Manifest) -> dict[str, TableMark]:
-    """The mark of every table after further batches, which are in their order."""
+    """Table -> its mark after further batches, given in their order."""
     after = dict(marks)
     for manifest in manifests:
         table_parts = (part for part in manifest.parts if part.role != "ledger")
@@ -480,7 +477,7 @@ def _added_at(marks: Mapping[str, TableMark], manifest: Manifest, part: TablePar
 
 
 def marks_json(marks: Mapping[str, TableMark]) -> str:
-    """The marks of all tables as JSON, as a property of the ledger keeps them."""
+    """The marks of all tables as JSON, for a property of the ledger."""
     body = {table: _mark_fields(mark) for table, mark in sorted(marks.items())}
     return json.dumps(body, separators=(",", ":"))
 

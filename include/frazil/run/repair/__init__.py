@@ -1,1 +1,1 @@
-"""Batches that a person asks for: replay, reset, rewind, repair, and dead letters that are decoded again."""
+"""Batches that a person asks for: replay, reset, rewind, repair, and replay of dead letters."""

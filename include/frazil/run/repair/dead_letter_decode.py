@@ -1,4 +1,4 @@
-"""Decodes dead letters again: selects them, makes rows of those that fit now, and updates reason and attempts of the others."""
+"""Decodes dead letters again: selects open letters, makes rows of those that fit now, and updates the others' reason and attempts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.redaction import Payload, has_record, redacted
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.rows import KAFKA_SCHEMA, FilterReason, Outcomes
-from frazil.run.commit.manifests import coordinate_columns
+from frazil.run.commit.manifests import REPAIR_KINDS, coordinate_columns
 from frazil.run.state.context import RunContext
 from frazil.run.state.tables import Tables
 
@@ -36,14 +36,15 @@ class LetterOutcomes:
     """The result of decoding some letters again.
 
     Attributes:
-        letters: All letters that came in, as the dead-letter table has them from now on.
-        landed: Records that no tried letter is open for any more: landed, or left out on purpose.
-        landed_in: Table -> those of them whose letter was of it; None: of the record as a whole.
-        counts: Of those, per partition: read, written and filtered.
+        rows: Table -> the rows that letters became.
+        letters: All given letters, as the dead-letter table has them from now on.
+        landed: Records whose tried letters are closed: they landed, or are left out on purpose.
+        landed_in: Table -> records whose letters for this table are closed; None: letters of the record as a whole.
+        counts: Counts of these records per partition: read, written and filtered.
         dead_codes: How many are still dead, by reason code.
-        bare: How many were to be tried and keep nothing of their records.
-        bytes: Bytes of the keys and values of the landed ones.
-        unknown_fields: Fields of the landed ones that no column takes.
+        bare: How many tried letters hold nothing of their records, so that they can't be decoded.
+        bytes: Bytes of the keys and values of landed records.
+        unknown_fields: Fields of landed records that no column takes.
     """
 
     rows: Mapping[str, pa.RecordBatch]
@@ -63,10 +64,9 @@ def decode_letters(
     """Decode the selected letters again; the others stay unchanged.
 
     A letter of one table is tried for that table alone. A letter of a record as a whole lands in all tables that the record
-    is meant for, or in none.
+    is routed to, or in none.
 
-    The tried letters have each pair of record and table only once. New reasons quote at most as much of a record as
-    `payload` allows.
+    `tried` has each pair of record and table only once. New reasons quote at most as much of a record as `payload` allows.
     """
     tried_mask = _tried_mask(letters, tried)
     decodable = pc.and_(tried_mask, has_record(letters))
@@ -102,23 +102,24 @@ def find_letter_demands(letters: pa.RecordBatch, tried: Collection[OpenLetter], 
 
 
 def _tried_mask(letters: pa.RecordBatch, tried: Collection[OpenLetter]) -> pa.BooleanArray:
-    keys = zip(_places(letters), letters.column("_frazil_batch").to_pylist(), _destinations(letters), strict=True)
+    batches, destinations = (letters.column(name).to_pylist() for name in ("_frazil_batch", "destination"))
+    keys = zip(_places(letters), batches, destinations, strict=True)
     return pa.array([OpenLetter(*key) in tried for key in keys], pa.bool_())
 
 
 def _decode_destination(
     letters: pa.RecordBatch, table: str | None, decoder: Decoder, n: int, payload: Payload
 ) -> tuple[LetterOutcomes, frozenset[Place]]:
-    """The outcomes of the letters of one table, or of records as a whole, and which are still dead."""
+    """The outcomes of the letters of one table, or of records as a whole; and the records that are still dead."""
     outcomes = decoder.decode(_records(letters), only=table)
     dead = redacted(outcomes.dead, payload, decoder.declared)
     reasons: dict[Place, dict[str, Any]] = {}
-    for place, reason in zip(_places(dead), _reasons(dead), strict=True):
+    for place, reason in zip(_places(dead), dead.select(_REASON).to_pylist(), strict=True):
         reasons.setdefault(place, reason)
     if table is not None:
         reasons |= dict.fromkeys(_rerouted(_without_reason(letters, reasons), table, decoder), _unrouted_reason(table))
     good_letters = _without_reason(letters, reasons)
-    # What is good of a record that is bad for another table stays with its letter, which is of the whole record.
+    # A letter of a record as a whole that fails for one table lands in none: decoded again without such records.
     good = decoder.decode(_records(good_letters), only=table) if reasons and outcomes.tables else outcomes
     size = sum(pc.sum(pc.binary_length(good_letters.column(name))).as_py() or 0 for name in ("key", "value"))
     landed = frozenset(_places(good_letters))
@@ -136,14 +137,14 @@ def _without_reason(letters: pa.RecordBatch, reasons: Mapping[Place, Mapping[str
 
 
 def _rerouted(letters: pa.RecordBatch, table: str, decoder: Decoder) -> list[Place]:
-    """Decoded letters of a table whose records are now routed to another table.
+    """Records of a table's letters that are now routed to another table.
 
     Outcomes count such records and don't name them, so the letters are halved until a part has only them, or none.
     """
     records = _records(letters)
-    lost = _routed_away(decoder.decode(records, only=table))
-    # What is meant for no table at all is left out on purpose.
-    count = lost - (_routed_away(decoder.decode(records)) if lost else 0)
+    routed_away = _routed_away(decoder.decode(records, only=table))
+    # Records that are routed to no table at all are left out on purpose.
+    count = routed_away - (_routed_away(decoder.decode(records)) if routed_away else 0)
     if count in (0, letters.num_rows):
         return _places(letters) if count else []
     half = letters.num_rows // 2
@@ -173,17 +174,12 @@ def _landed_counts(outcomes: Outcomes) -> dict[TopicPartition, Counts]:
 
 
 def _by_destination(letters: pa.RecordBatch) -> list[tuple[str | None, pa.RecordBatch]]:
-    destinations = _destinations(letters)
+    destinations = letters.column("destination").to_pylist()
     names = dict.fromkeys(destinations) or {None: None}
     return [
         (name, letters.filter(pa.array([destination == name for destination in destinations], pa.bool_())))
         for name in names
     ]
-
-
-def _destinations(letters: pa.RecordBatch) -> list[str | None]:
-    destinations: list[str | None] = letters.column("destination").to_pylist()
-    return destinations
 
 
 def _rows_by_table(rows: list[tuple[str, pa.RecordBatch]]) -> dict[str, pa.RecordBatch]:
@@ -196,13 +192,8 @@ def _places(letters: pa.RecordBatch) -> list[Place]:
     return [Place(*coordinates) for coordinates in zip(*columns, strict=True)]
 
 
-def _reasons(dead: pa.RecordBatch) -> list[dict[str, Any]]:
-    reasons: list[dict[str, Any]] = dead.select(_REASON).to_pylist()
-    return reasons
-
-
 def _records(letters: pa.RecordBatch) -> pa.RecordBatch:
-    """The original records of letters. Their timestamp type was not stored; no outcome depends on it."""
+    """The original records of letters. Letters lack the timestamp type; no outcome depends on it."""
     size = letters.num_rows
     columns = [
         pa.nulls(size, field.type) if field.name == "timestamp_type" else letters.column(field.name).cast(field.type)
@@ -212,7 +203,7 @@ def _records(letters: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _updated_letters(letters: pa.RecordBatch, reasons: Mapping[Place, Mapping[str, Any]], n: int) -> pa.RecordBatch:
-    """The tried letters: with one more attempt, and their new reason or the batch that landed them."""
+    """The tried letters with one more attempt, and with their new reason or the batch that landed them."""
     places, rows = _places(letters), letters.select([*_REASON, "attempts"]).to_pylist()
     reason_rows = [
         row if (reason := reasons.get(place)) is None else reason for place, row in zip(places, rows, strict=True)
@@ -236,15 +227,15 @@ class LetterHistory:
     """The ledger's facts that decide which letters are open.
 
     Attributes:
-        taken_back: Numbers of batches that a rollback of the closing table took back.
-        doubled: Offsets that a reset let land again without removing their first rows: `since` is the reset.
-        brought_home: Numbers of the batches that landed letters, and were not undone.
+        taken_back: Numbers of batches that a rollback of the closing table undid.
+        doubled: Offsets that landed twice, since a reset did not remove their first rows; `since` is the reset's batch.
+        landing_batches: Numbers of the batches that landed letters and were not undone.
         may_lack_marks: Whether marks of landed letters may be lost: a table was repaired, or batches were undone.
     """
 
     taken_back: frozenset[int]
     doubled: tuple[RemovedRange, ...]
-    brought_home: tuple[int, ...]
+    landing_batches: tuple[int, ...]
     may_lack_marks: bool = False
 
 
@@ -266,21 +257,21 @@ def letter_history(rows: Sequence[Row]) -> LetterHistory:
         taken_back,
         tuple(_doubled_ranges(by_batch)),
         tuple(row["n"] for row in landing_rows if row["n"] not in taken_back),
-        any(batch_rows[0]["kind"] in ("repair", "settle", "rewind") for batch_rows in by_batch),
+        any(batch_rows[0]["kind"] in (*REPAIR_KINDS, "rewind") for batch_rows in by_batch),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class LandedRows:
-    """By table: records whose rows are there because their letters were landed, by the newest batch that did.
+    """Table -> records whose rows come from their letters -> the newest batch that landed them.
 
-    Marks alone don't tell: they go with a lost or abandoned table, and with the next batch that tries the letter.
+    The letters' own marks may be lost: with a lost or abandoned table, and with the next batch that tries the letter.
     """
 
     of_tables: Mapping[str, Mapping[Place, int]] = field(default_factory=dict)
 
     def batch_of(self, place: Place, destination: str | None, since: int) -> int | None:
-        """The batch that landed a letter, whatever its mark says: of a record as a whole in any table; None if none did.
+        """The batch that landed a letter; None if none did. A letter of a record as a whole may have landed in any table.
 
         `since` is the first batch number of the topic's present incarnation.
         """
@@ -289,16 +280,16 @@ class LandedRows:
 
 
 def landed_rows(pipeline: Pipeline, destinations: Mapping[str, Table], past: LetterHistory) -> LandedRows:
-    """Look up which letters have their rows, in the destinations themselves."""
+    """Find the rows that letters became, in the destinations themselves."""
     by_table: dict[str, dict[Place, int]] = {name: {} for name in destinations}
     for name, table in destinations.items():
         columns = coordinate_columns(pipeline.destination(name))
         if columns is None:
             continue
-        of_table = by_table[name]
-        for topic, partition, offset, n in rows_of_batches(table, name, columns, past.brought_home):
+        batches = by_table[name]
+        for topic, partition, offset, n in rows_of_batches(table, name, columns, past.landing_batches):
             place = Place(topic, partition, offset)
-            of_table[place] = max(n, of_table.get(place, n))
+            batches[place] = max(n, batches.get(place, n))
     return LandedRows(by_table)
 
 
@@ -307,7 +298,7 @@ def _removed_ranges(rows: Sequence[Row]) -> list[RemovedRange]:
 
 
 def _doubled_ranges(by_batch: Sequence[Sequence[Row]]) -> Iterator[RemovedRange]:
-    """Offsets that resets moved back over without removing rows: their records landed twice."""
+    """Offsets that resets moved back over without removing rows, so that their records landed twice."""
     for last, rows in pairwise(by_batch):
         if rows[0]["kind"] == "reset" and not _removed_ranges(rows):
             before, after = (Position.from_json(batch_rows[0]["position"]) for batch_rows in (last, rows))
@@ -321,8 +312,8 @@ def find_open_letters(
 ) -> list[OpenLetter]:
     """The chosen open letters that were not tried yet, in order. Reports the letters that it leaves out.
 
-    Letters of a topic that was recreated since stay as they are: their rows would look like rows of the new topic. So do those
-    of offsets that a reset let land twice: their rows could not be told apart.
+    Letters of a topic that was recreated since are left out: their rows would look like rows of the new topic. So are letters
+    of offsets that landed twice: their rows could not be told apart.
     """
     past = letter_history(read_ledger(context.lake, context.pipeline.ledger_table, context.pipeline.name))
     landed = landed_rows(context.pipeline, tables.destinations, past)
@@ -333,9 +324,9 @@ def find_open_letters(
             continue
         why = _skip_reason(letter, position, past, landed)
         if why is None and (letter.place, letter.destination) in open_by_place:
-            why = "of a record that has another one"
+            why = "of records that have another one"
         if why is None and letter.destination not in (None, *tables.destinations):
-            why = "of a table that is no destination any more"
+            why = "of tables that are no destination any more"
         if why is not None:
             skipped[why] += 1
         elif letter.batch is not None:
@@ -350,11 +341,11 @@ def _skip_reason(letter: Letter, position: Position, past: LetterHistory, landed
     place = letter.place
     topic = position.topics.get(place.topic)
     if topic is None or letter.batch is None or letter.batch < topic.since:
-        return "of a topic as it was before it was recreated"
+        return "of topics that were recreated since"
     if landed.batch_of(place, letter.destination, topic.since) is not None:
-        return "that have their row, though they don't say so,"
+        return "whose row is there, though they are not marked as landed,"
     if any(_contains(doubled_range, place) and doubled_range.since > topic.since for doubled_range in past.doubled):
-        return "of records that a reset let come twice"
+        return "of records that a reset let land twice"
     return None
 
 

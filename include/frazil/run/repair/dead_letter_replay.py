@@ -1,8 +1,7 @@
 """Replay of dead letters: letters that decode under the present pipeline file become rows, in a separate batch.
 
 The position stays. The batch appends the rows and marks their letters as landed; letters that still fail get their
-new reason and one more attempt. A rollback of the closing table behind the batch opens its letters again: a mark counts
-only as long as its batch does.
+new reason and one more attempt. If the closing table is rolled back to before the batch, its letters are open again.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from frazil.runtime.drivers import registered
 
 @dataclass(frozen=True)
 class LetterReplay:
-    """The letters that one batch retries, and the pipeline's state."""
+    """The letters that one batch tries again, and the tables and the state that it is planned on."""
 
     context: RunContext
     tables: Tables
@@ -59,11 +58,11 @@ class LetterReplay:
 
     @property
     def removal(self) -> Removal:
-        """The range of letters that is rewritten: the tried ones, and those between them."""
+        """The letters that are rewritten: the tried ones, and those between them."""
         return Removal(LETTER_COLUMNS, spans([letter.place for letter in self.letters]))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Those letters, in bounded parts."""
+        """The letters to rewrite, in bounded parts."""
         return letters_within(self.tables.dead_letters, self.context.pipeline.dead_letters_table, self.removal)
 
 
@@ -76,7 +75,7 @@ def decoder_of(work: LetterReplay, columns: Mapping[str, pa.Schema], n: int) -> 
 
 
 def demand_finder(work: LetterReplay) -> DemandFinder:
-    """Returns a function that finds columns which the letters need and their tables lack."""
+    """Return a function that finds the columns which the letters need and their tables lack."""
 
     def find_demands(columns: Mapping[str, pa.Schema]) -> tuple[Demands, Mapping[str, RecordSpec]]:
         specs = record_specs(work.context.pipeline, columns, work.context.schemas)
@@ -94,7 +93,6 @@ def _needs(work: LetterReplay, columns: Mapping[str, pa.Schema]) -> Staged:
 
 
 def _missing_tables(work: LetterReplay, budget: int) -> tuple[str, ...]:
-    """Missing tables that letters name."""
     if not budget:
         return ()
     asking = replace(work, refusals=Refusals())
@@ -114,7 +112,7 @@ def with_new_tables(work: LetterReplay, n: int) -> LetterReplay:
 
 
 def with_supposed_tables(work: LetterReplay) -> tuple[LetterReplay, Mapping[str, pa.Schema]]:
-    """For a dry run: the replay as if its missing tables existed, and the columns of all tables."""
+    """For a dry run: the replay as if its missing tables had been created, and the columns of all tables."""
     columns, budget = columns_of(work.context.pipeline, work.tables), table_budget(work.context, work.tables_before)
     creatable = creatable_tables(work.context, work.tables, _missing_tables(work, budget), budget)
     context = work.context.with_created_tables((*work.context.pipeline.auto_created, *creatable.names))
@@ -124,20 +122,20 @@ def with_supposed_tables(work: LetterReplay) -> tuple[LetterReplay, Mapping[str,
 
 LETTERS_PER_BATCH = 100_000
 RANGES_PER_BATCH = 1_000
-"""Letters that one batch tries, and ranges of neighbours they may lie in: bounds what the ledger says of it."""
+"""Most letters that one batch tries, and most ranges of adjacent offsets that they form: bounds the batch's rows in the ledger."""
 
 ATTEMPTS = 3
-"""How often letters are staged because other batches were decided meanwhile: their rows carry their batch's number."""
+"""How often letters are staged. Rows carry their batch number, so letters are staged again if another batch was decided meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """The result of retrying letters.
+    """The result of a replay of dead letters.
 
     Attributes:
         filtered: How many the present pipeline file leaves out on purpose.
         dead_codes: How many are still dead, by reason code.
-        bare: How many keep nothing of their records (`dead_letters.payload`), and were left as they are.
+        bare: How many hold nothing of their records (`dead_letters.payload`), and stay as they are.
     """
 
     tried: int = 0
@@ -159,18 +157,16 @@ class ReplayResult:
 
 
 _Progress = tuple[frozenset[OpenLetter], tuple[str, ...]]
-"""Letters that were tried, and tables that were made before the first of them was."""
+"""Letters that earlier batches of the replay tried; and the auto-created tables from before the replay."""
 
 
 def replay_dead_letters(
     context: RunContext, choice: LetterChoice, request: RunRequest, *, dry_run: bool = False
 ) -> ReplayResult:
-    """Decode letters again, and land those that now fit, exactly once.
-
-    A dry run only reports what would become of them.
+    """Decode letters again, and land those that now fit, exactly once. A dry run only reports their outcomes.
 
     Raises:
-        Terminal: The pipeline never ran, or its rows don't say which record they are.
+        Terminal: The pipeline never ran, or a destination has no Kafka columns.
         Retryable: Other batches were decided each time, or a part is not available now.
         Stopped: A signal asked it to stop. Batches that were decided are finished.
     """
@@ -200,7 +196,7 @@ def _replay_all(context: RunContext, choice: LetterChoice, request: RunRequest, 
 def _replay_batch(
     context: RunContext, choice: LetterChoice, request: RunRequest, progress: _Progress, *, dry_run: bool
 ) -> tuple[frozenset[OpenLetter], ReplayResult]:
-    """One batch, staged again while others are decided in between."""
+    """Land or preview one batch; it is staged again if another batch is decided meanwhile."""
     tried, before = progress
     refusal: Refused | None = None
     for _ in range(ATTEMPTS):
@@ -251,7 +247,7 @@ def _land_batch(work: LetterReplay, request: RunRequest) -> ReplayResult:
         return replace(result, batches=())
     refuse_if_stopping(context, work.tables, n, staged)
     try:
-        _check(context, work, staged, result, letters_read)
+        _audit(context, work, staged, result, letters_read)
         batch = Batch(
             kind="dead_letters",
             run=request.run,
@@ -279,7 +275,7 @@ class _LandedPlaces:
     """Records whose letters are closed.
 
     Attributes:
-        of_tables: The same by the table of the letter; None for letters of a record as a whole.
+        of_tables: Table -> records whose letters for it are closed; None: letters of a record as a whole.
     """
 
     places: set[Place] = field(default_factory=set)
@@ -291,7 +287,7 @@ class _LandedPlaces:
             self.of_tables.setdefault(table, set()).update(places)
 
     def by_table(self, tables: tuple[str, ...]) -> dict[str, tuple[Range, ...]]:
-        """Destination -> offsets whose letters are closed: its own, and those of records as a whole. Empty for a single one."""
+        """Destination -> offsets whose letters for it, or for the record as a whole, are closed. Empty if there is only one table."""
         whole = self.of_tables.get(None, set())
         return {table: ranges_of(whole | self.of_tables.get(table, set())) for table in tables} if tables[1:] else {}
 
@@ -323,10 +319,10 @@ def _result_of(outcomes: LetterOutcomes, batches: tuple[int, ...]) -> ReplayResu
     return ReplayResult(tried, total.written, total.filtered, outcomes.dead_codes, outcomes.bare, batches)
 
 
-def _check(context: RunContext, work: LetterReplay, staged: Staged, result: ReplayResult, letters_read: int) -> None:
+def _audit(context: RunContext, work: LetterReplay, staged: Staged, result: ReplayResult, letters_read: int) -> None:
     """Refuse a result whose counts before and after decoding differ.
 
-    Letters that were read include the untried ones between them.
+    `letters_read` includes the letters between the tried ones.
     """
     pipeline = context.pipeline
     expected = {

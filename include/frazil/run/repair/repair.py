@@ -1,8 +1,8 @@
 """Repairs a follower or the ledger that lost data: one audited commit, after which the pipeline continues.
 
-A repair is a batch that is decided like any other, also on top of a decided batch that can't be finished. The table
-keeps what it has up to the position and gets the mark of the repair; what it lost at most is in the ledger's row, as ranges of offsets.
-A replay of what Kafka still holds of them fills the table again. The ledger's rows come from the manifests that are left.
+A repair is decided like any batch, also after a decided batch that can't be finished. The table keeps its rows and gets the
+mark of the repair. The ledger records what it lost at most, as ranges of offsets, and a replay of these fills the table again as
+far as Kafka still has the records. A repair of the ledger writes its rows again, from the manifests that still exist.
 """
 
 from __future__ import annotations
@@ -34,7 +34,14 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.commit.audit import publish
 from frazil.run.commit.commit_batch import lake_of_batch, roll_forward
 from frazil.run.commit.commit_followers import send_letters
-from frazil.run.commit.manifests import Batch, coordinate_columns, entry_rows, marks_after, refuse_foreign_parts
+from frazil.run.commit.manifests import (
+    REPAIR_KINDS,
+    Batch,
+    coordinate_columns,
+    entry_rows,
+    marks_after,
+    refuse_foreign_parts,
+)
 from frazil.run.repair.replay import refuse_replay
 from frazil.run.state.context import EngineNeeded, RunContext, lacks_key, missing_key_error
 from frazil.run.state.pipeline_state import (
@@ -47,7 +54,7 @@ from frazil.run.state.pipeline_state import (
 )
 from frazil.run.state.tables import Tables, load_tables, open_tables, to_table_command
 
-Decided = tuple[str, Manifest]
+StoredManifest = tuple[str, Manifest]
 """Path of a manifest, and the manifest."""
 
 
@@ -56,8 +63,9 @@ class Loss:
     """An upper bound of what a table lost.
 
     Attributes:
-        removed: Ranges that batches after the table's last one removed, and that a rollback restored.
-        recovers: Paths of manifests whose rows are written to the ledger.
+        ranges: Offsets whose rows may be missing.
+        removed: Ranges whose rows must be removed again: later batches removed them, and a rollback restored them.
+        recovers: Paths of the manifests from which the ledger's rows are written again.
         marks: Followers that get the mark of the repair.
         batches: For the ledger: batches whose rows can't be restored.
     """
@@ -75,7 +83,7 @@ class PlannedRepair:
 
     Attributes:
         loss: What the table lost; None if nothing.
-        fill: Ranges that a replay restores, of this loss and of earlier ones.
+        fill: Ranges to restore by a replay, of this loss and of earlier ones.
         unrecoverable: Ranges lost for good, since Kafka no longer has them.
         refusal: Why a replay can't restore `fill`; None if it can.
     """
@@ -108,10 +116,10 @@ class PlannedRepair:
 
 
 def plan_repair(context: RunContext, table: str) -> PlannedRepair:
-    """Plan a repair. Creates a missing table, and finishes batches that need no repair.
+    """Plan a repair. Creates missing tables, and finishes a decided batch if that needs no repair.
 
     Raises:
-        Terminal: The table is no follower of the pipeline, or another one must be repaired first.
+        Terminal: The table is no follower of the pipeline, or another table must be repaired first.
     """
     for _ in range(STATE_READS):
         tables, state = _read(context, table)
@@ -138,10 +146,10 @@ def plan_repair(context: RunContext, table: str) -> PlannedRepair:
 def repair(context: RunContext, planned: PlannedRepair, request: RunRequest) -> int | None:
     """Decide a planned repair, and roll it forward. Restoring rows from Kafka is a separate replay: see `replay_request`.
 
-    Returns the number of the repair; None if nothing is lost, so that the replay alone is left.
+    Returns the batch number of the repair; None if no loss is left to record, so that only the replay remains.
 
     Raises:
-        Retryable: Another command was faster; look again.
+        Retryable: Another command decided a batch first; plan again.
     """
     loss, position = planned.loss, planned.position
     if loss is None:
@@ -177,11 +185,10 @@ def repair(context: RunContext, planned: PlannedRepair, request: RunRequest) -> 
 
 
 def _read(context: RunContext, table: str) -> tuple[Tables, PipelineState]:
-    """Read the tables and the pipeline's state."""
     pipeline = context.pipeline
 
     def load() -> Tables:
-        # Both may have been dropped; the one that is not asked for shows as lost then, and is repaired next.
+        # Several tables may have been dropped. All are created again; the others then show as lost, and are repaired next.
         _, closing = load_tables(context.lake, pipeline)
         _refuse_other_table(pipeline, table, closing)
         return open_tables(context.lake, pipeline, recreate=_followers(pipeline, closing))
@@ -212,7 +219,7 @@ def _refuse_other_table(pipeline: Pipeline, table: str, closing: str) -> None:
 
 
 def _refuse_other_loss(context: RunContext, state: PipelineState, table: str) -> None:
-    """Refuse to repair a table while the closing table or the ledger lost data: the extent of its loss follows from them."""
+    """Refuse to repair a table before the closing table and the ledger: they show how much it lost."""
     lost = state.closing_lost or state.rollback
     if lost is not None:
         raise lost
@@ -221,7 +228,7 @@ def _refuse_other_loss(context: RunContext, state: PipelineState, table: str) ->
         raise state.followers_lost[ledger]
 
 
-def _unfinished(context: RunContext, tables: Tables, state: PipelineState) -> tuple[Decided, ...]:
+def _unfinished(context: RunContext, tables: Tables, state: PipelineState) -> tuple[StoredManifest, ...]:
     """The decided batches that the ledger does not know yet, the oldest first; empty if the last one is finished."""
     if not state.unfinished or state.mark is None:
         return ()
@@ -238,10 +245,10 @@ def _unfinished(context: RunContext, tables: Tables, state: PipelineState) -> tu
     )
 
 
-def _finish(context: RunContext, state: PipelineState, last: Decided, table: str) -> bool:
-    """Roll the last batch forward as far as it goes. False: `table` can't take its part, all others have theirs.
+def _finish(context: RunContext, state: PipelineState, last: StoredManifest, table: str) -> bool:
+    """Roll the last batch forward. Returns False if `table` can't take its part, and all other tables have theirs.
 
-    Without an engine this process can't tell whether a part that needs one would fail; that part counts as failed.
+    Without an engine, a part that needs one counts as one that can't be taken.
 
     Raises:
         Terminal: Another table can't take its part, or the dead-letter topic can't.
@@ -256,12 +263,12 @@ def _finish(context: RunContext, state: PipelineState, last: Decided, table: str
         context.report(refusal.message)
     else:
         return True
-    send_letters(context, manifest)  # nobody rolls that batch forward any more
+    send_letters(context, manifest)  # the repair replaces the end of that batch, which would have sent them
     return False
 
 
 def _without_part(context: RunContext, manifest: Manifest) -> tuple[str, ...]:
-    """The followers that lack their part; the ledger, if none does."""
+    """The followers that lack their parts; if none does, the ledger."""
     key, lake = BATCH_KEY.format(manifest.pipeline), lake_of_batch(context.lake, manifest)
     without_part = (
         part.table
@@ -278,15 +285,15 @@ def _loss(
     state: PipelineState,
     position: Position,
     table: str,
-    decided: Sequence[Decided],
+    decided: Sequence[StoredManifest],
 ) -> Loss:
     if table == context.pipeline.ledger_table:
         return _ledger_loss(context, tables, state, decided)
     mark = state.followers.get(table) if table in tables.destinations else state.dead_letters
     after = -1 if mark is None else mark.n
-    rows = [*_ledger(context), *(row for _, manifest in decided for row in _rows(context, manifest))]
+    rows = [*_ledger_rows(context), *(row for _, manifest in decided for row in _future_rows(context, manifest))]
     ranges = lost_ranges(rows, table, after, position)
-    # A rewind leaves a table that lost something as it is, also where the position moves behind what that holds.
+    # A rewind leaves a table that lost data as it is, so that table may hold rows beyond the position.
     removed = (*lost_removals(rows, table, after), *at_or_beyond(position))
     if _ledger_lost_rows(rows, after):
         ranges = union((*ranges, *_all_ranges(position)))
@@ -295,20 +302,20 @@ def _loss(
     return Loss(ranges, removed, tuple(path for path, _ in decided), frozenset({table}))
 
 
-def _ledger(context: RunContext) -> list[Row]:
+def _ledger_rows(context: RunContext) -> list[Row]:
     return list(read_ledger(context.lake, context.pipeline.ledger_table, context.pipeline.name))
 
 
-def _rows(context: RunContext, manifest: Manifest) -> list[Row]:
-    """The rows that the ledger would have of a batch."""
+def _future_rows(context: RunContext, manifest: Manifest) -> list[Row]:
+    """The rows that the ledger would get for a batch."""
     snapshots = dict.fromkeys(part.table for part in manifest.parts)
     return list(entry_rows(manifest, snapshots, None, context.clock()))
 
 
 def _ledger_lost_rows(rows: Sequence[Row], after: int) -> bool:
     """Whether the ledger itself lost rows of batches after `after`: then any offset may be lost."""
-    mended = (row for row in rows if row["n"] > after and row["kind"] in ("repair", "settle"))
-    return any(row.get("abandoned") and row.get("skipped") in (None, "[]") for row in mended)
+    repairs = (row for row in rows if row["n"] > after and row["kind"] in REPAIR_KINDS)
+    return any(row.get("abandoned") and row.get("skipped") in (None, "[]") for row in repairs)
 
 
 def _all_ranges(position: Position) -> Iterator[Range]:
@@ -316,8 +323,8 @@ def _all_ranges(position: Position) -> Iterator[Range]:
         yield from (Range(name, number, 0, end) for number, end in enumerate(topic.next))
 
 
-def _ledger_loss(context: RunContext, tables: Tables, state: PipelineState, decided: Sequence[Decided]) -> Loss:
-    """The rows of all batches after the one that the ledger contains; their manifests know them."""
+def _ledger_loss(context: RunContext, tables: Tables, state: PipelineState, decided: Sequence[StoredManifest]) -> Loss:
+    """The loss of the ledger: rows of the batches after its last one, which their manifests can restore."""
     done = -1 if state.last_finished is None else state.last_finished.n
     manifests_by_n = {
         manifest.position.n: (path, manifest)
@@ -332,10 +339,10 @@ def _ledger_loss(context: RunContext, tables: Tables, state: PipelineState, deci
     )
 
 
-def _manifests(context: RunContext, tables: Tables, mark: BatchMark | None, done: int) -> Iterator[Decided]:
+def _manifests(context: RunContext, tables: Tables, mark: BatchMark | None, done: int) -> Iterator[StoredManifest]:
     """Existing manifests of the closing table's batches after `done`, newest first.
 
-    Each names the batch before it, whose snapshot may be expired. Behind one that is gone, the next that a snapshot names.
+    Each manifest names the batch before it. If one is gone, the search continues with the next older batch that a snapshot names.
     """
     key, name = BATCH_KEY.format(context.pipeline.name), context.pipeline.name
     named = {
@@ -356,7 +363,7 @@ def _manifests(context: RunContext, tables: Tables, mark: BatchMark | None, done
 
 
 def _followers_ahead(context: RunContext, state: PipelineState, manifests: list[Manifest]) -> frozenset[str]:
-    """Followers with a later batch than the rest of the ledger shows: they get the repair's mark and no data."""
+    """Followers with a later batch than the restored ledger shows: they get the repair's mark and no rows."""
     marks = marks_after(state.ledger_marks, *manifests)
     held_marks = {context.pipeline.dead_letters_table: state.dead_letters, **state.followers}
     return frozenset(
@@ -374,8 +381,8 @@ def _holds_batch(context: RunContext, table: str) -> bool:
 def _plan(
     context: RunContext, tables: Tables, state: PipelineState, position: Position, table: str, loss: Loss | None
 ) -> PlannedRepair:
-    """Plan the repair, with the lost ranges that Kafka still has. Includes earlier losses whose replay was killed."""
-    lost = union((*unfilled(_ledger(context), table), *(loss.ranges if loss is not None else ())))
+    """The plan, with the lost ranges that Kafka still has, also those of earlier losses whose replay was killed."""
+    lost = union((*unfilled(_ledger_rows(context), table), *(loss.ranges if loss is not None else ())))
     topics = sorted({r.topic for r in lost if context.pipeline.source.reads(r.topic)})
     fill, unrecoverable = (
         readable(lost, position, observe(context.cluster, topics, absent_ok=True)) if lost else ((), ())

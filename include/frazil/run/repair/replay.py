@@ -31,19 +31,18 @@ from frazil.run.state.pipeline_state import PipelineState, batch_offsets
 from frazil.run.state.tables import Tables, open_tables
 
 ATTEMPTS = 3
-"""How often a replay is staged because other batches were decided meanwhile: its rows carry their batch's number."""
+"""How often a replay is staged. Its rows carry its batch number, so it is staged again if another batch was decided meanwhile."""
 
 
 def replay(run: Ingestion) -> int:
     """Land the plan's ranges again, replacing their earlier rows and dead letters. The position stays.
 
-    However large the range is, it changes in one commit; it is staged in parts, so memory stays bounded.
+    A range of any size changes in one commit. It is staged in parts, so memory stays bounded.
 
-    Returns 1, or 0 if this very run was finished before.
+    Returns 1, or 0 if this run had finished before.
 
     Raises:
-        Terminal: The table does not say where its rows came from, the audit failed, or rows would go whose records are
-            gone.
+        Terminal: A table has no Kafka columns, the audit failed, or rows would be removed whose records are gone from Kafka.
         Retryable: Other batches were decided each time, or a part is not available now.
     """
     context, plan = run.context, run.plan
@@ -71,7 +70,7 @@ def refuse_replay(context: RunContext, topics: Collection[str]) -> None:
     """Refuse a replay that would not restore every row it removes.
 
     Raises:
-        Terminal: A table does not say where its rows came from, or forgets deletes; or one of the topics is compacted.
+        Terminal: A table has no Kafka columns, or forgets deletes; or one of the topics is compacted.
     """
     refuse_without_coordinates(context)
     refuse_forgotten_deletes(context)
@@ -98,10 +97,10 @@ def refuse_without_coordinates(context: RunContext) -> None:
 
 
 def refuse_forgotten_deletes(context: RunContext, what: str = "pipeline {} can't be replayed") -> None:
-    """Refuse to bring old changes to tables that keep nothing of deleted rows: the changes would bring them back.
+    """Refuse to land old changes in tables that keep no trace of deleted rows: such a change would bring a deleted row back.
 
     Raises:
-        Terminal: One keeps nothing.
+        Terminal: One keeps none.
     """
     forgetful = [
         name
@@ -118,7 +117,7 @@ def refuse_forgotten_deletes(context: RunContext, what: str = "pipeline {} can't
 
 
 def _all_destinations(pipeline: Pipeline) -> dict[str, Destination]:
-    """Destinations by name, and the template of those that records may create."""
+    """Destinations by name, and the template of auto-created ones."""
     by_name = {destination.table: destination for destination in pipeline.destinations}
     return by_name if pipeline.create is None else by_name | {"route.create": pipeline.create.destination("any.table")}
 
@@ -155,7 +154,7 @@ def _replay_once(run: Ingestion, tables: Tables, state: PipelineState) -> None:
 def _stage_parts(
     run: Ingestion, tables: Tables, state: PipelineState, n: int, removed: Sequence[RemovedRange]
 ) -> StagedBatch:
-    """All of the range, staged in parts of a batch's size. What can't be published is deleted."""
+    """Stage the whole range in parts of a batch's size. Files that can't be published are deleted."""
     context = run.context
     parts: list[StagedBatch] = []
     try:
@@ -184,7 +183,7 @@ def _refuse_moved(context: RunContext, tables: Tables, state: PipelineState) -> 
 
 
 def _refuse_stale(context: RunContext, before: Tables, parts: Sequence[StagedBatch]) -> None:
-    """Refuse files of earlier parts that no longer fit a table, because records of a later part changed it."""
+    """Refuse files of earlier parts if records of a later part changed their table so that they no longer fit."""
     if parts[1:] and is_stale(context.pipeline, before, parts[-1].tables):
         raise Refused("records of the range changed a table, and files of earlier ones don't fit it any more")
 
@@ -208,16 +207,16 @@ def refuse_losses(
 ) -> None:
     """Refuse a staged replay that would remove rows which it can't restore.
 
-    A range that gave a record for every offset lost none. One with gaps may: a transaction marker or an aborted record never
-    had an outcome, a record that compaction or a deletion within the log removed has one, and it could not come again.
+    A range with a record for every offset lost none. One with gaps may have: a gap is a transaction marker or an aborted record,
+    which never had a row, or a record that compaction or deletion removed, whose row can't land again.
 
-    Rows are counted only where a range has gaps; where they outnumber what was staged (they were lost, are filtered by
-    now, or lie there twice), Kafka is asked for each of their offsets.
+    Rows are counted only where a range has gaps. Where they outnumber the staged ones (records were lost, are filtered now, or
+    rows exist twice), Kafka is asked for each of their offsets.
 
     There is at most one range per partition, and one entry of `removed` for each.
 
     Raises:
-        Terminal: Rows or dead letters would be lost; says how many and where.
+        Terminal: Rows or dead letters would be lost. The message has how many and where.
     """
     losses = []
     tables: Tables | None = None
@@ -225,12 +224,12 @@ def refuse_losses(
         counts = staged.counts.get((r.topic, r.partition), Counts())
         if counts.read == r.span:
             continue
-        # As they are now: what was loaded before staging may be expired by this time.
+        # Loaded anew: the snapshots of tables that were loaded before staging may be expired.
         tables = tables or open_tables(context.lake, context.pipeline)
         removals = _table_removals(context, tables, removed_range)
         row_counts = [count_rows(*removal) for removal in removals]
         outcomes = sum(row_counts)
-        # Of several tables a plus in one must not hide a minus in another one: Kafka is asked wherever there is a gap.
+        # With several tables, a surplus in one must not hide a loss in another: Kafka is asked about every gap.
         may_lose = outcomes > counts.written + counts.dead if not staged.tables else outcomes > 0
         lost = _lost_offsets(context, r, removals) if may_lose else []
         if lost:

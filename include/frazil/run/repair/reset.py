@@ -1,9 +1,9 @@
-"""Reset: moving the position on demand, in one audited commit that begins a new epoch.
+"""Reset: moves the position on demand, in one audited commit that begins a new epoch.
 
 Without a target it goes back to what a rolled-back closing table holds: see `frazil.run.repair.rewind`.
 
-Where the closing table was lost, a reset is the way on: then every row of the pipeline is gone, whichever topic it came
-from, so all topics move, every letter that will come again goes, and all tables get the new batch's mark.
+If the closing table was lost, a reset lets the pipeline begin again: all topics move, rows and letters whose records will be read
+again are removed, and all tables get the new batch's mark.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from frazil.batch.changes import RemovedRange, at_or_beyond, moved_back
+from frazil.batch.changes import at_or_beyond, moved_back
 from frazil.batch.facts import ClusterFacts, TopicPartition
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import Position, RunRequest, Target
 from frazil.batch.reset import reset_position
-from frazil.error_codes import NAME_UNKNOWN, NEVER_RAN, POSITION_LOST, RUN_OVERTAKEN
+from frazil.error_codes import NAME_UNKNOWN, POSITION_LOST, RUN_OVERTAKEN
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import read_text
 from frazil.iceberg.commit.commit import Refused
@@ -32,6 +32,7 @@ from frazil.run.repair.reset_batch import (
     inspect_tables,
     is_closing_lost,
     lost_follower,
+    never_ran_error,
 )
 from frazil.run.repair.rewind import plan_rewind, preview_rewind
 from frazil.run.state.context import (
@@ -58,7 +59,7 @@ def preview_reset(context: RunContext, order: ResetOrder) -> PlannedReset:
 
 
 def plan_reset(context: RunContext, order: ResetOrder) -> PlannedReset:
-    """Plan a feasible reset. Finishes a decided batch, and recreates lost tables.
+    """Plan a reset that `reset` can carry out. Finishes a decided batch, and recreates lost tables.
 
     Raises:
         Terminal: As `preview_reset`, and then nothing was changed; or a table can't take its part of a decided batch.
@@ -72,19 +73,23 @@ def plan_reset(context: RunContext, order: ResetOrder) -> PlannedReset:
 
 
 def _plan(context: RunContext, order: ResetOrder, target: Target, tables: Tables, state: PipelineState) -> PlannedReset:
-    _refuse_never_ran(context, state)
+    if state.never_ran:
+        raise never_ran_error(context.pipeline)
+    is_lost = all_rows_gone(state)
     facts = observe_source(context)
     offsets = _target_offsets(context, order, target, facts)
-    if all_rows_gone(state):
+    if is_lost:
         _refuse_partial(context, tables, facts, offsets)
-    last_position = _last_position(context, tables, state) if all_rows_gone(state) else state.position
+    last_position = _last_position(context, tables, state) if is_lost else state.position
     before = last_position or Position(state.newest_batch, state.newest_epoch, facts.cluster_id)
     lost = {key: end for key, end in lost_ends(context, before, facts).items() if key in offsets}
     after = reset_position(
         before, facts, offsets, n=state.newest_batch + 1, epoch=state.newest_epoch + 1
     ).with_lost_tails(lost)
-    repairs = lost_follower(context.pipeline, tables, state) if all_rows_gone(state) else None
-    removed = _removed_ranges(order, state, before, after)
+    repairs = lost_follower(context.pipeline, tables, state) if is_lost else None
+    removed = at_or_beyond(after) if is_lost else moved_back(before, after)
+    if order.allow_duplicates:
+        removed = ()
     emptied = _tables_with_rows(context, tables)
     if removed and emptied:
         refuse_compacted(context, {r.topic for r in removed}, _keep_rows_step(context, order, target))
@@ -99,41 +104,23 @@ def _plan(context: RunContext, order: ResetOrder, target: Target, tables: Tables
         removed_rows=dict.fromkeys(emptied, removed) if removed else {},
         removed=removed,
         repairs=repairs,
-        marks=frozenset((*tables.followers, context.pipeline.dead_letters_table))
-        if all_rows_gone(state)
-        else frozenset(),
+        marks=frozenset((*tables.followers, context.pipeline.dead_letters_table) if is_lost else ()),
     )
 
 
-def _removed_ranges(
-    order: ResetOrder, state: PipelineState, before: Position, after: Position
-) -> tuple[RemovedRange, ...]:
-    """Rows and dead letters to remove, because their records will be read again."""
-    if order.allow_duplicates:
-        return ()
-    return at_or_beyond(after) if all_rows_gone(state) else moved_back(before, after)
-
-
 def _keep_rows_step(context: RunContext, order: ResetOrder, target: Target) -> str:
-    """The command for the same reset without removing rows."""
+    """The next step that keeps the rows: the same reset with `--allow-duplicates`."""
     target_text, body = (str(target), "") if target.kind != "offsets" else ("FILE.json", json.dumps(target.offsets))
-    words = [
-        "frazil",
-        "reset",
-        context.pipeline.name,
-        "--to",
-        target_text,
-        *(f"--topic {name}" for name in order.topics),
-    ]
+    topics = "".join(f" --topic {name}" for name in order.topics)
     with_file = f" with {body} in FILE.json" if body else ""
     return (
-        f"to keep those rows, and land the records a second time: {' '.join(words)} --allow-duplicates"
-        f' --reason "rows of a compacted topic stay"{with_file}; or, '
+        f"to keep those rows, and land the records a second time: frazil reset {context.pipeline.name} --to {target_text}{topics}"
+        f' --allow-duplicates --reason "rows of a compacted topic stay"{with_file}; or, '
     )
 
 
 def _tables_with_rows(context: RunContext, tables: Tables) -> list[str]:
-    """Destinations that lose rows. Empty tables have none, and merged tables keep theirs."""
+    """Destinations that may lose rows: not empty ones, and not merged ones, which keep theirs."""
     merged = _merged_tables(context)
     return [
         name
@@ -146,19 +133,10 @@ def _merged_tables(context: RunContext) -> list[str]:
     return [destination.table for destination in context.pipeline.destinations if destination.is_merged]
 
 
-def _refuse_never_ran(context: RunContext, state: PipelineState) -> None:
-    marks = (state.mark, state.last_finished, state.dead_letters, state.rolled_back, *state.followers.values())
-    if all(mark is None for mark in marks):
-        raise NEVER_RAN.terminal(
-            f"pipeline {context.pipeline.name} never ran, so there is no position to move",
-            next_step="`start` in the pipeline file says where the first run begins",
-        )
-
-
 def _refuse_partial(
     context: RunContext, tables: Tables, facts: ClusterFacts, offsets: Mapping[TopicPartition, int]
 ) -> None:
-    """Refuse a target that leaves partitions out: their rows are gone, too, and would never land again."""
+    """Refuse a target without all partitions: their rows are gone, too, and would never land again."""
     every = [(name, number) for name, topic in sorted(facts.topics.items()) for number in range(len(topic.partitions))]
     unnamed = [f"topic {name}, partition {number}" for name, number in every if (name, number) not in offsets]
     if unnamed:
@@ -186,7 +164,7 @@ def _remarks(context: RunContext, tables: Tables, state: PipelineState, *, is_cu
 def _last_position(context: RunContext, tables: Tables, state: PipelineState) -> Position | None:
     """The last position that any table has, after the closing table was lost or rolled back.
 
-    It says since which batch a topic is the present one: records of a deleted one can't come again.
+    It has the batch since which each topic exists: records of a topic that was deleted before can't land again.
     """
     rows = read_ledger(context.lake, context.pipeline.ledger_table, context.pipeline.name)
     recorded = [Position.from_json(row["position"]) for row in rows[-1:]]
@@ -199,10 +177,10 @@ def _last_position(context: RunContext, tables: Tables, state: PipelineState) ->
 
 
 def _follower_positions(context: RunContext, tables: Tables) -> Iterator[Position]:
-    """Where the last batch of each follower led, as far as its manifest is still there."""
-    of_pipeline = BATCH_KEY.format(context.pipeline.name)
+    """The position after the last batch of each follower, if its manifest still exists."""
+    key = BATCH_KEY.format(context.pipeline.name)
     for table in (*tables.followers.values(), tables.dead_letters):
-        named = (summary.get(MANIFEST_KEY) for summary in summaries(table.metadata) if of_pipeline in summary)
+        named = (summary.get(MANIFEST_KEY) for summary in summaries(table.metadata) if key in summary)
         path = next(filter(None, named), None)
         if path is None:
             continue
@@ -228,11 +206,11 @@ def _target_offsets(
 def reset(context: RunContext, planned: PlannedReset, request: RunRequest) -> Position:
     """Do a planned reset: one deciding commit, then the followers, the ledger and the consumer group.
 
-    `planned` must come from `plan_reset`; a preview of `preview_reset` can't be executed.
+    `planned` must come from `plan_reset`, not from `preview_reset`.
 
     Raises:
-        Terminal: Rows would have to go from a table that does not say where they came from.
-        Retryable: A run was faster; look again.
+        Terminal: Rows would have to be removed from a table without Kafka columns.
+        Retryable: Another run decided a batch first; plan again.
     """
     if planned.is_idle:
         return planned.after

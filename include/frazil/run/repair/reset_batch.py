@@ -1,4 +1,4 @@
-"""A reset before it is decided: the state it finds, even with lost tables, its batch, and the rows it removes."""
+"""A planned reset: the order, the tables and the state that it is planned on, its batch, and the rows that it removes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from frazil.batch.changes import Removal, RemovedRange
 from frazil.batch.facts import Range, TopicPartition
 from frazil.batch.position import Position, RunRequest, Target
 from frazil.batch.reset import Move, moves
-from frazil.error_codes import RUN_OVERTAKEN, TABLE_ROLLED_BACK
+from frazil.error_codes import NEVER_RAN, RUN_OVERTAKEN, TABLE_ROLLED_BACK
+from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import absent_table
 from frazil.iceberg.commit.removal import count_rows
 from frazil.iceberg.commit.summary_state import BATCH_KEY, DONE_KEY, RolledBack, read_summary
@@ -30,8 +31,7 @@ class ResetOrder:
     Attributes:
         target: The new position; None for the one that the closing table contains.
         topics: Only these topics move; empty for all.
-        allow_duplicates: Whether records that come again may stand beside the rows they already have. Otherwise a move
-            back takes those rows and dead letters out.
+        allow_duplicates: Whether rows and dead letters stay whose records will be read again. Otherwise they are removed.
     """
 
     target: Target | None
@@ -44,13 +44,14 @@ class PlannedReset:
     """A planned reset, which can be shown before it is done.
 
     Attributes:
-        tables: Of the pipeline; one that does not exist is empty.
-        remarks: What else happens, one line each, shown to the user before the question.
-        removed_rows: Rows that go from each destination.
-        removed: Rows and dead letters that go, because their records come again.
-        skipped: Offsets that should come again and are gone from Kafka: given up.
-        repairs: A follower that was lost, too, and is given the new batch's mark whatever it holds.
-        marks: Followers that get the new batch's mark although nothing goes from them.
+        tables: Tables of the pipeline, with an empty one in place of each that does not exist.
+        remarks: Further effects, one line each, for the user to confirm.
+        removed_rows: Destination -> ranges whose rows are removed from it.
+        removed: Ranges whose rows and dead letters are removed, because their records will be read again.
+        skipped: Offsets that should be read again but are gone from Kafka.
+        repairs: A follower that was lost, too: it gets the new batch's mark, whatever it holds.
+        marks: Followers that get the new batch's mark although they lose no rows.
+        is_idle: Whether there is nothing to do.
     """
 
     order: ResetOrder
@@ -75,7 +76,7 @@ class PlannedReset:
 
     @property
     def with_fixed_offsets(self) -> ResetOrder:
-        """The order with the offsets that were shown. Else `latest` or an instant could mean other ones after the confirmation."""
+        """The order with the shown offsets as its target: `latest` or an instant could mean others after the confirmation."""
         if self.order.target is None or self.order.target.kind in ("earliest", "offsets"):
             return self.order
         shown: dict[str, dict[int, int]] = {}
@@ -84,7 +85,7 @@ class PlannedReset:
         return replace(self.order, target=Target("offsets", offsets=shown))
 
     def has_same_effect(self, shown: PlannedReset) -> bool:
-        """Whether this moves and removes the same as the reset that was shown."""
+        """Whether this reset moves and removes the same as the one that was shown."""
         return (self.moves, self.removed) == (shown.moves, shown.removed)
 
 
@@ -120,7 +121,7 @@ def count_removed(context: RunContext, planned: PlannedReset) -> RemovalCounts:
     """Count the rows and dead letters that a planned reset removes, including tables that earlier resets skipped.
 
     Raises:
-        Terminal: Rows would have to go from a table that does not say where they came from.
+        Terminal: Rows would have to be removed from a table without Kafka columns.
     """
     context = context.with_ledger_tables(planned.tables.ledger)
     tables, pipeline, batch = planned.tables, context.pipeline, batch_of(context, planned, RunRequest(""))
@@ -134,10 +135,16 @@ def count_removed(context: RunContext, planned: PlannedReset) -> RemovalCounts:
     return RemovalCounts({name: count for name, count in rows.items() if count}, dead)
 
 
-def inspect_tables(context: RunContext) -> tuple[Tables, PipelineState]:
-    """Read the tables and the pipeline's state, without creating or finishing anything.
+def never_ran_error(pipeline: Pipeline) -> Terminal:
+    """The error if a pipeline without any batch is to be reset."""
+    return NEVER_RAN.terminal(
+        f"pipeline {pipeline.name} never ran, so there is no position to move",
+        next_step="`start` in the pipeline file says where the first run begins",
+    )
 
-    A table that does not exist is an empty one.
+
+def inspect_tables(context: RunContext) -> tuple[Tables, PipelineState]:
+    """Read the tables, with empty ones in place of missing ones, and the pipeline's state. Changes nothing.
 
     Raises:
         Terminal: The closing table was rolled back, a follower must be repaired first, or a table does not fit the pipeline.
@@ -152,12 +159,12 @@ def inspect_tables(context: RunContext) -> tuple[Tables, PipelineState]:
 
 
 def is_closing_lost(state: PipelineState) -> bool:
-    """Whether the closing table was lost, so that a reset may make tables again."""
+    """Whether the closing table was lost, so that a reset may create tables again."""
     return state.closing_lost is not None or (state.rolled_back is not None and state.position is None)
 
 
 def all_rows_gone(state: PipelineState) -> bool:
-    """Whether the closing table was lost, and no reset decided in the new one yet."""
+    """Whether the closing table was lost, and no reset was decided in the new one yet."""
     return is_closing_lost(state) and (state.rolled_back is not None or not state.unfinished)
 
 
@@ -165,7 +172,7 @@ def lost_follower(pipeline: Pipeline, tables: Tables, state: PipelineState) -> s
     """The follower that was lost together with the closing table, if one was.
 
     Raises:
-        Terminal: All three were lost, and two of them still hold earlier data.
+        Terminal: Two or more followers were rolled back: a reset can repair only one.
     """
     letters, ledger = pipeline.dead_letters_table, pipeline.ledger_table
     closes_elsewhere = tables.closing_name != ledger
@@ -193,7 +200,7 @@ def lost_follower(pipeline: Pipeline, tables: Tables, state: PipelineState) -> s
 
 
 def read_tables(context: RunContext) -> tuple[Tables, list[str], PipelineState]:
-    """Read the tables, with empty ones in place of missing tables; return also the missing names and the pipeline's state."""
+    """Read the tables, with empty ones in place of missing ones; return also the missing names and the pipeline's state."""
     pipeline, missing = context.pipeline, list[str]()
 
     def load() -> Tables:
@@ -209,7 +216,7 @@ def read_tables(context: RunContext) -> tuple[Tables, list[str], PipelineState]:
 
 def _refuse_lost(context: RunContext, missing: list[str], state: PipelineState) -> None:
     """Refuse to reset if only a follower was lost: a repair restores it."""
-    # Names what is gone, or where the pipeline moved to; says nothing where it never ran.
+    # Raises if the pipeline ran, naming the lost tables or where its tables moved. Otherwise other commands created tables.
     tables = find_tables(context.lake, context.pipeline) if missing else None
     if tables is not None and any(
         name in tables.destinations or name not in context.pipeline.tables for name in missing
@@ -229,5 +236,5 @@ def _refuse_misfit(context: RunContext, tables: Tables, missing: list[str], stat
         if destination.table in missing:
             check_layout(destination)
         elif not state.unfinished and state.rolled_back is None:
-            # Only at rest: an edited file must not keep a decided batch, or a rollback, from being finished.
+            # Only between batches: an edited file must not block the end of a decided batch, or of a rollback.
             check_destination(tables.destinations[destination.table], destination, context.pipeline.name, fold=fold)

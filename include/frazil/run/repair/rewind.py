@@ -1,9 +1,8 @@
 """Rewind: the position goes back to what the closing table holds, on demand (`frazil reset --to-table`).
 
-After a rollback, rows must be removed or landed again. The last batch that both the closing table and the ledger have is the
-reference. All batches after it are abandoned: its rows go from the followers, and from the closing table
-where it still has some, its dead letters go, and the next run lands the records again. So one command ends every state in
-which the two say different things: rolled back, restored, two batches of one number, a decided batch without manifest.
+All batches after the last one that closing table and ledger share are abandoned. Their rows and dead letters are removed wherever
+they still are, and the next run lands their records again. So one command ends every state in which closing table and ledger
+differ: rolled back, restored, two batches of one number, a decided batch without manifest.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from frazil.batch.facts import ClusterFacts, Range
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.reset import Abandoned, rewound, within_log
-from frazil.error_codes import BAD_ARGUMENT, NEVER_RAN, TABLE_ROLLED_BACK
+from frazil.error_codes import BAD_ARGUMENT, TABLE_ROLLED_BACK
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import Table, missing_files, read_text
 from frazil.iceberg.commit.summary_state import (
@@ -35,8 +34,8 @@ from frazil.iceberg.commit.summary_state import (
 from frazil.iceberg.ledger.ledger import first_rows, read_ledger
 from frazil.kafka.admin.topics import compacted
 from frazil.run.commit.commit_batch import recover
-from frazil.run.commit.manifests import coordinate_columns
-from frazil.run.repair.reset_batch import PlannedReset, ResetOrder, read_tables
+from frazil.run.commit.manifests import REPAIR_KINDS, coordinate_columns
+from frazil.run.repair.reset_batch import PlannedReset, ResetOrder, never_ran_error, read_tables
 from frazil.run.state.context import RunContext, lost_ends, observe_source
 from frazil.run.state.pipeline_state import PipelineState
 from frazil.run.state.tables import Tables, open_tables, to_table_command, with_current_columns
@@ -48,8 +47,8 @@ class _History:
 
     Attributes:
         agreed: Position of the last batch that the closing table and the ledger both have.
-        abandoned: The batches behind it, by number.
-        newest: The farthest position that was reached.
+        abandoned: The batches after it, by number.
+        newest: The farthest position that the pipeline reached.
     """
 
     agreed: Position
@@ -61,7 +60,7 @@ def preview_rewind(context: RunContext, order: ResetOrder) -> PlannedReset:
     """Preview a rewind. Commits, creates and finishes nothing.
 
     Raises:
-        Terminal: The closing table was lost, or rows would have to go from a table that does not say where they came from.
+        Terminal: The closing table was lost, or rows would have to be removed from a table without Kafka columns.
     """
     context, tables, missing, state = _read(context)
     return _plan(context, order, tables, state, missing)
@@ -79,7 +78,7 @@ def _read(context: RunContext) -> tuple[RunContext, Tables, list[str], PipelineS
 
 
 def plan_rewind(context: RunContext, order: ResetOrder) -> PlannedReset:
-    """Plan a rewind that can be done. Where nothing was rolled back, the last batch is finished, and that is all.
+    """Plan a rewind that `reset` can carry out. If nothing was rolled back, only the last batch is finished.
 
     Raises:
         Terminal: As `preview_rewind`; or a table can't take its part of a decided batch.
@@ -102,7 +101,7 @@ def _plan(
     if state.closing_lost is not None:
         raise state.closing_lost
     existing = {name: table for name, table in tables.destinations.items() if name not in missing}
-    tables = replace(tables, destinations=existing)  # the next run makes those that are new
+    tables = replace(tables, destinations=existing)  # the next run creates new ones
     if order.topics:
         raise BAD_ARGUMENT.terminal(
             "--to-table can't be limited to one topic: the position of the table covers all topics",
@@ -127,11 +126,11 @@ def _plan(
         remarks=tuple(_remarks(tables, state, agreed, skipped, lost)),
         kind="rewind",
         skipped=skipped,
-        marks=_marked_followers(context, tables, state, lost, whole=order.allow_duplicates),
+        marks=_marked_followers(context, tables, state, lost, keeps_rows=order.allow_duplicates),
     )
     if order.allow_duplicates:
         return planned
-    removed = (*_landed_since(past, after, skipped), *moved_back(agreed, after))
+    removed = (*_removed_ranges(past, after, skipped), *moved_back(agreed, after))
     emptied = _emptied_destinations(context, tables, state, agreed, after) - lost.keys()
     letters = removed if context.pipeline.dead_letters_table not in lost else ()
     return replace(planned, removed_rows=dict.fromkeys(emptied, removed), removed=letters)
@@ -149,10 +148,7 @@ def _is_behind(context: RunContext, tables: Tables, state: PipelineState) -> boo
 
 def _nothing_to_rewind(context: RunContext, order: ResetOrder, tables: Tables, state: PipelineState) -> PlannedReset:
     if state.position is None or state.mark is None:
-        raise NEVER_RAN.terminal(
-            f"pipeline {context.pipeline.name} never ran, so there is no position to move",
-            next_step="`start` in the pipeline file says where the first run begins",
-        )
+        raise never_ran_error(context.pipeline)
     remark = f"table {tables.closing_name} already has the last batch, {state.mark.n}: there is nothing to rewind"
     return PlannedReset(
         order, tables, state, state.position, state.position, remarks=(remark,), kind="rewind", is_idle=True
@@ -166,7 +162,7 @@ def _history(context: RunContext, tables: Tables, state: PipelineState, rows: li
     positions = [agreed, *(batch.position for _, batch in sorted(batches.items(), key=lambda item: item[0].n))]
     rewinds = {row["n"] for row in rows if row["kind"] == "rewind"}
     for before, after in pairwise(positions):
-        # A gap in the numbers before a rewind is of batches that it undid. A repair of the ledger leaves gaps, too.
+        # A gap in the numbers before a rewind stands for batches that it undid. Other gaps are batches whose ledger rows were lost.
         if before.n + 1 < after.n and after.n not in rewinds:
             batches[BatchMark(after.n - 1, "", after.epoch)] = _unknown_outcome(after)
     newest = positions[-1]
@@ -176,7 +172,7 @@ def _history(context: RunContext, tables: Tables, state: PipelineState, rows: li
 
 
 def _agreed_position(context: RunContext, tables: Tables, state: PipelineState, rows: list[dict[str, Any]]) -> Position:
-    """Position of the last batch that both the closing table and the ledger have. A ledger that was dropped does not count."""
+    """Position of the last batch that both the closing table and the ledger have; without a ledger, that of the closing table."""
     recorded = {(row["n"], row["batch"]): row["position"] for row in rows}
     key = BATCH_KEY.format(context.pipeline.name)
     texts = (summary[key] for summary in summaries(tables.closing.metadata) if key in summary)
@@ -186,11 +182,11 @@ def _agreed_position(context: RunContext, tables: Tables, state: PipelineState, 
             return Position.from_json(position)
     if state.position is not None:
         return state.position
-    return _start(context, tables, rows)
+    return _start_position(context, tables, rows)
 
 
-def _start(context: RunContext, tables: Tables, rows: list[dict[str, Any]]) -> Position:
-    """The start position, where the closing table was rolled back behind the pipeline's first commit."""
+def _start_position(context: RunContext, tables: Tables, rows: list[dict[str, Any]]) -> Position:
+    """The start position in the ledger, for a closing table that was rolled back behind the pipeline's first commit."""
     for row in rows:
         if row["kind"] == "start":
             return Position.from_json(row["position"])
@@ -203,11 +199,11 @@ def _start(context: RunContext, tables: Tables, rows: list[dict[str, Any]]) -> P
 
 def _recorded_batches(rows: list[dict[str, Any]], n: int) -> Iterator[tuple[BatchMark, Abandoned]]:
     removing = {row["n"] for row in rows if row.get("removed")}
-    repairs = (row["n"] for row in rows if row["kind"] in ("repair", "settle") and row["role"] == "dead_letters")
+    repairs = (row["n"] for row in rows if row["kind"] in REPAIR_KINDS and row["role"] == "dead_letters")
     repaired = max(repairs, default=0)
     for row in first_rows(rows):
         if row["n"] > n:
-            # A replay's letters are still in their table, and open again, unless that table was repaired meanwhile.
+            # Letters that an abandoned batch landed are open again, unless the dead-letter table was repaired since.
             is_lost = row["kind"] == "dead_letters" and row["n"] < repaired
             is_replay = row["kind"] == "replay" or is_lost
             replayed = tuple(Range(*bounds) for bounds in json.loads(row["ranges"])) if is_replay else ()
@@ -218,9 +214,9 @@ def _recorded_batches(rows: list[dict[str, Any]], n: int) -> Iterator[tuple[Batc
 def _unrecorded_batches(
     context: RunContext, tables: Tables, state: PipelineState, n: int, recorded: Iterable[BatchMark]
 ) -> Iterator[tuple[BatchMark, Abandoned]]:
-    """Decided batches that the ledger does not have: their manifests say what they did.
+    """Decided batches that the ledger does not have, from their manifests.
 
-    Where the manifest of the closing table's last batch is gone, its position and its kind are still known.
+    If the manifest of the closing table's last batch is gone, its position and its kind are still known.
     """
     recorded_marks = set(recorded)
     paths = {
@@ -228,13 +224,13 @@ def _unrecorded_batches(
         for mark, path in _manifest_paths(context, tables, state).items()
         if mark.n > n and mark not in recorded_marks
     }
-    # A manifest that is gone is left out here, and comes last, by the position that its batch left in the table.
+    # A batch whose manifest is gone comes last, with the position that it left in the closing table.
     manifests = {mark: read for mark, path in paths.items() if (read := _manifest(tables.closing, path)) is not None}
     for path in [path for manifest in manifests.values() for path in manifest.recovers]:
         earlier = _manifest(tables.closing, path)
         if earlier is not None and earlier.mark.n > n and earlier.mark not in recorded_marks:
             manifests.setdefault(earlier.mark, earlier)
-    repaired = max((mark.n for mark, manifest in manifests.items() if manifest.kind in ("repair", "settle")), default=0)
+    repaired = max((mark.n for mark, manifest in manifests.items() if manifest.kind in REPAIR_KINDS), default=0)
     for mark, manifest in manifests.items():
         is_lost = manifest.kind == "dead_letters" and mark.n < repaired
         replayed = manifest.ranges if manifest.kind == "replay" or is_lost else ()
@@ -244,12 +240,13 @@ def _unrecorded_batches(
     for mark in paths.keys() - manifests.keys():
         if position is not None and position.n == mark.n:
             context.report(f"manifest {paths[mark]} of batch {mark.n} is gone: the batch is undone")
-            is_told = kind in ("start", "ingest", "reset", "rewind", "dead_letters", "apply")
-            yield mark, Abandoned(position, ()) if is_told else _unknown_outcome(position)
+            # Batches of these kinds land no earlier range again.
+            is_forward = kind in ("start", "ingest", "reset", "rewind", "dead_letters", "apply")
+            yield mark, Abandoned(position, ()) if is_forward else _unknown_outcome(position)
 
 
 def _newest_position(context: RunContext, tables: Tables) -> tuple[Position | None, str | None]:
-    """The newest position that the closing table had, and the kind of its batch; None for what its metadata lost."""
+    """The newest position that the closing table had, and the kind of its batch; None for what its metadata no longer has."""
     metadata, key = tables.closing.metadata, POSITION_KEY.format(context.pipeline.name)
     if key not in metadata.properties:
         return None, None
@@ -282,7 +279,7 @@ def _manifest(table: Table, path: str) -> Manifest | None:
 
 
 def _unknown_outcome(position: Position) -> Abandoned:
-    """A stand-in for a batch without manifest and ledger rows: it may have replaced any row before its position."""
+    """Stands for a batch without manifest and ledger rows: it may have replaced any row before its position."""
     whole = (
         Range(name, number, 0, offset)
         for name, topic in position.topics.items()
@@ -292,15 +289,15 @@ def _unknown_outcome(position: Position) -> Abandoned:
 
 
 def _reachable_position(context: RunContext, order: ResetOrder, position: Position, past: _History) -> Position:
-    """The position, limited to Kafka's log starts: rows that can't be read again must stay."""
+    """The position, moved on to where Kafka's logs start: rows whose records can't be read again must stay."""
     reached = (past.agreed, *(batch.position for batch in past.abandoned))
     farthest = within_log(position, reached, ClusterFacts(position.cluster, {}))
     if farthest == position:
-        return position  # nothing has to come again, so Kafka is not asked
+        return position  # no record has to be read again, so Kafka is not asked
     facts = observe_source(context)
     if facts.cluster_id != position.cluster:
         return within_log(position, reached, replace(facts, topics={}))
-    # Compaction leaves gaps where rows were, so of a compacted topic nothing is sure to come again.
+    # Any record of a compacted topic may be gone, so none of its rows are removed.
     gaps = compacted(context.cluster, facts.topics) if not order.allow_duplicates else ()
     whole = {name: topic for name, topic in facts.topics.items() if name not in gaps}
     return within_log(position, reached, replace(facts, topics=whole)).with_lost_tails(
@@ -315,10 +312,10 @@ def _skipped_ranges(target: Position, reached: Position) -> Iterator[Range]:
                 yield Range(name, number, start, end)
 
 
-def _landed_since(past: _History, after: Position, skipped: Iterable[Range]) -> Iterator[RemovedRange]:
-    """Rows of abandoned batches that go. Those of skipped offsets stay, as their records can't come again.
+def _removed_ranges(past: _History, after: Position, skipped: Iterable[Range]) -> Iterator[RemovedRange]:
+    """Ranges whose rows of abandoned batches are removed. Rows of skipped offsets stay, as their records can't be read again.
 
-    Each topic has a range of all partitions, however short: by it the ledger says that these batches are undone.
+    Each topic has a range of all partitions, however short: by it the ledger records that these batches are undone.
     """
     since, positions = past.agreed.n + 1, [batch.position for batch in past.abandoned]
     for name in sorted({*after.topics, *(name for position in positions for name in position.topics)}):
@@ -333,7 +330,7 @@ def _landed_since(past: _History, after: Position, skipped: Iterable[Range]) -> 
             if low < gap.start:
                 yield RemovedRange(name, number, low, gap.start, since)
             yield RemovedRange(name, number, gap.end, None, since)
-        # Of an incarnation that only abandoned batches knew, nothing was skipped.
+        # No offset was skipped of an incarnation of the topic that only abandoned batches read.
         last_since = max(position.topics[name].since for position in positions if name in position.topics)
         if last_since > after.topics[name].since:
             yield RemovedRange(name, None, 0, None, last_since)
@@ -342,7 +339,7 @@ def _landed_since(past: _History, after: Position, skipped: Iterable[Range]) -> 
 def _lost_followers(
     context: RunContext, tables: Tables, state: PipelineState, rows: list[dict[str, Any]], n: int
 ) -> dict[str, str]:
-    """Follower -> why it does not hold its batches up to `n`. A rewind leaves these as they are, for a repair."""
+    """Follower -> why it lacks batches up to `n`. A rewind leaves these followers as they are, for a repair."""
     expected: dict[str, int] = {}
     for row in rows:
         if row["n"] <= n and row["snapshot_id"] is not None:
@@ -361,10 +358,10 @@ def _lost_followers(
 def _emptied_destinations(
     context: RunContext, tables: Tables, state: PipelineState, agreed: Position, after: Position
 ) -> set[str]:
-    """The destinations from which rows are removed. One without Kafka columns must not have such rows.
+    """The destinations from which rows are removed.
 
     Raises:
-        Terminal: It may have some.
+        Terminal: One without Kafka columns has rows to remove.
     """
     closing, marks = tables.closing_name, dict(state.followers)
     holders = {name for name, mark in marks.items() if mark is not None and mark.n > agreed.n}
@@ -385,21 +382,21 @@ def _emptied_destinations(
 
 
 def _marked_followers(
-    context: RunContext, tables: Tables, state: PipelineState, lost: Mapping[str, str], *, whole: bool
+    context: RunContext, tables: Tables, state: PipelineState, lost: Mapping[str, str], *, keeps_rows: bool
 ) -> frozenset[str]:
     """Followers that get the mark although they lose no rows, so that a late run can't give them an abandoned batch.
 
-    A merged table loses none: changes that come again find their rows. It needs an engine, so it is marked only where the
-    ledger would miss the batch that it holds.
+    A merged table loses no rows: changes that land again are merged into them. A mark there needs an engine, so it gets one only
+    if it holds another batch than the ledger records.
     """
-    marked = {context.pipeline.dead_letters_table} if whole or not state.ledger_marks else set()
+    marked = {context.pipeline.dead_letters_table} if keeps_rows or not state.ledger_marks else set()
     for name in tables.followers:
         destination, ledger_mark = context.pipeline.destination(name), state.ledger_marks.get(name)
-        is_astray = ledger_mark is not None and state.followers.get(name) != ledger_mark.mark
+        differs = ledger_mark is not None and state.followers.get(name) != ledger_mark.mark
         if (
-            is_astray
+            differs
             if destination.by_engine
-            else whole or not state.ledger_marks or coordinate_columns(destination) is None
+            else keeps_rows or not state.ledger_marks or coordinate_columns(destination) is None
         ):
             marked.add(name)
     return frozenset(marked - lost.keys())

@@ -1,3 +1,3 @@
-"""Staging: records become data files that no snapshot names yet. Derives decoders from the pipeline file, and does the work
-of every engine.
+"""Staging: records become data files that no snapshot names yet. Derives decoders from the pipeline file; holds the code that all
+engines run.
 """

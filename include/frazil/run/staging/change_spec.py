@@ -1,8 +1,8 @@
-"""Change capture of a pipeline file as `frazil.records` takes it: how rows are merged, and the shape of JSON change events."""
+"""Change capture of a pipeline file in the form of `frazil.records`: how rows are merged, and the fields of JSON change events."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,9 +20,9 @@ from frazil.records.model.format import JSON, decoded_type
 from frazil.records.model.spec import RecordSpec
 
 _NO_FIELD: Final = "\0"
-"""A field that values don't have, where nothing is known of them but their rows."""
+"""Name of a field that no value has: stands in where only the rows in values have known fields."""
 
-_DECLARE: Final = "declare what values hold: value.fields"
+_DECLARE: Final = "declare the fields of the value: value.fields"
 
 Tree = dict[str, Any]
 """Fields by name: an Arrow type, or the fields within."""
@@ -32,7 +32,7 @@ Columns = list[tuple[tuple[str, ...], pa.DataType]]
 
 
 def merge_spec(pipeline: Pipeline, destination: Destination) -> MergeSpec | None:
-    """How rows are merged into a destination, or kept as changes; None if they are added to it."""
+    """How rows are merged into a destination, or kept as changes; None if they are appended."""
     if not destination.is_merged and not destination.is_history:
         return None
     in_record = bool(destination.identifier) and all(
@@ -47,7 +47,7 @@ def merge_spec(pipeline: Pipeline, destination: Destination) -> MergeSpec | None
 
 
 def merge_columns(destination: Destination, columns: pa.Schema) -> pa.Schema:
-    """The declared columns; the `order_by` column of a merged table is never null, as it decides which change is the later."""
+    """The declared columns. The `order_by` column of a merged table is never null, as it decides which change is later."""
     if destination.order_by is None:
         return columns
     index = columns.get_field_index(destination.order_by)
@@ -90,12 +90,12 @@ def _op_by_word(words: Words) -> dict[str, str]:
 
 
 def change_specs(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> dict[str, RecordSpec] | None:
-    """Specs with the fields of JSON change events; None if the file says what they hold, or no destination takes changes.
+    """Specs with the fields of JSON change events; None if the file declares these, or no destination takes changes.
 
-    Where tables evolve, each has a shape of its own for the rows in its events: types of columns may differ.
+    Where tables evolve, each has fields of its own for the rows in its events: types of columns may differ.
 
     Raises:
-        Terminal: The file must say so.
+        Terminal: The file must declare the fields.
     """
     merged = {
         destination.table: destination for destination in pipeline.destinations if destination.changes is not None
@@ -107,7 +107,10 @@ def change_specs(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> dict[st
         return None
     _refuse_mixed_changes(pipeline, merged)
     changes = next(destination.changes for destination in merged.values() if destination.changes is not None)
-    rows = {table: _columns(destination, specs[table], changes) for table, destination in merged.items()}
+    is_text = changes.format == "canal"
+    rows = {
+        table: list(_row_fields(destination, specs[table], is_text=is_text)) for table, destination in merged.items()
+    }
     if all(destination.evolves == "none" for destination in merged.values()):
         fields = _shape(changes, rows, specs)
         return {table: replace(spec, fields=fields) for table, spec in specs.items()}
@@ -150,12 +153,12 @@ def _shape(changes: Changes, rows: Mapping[str, Columns], specs: Mapping[str, Re
         for path, data_type in columns:
             _add_field(row, path, data_type, f"columns of {table}")
     takes_order = any(path == (FACTS, "order") for spec in specs.values() for path in spec.sources.values())
-    return pa.schema(list(_struct(_SHAPES[changes.format](changes, row, takes_order))))
+    return pa.schema(list(_struct(_event_fields(changes, row, takes_order=takes_order))))
 
 
 def _surrounding_fields(pipeline: Pipeline, changes: Changes, rows: Mapping[str, Columns]) -> pa.Schema:
     """The fields of JSON change events without those of rows, but with the field that chooses the table."""
-    tree = _pruned(_SHAPES[changes.format](changes, {}, False))  # noqa: FBT003 - what all shapes take
+    tree = _pruned(_event_fields(changes, {}))
     route = routing_field(pipeline.route)
     if route is not None:
         path = tuple(route[1].split("."))
@@ -168,7 +171,7 @@ def _surrounding_fields(pipeline: Pipeline, changes: Changes, rows: Mapping[str,
 
 
 def _pruned(tree: Tree) -> Tree:
-    """A tree without fields that hold nothing."""
+    """The tree without fields that have no fields themselves."""
     pruned = {name: _pruned(node) if isinstance(node, dict) else node for name, node in tree.items()}
     return {name: node for name, node in pruned.items() if node != {} and not _is_empty(node)}
 
@@ -184,18 +187,14 @@ def _has_path(tree: Tree, path: tuple[str, ...]) -> bool:
     return node is not None
 
 
-def _columns(destination: Destination, spec: RecordSpec, changes: Changes) -> Columns:
-    """Path of each column of the value within a row, and its type as sent."""
-    return list(_paths(destination, spec.columns, spec.rescued_column, is_text=changes.format == "canal"))
-
-
-def _paths(
-    destination: Destination, columns: pa.Schema, rescued: str, *, is_text: bool
+def _row_fields(
+    destination: Destination, spec: RecordSpec, *, is_text: bool
 ) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
-    for field in columns:
+    """Path of each column of the value within a row of an event, and the type that the event has for it."""
+    for field in spec.columns:
         column = destination.columns.get(field.name)
         path = (field.name,) if column is None or column.source is None else column.source
-        is_rescued = destination.evolves != "none" and field.name == rescued
+        is_rescued = destination.evolves != "none" and field.name == spec.rescued_column
         if (column is not None and column.part != "value") or path[:1] == (FACTS,) or is_rescued:
             continue
         if not path:
@@ -203,15 +202,15 @@ def _paths(
                 f"column {field.name} of {destination.table} takes the whole row, so the JSON fields must be declared",
                 next_step=_DECLARE,
             )
-        is_counted = column is not None and column.unit is not None
-        yield path, pa.string() if is_text else pa.int64() if is_counted else decoded_type(field.type)
+        has_unit = column is not None and column.unit is not None
+        yield path, pa.string() if is_text else pa.int64() if has_unit else decoded_type(field.type)
 
 
 def _add_field(tree: Tree, path: tuple[str, ...], field_type: Any, where: str) -> None:
-    """Put a field into a tree.
+    """Add a field to a tree.
 
     Raises:
-        Terminal: It is there as something else.
+        Terminal: The tree has it with another type.
     """
     *steps, last = path
     node: Any = tree
@@ -227,62 +226,45 @@ def _struct(tree: Tree) -> pa.StructType:
     return pa.struct([pa.field(name, _struct(node) if isinstance(node, dict) else node) for name, node in tree.items()])
 
 
-def _debezium(_changes: Changes, row: Tree, takes_order: bool) -> Tree:  # noqa: FBT001 - what all shapes take
-    names = ("db", "schema", "table", "collection")
-    source: Tree = dict.fromkeys(names, pa.string())
-    if takes_order:
-        source |= dict.fromkeys(("lsn", "pos", "row", "event_serial_no", "ts_ms", "ord"), pa.int64())
-        source |= dict.fromkeys(("file", "change_lsn", "commit_lsn", "commit_scn", "scn"), pa.string())
-    return {"before": row, "after": row, "op": pa.string(), "ts_ms": pa.int64(), "source": source}
+def _event_fields(changes: Changes, row: Tree, *, takes_order: bool = False) -> Tree:
+    """The fields of change events whose rows have these fields."""
+    match changes.format:
+        case "debezium":
+            source: Tree = dict.fromkeys(("db", "schema", "table", "collection"), pa.string())
+            if takes_order:
+                source |= dict.fromkeys(("lsn", "pos", "row", "event_serial_no", "ts_ms", "ord"), pa.int64())
+                source |= dict.fromkeys(("file", "change_lsn", "commit_lsn", "commit_scn", "scn"), pa.string())
+            return {"before": row, "after": row, "op": pa.string(), "ts_ms": pa.int64(), "source": source}
+        case "dms":
+            names = ("operation", "record-type", "schema-name", "table-name", "timestamp")
+            # DMS may put the columns of the row before the change among those of the present row.
+            row_and_before = {f"BI_{name}": node for name, node in row.items()} | row
+            return {"data": row_and_before, "before-image": row, "metadata": dict.fromkeys(names, pa.string())}
+        case "maxwell":
+            tree: Tree = {"type": pa.string(), "database": pa.string(), "table": pa.string(), "ts": pa.int64()}
+            order: Tree = {"position": pa.string(), "xoffset": pa.int64()} if takes_order else {}
+            return {**tree, **order, "data": row, "old": row}
+        case "canal":
+            rows = pa.list_(_struct(row))
+            texts: Tree = dict.fromkeys(("type", "database", "table"), pa.string())
+            return {**texts, "isDdl": pa.bool_(), "es": pa.int64(), "data": rows, "old": rows}
+        case "op_column":
+            return _op_column_fields(changes, row)
+        case "envelope":
+            return dict.fromkeys(_op_by_word(changes.values or Words()), row)
 
 
-def _dms(_changes: Changes, row: Tree, _takes_order: bool) -> Tree:  # noqa: FBT001 - what all shapes take
-    names = ("operation", "record-type", "schema-name", "table-name", "timestamp")
-    # Columns of the row as it was may be among those of the row as it is.
-    row_and_before = {f"BI_{name}": node for name, node in row.items()} | row
-    return {"data": row_and_before, "before-image": row, "metadata": dict.fromkeys(names, pa.string())}
-
-
-def _maxwell(_changes: Changes, row: Tree, takes_order: bool) -> Tree:  # noqa: FBT001 - what all shapes take
-    tree: Tree = {"type": pa.string(), "database": pa.string(), "table": pa.string(), "ts": pa.int64()}
-    order: Tree = {"position": pa.string(), "xoffset": pa.int64()} if takes_order else {}
-    return {**tree, **order, "data": row, "old": row}
-
-
-def _canal(_changes: Changes, row: Tree, _takes_order: bool) -> Tree:  # noqa: FBT001 - what all shapes take
-    rows = pa.list_(_struct(row))
-    names: Tree = dict.fromkeys(("type", "database", "table"), pa.string())
-    return {**names, "isDdl": pa.bool_(), "es": pa.int64(), "data": rows, "old": rows}
-
-
-def _op_column(changes: Changes, row: Tree, _takes_order: bool) -> Tree:  # noqa: FBT001 - what all shapes take
-    tree: Tree = {}
-    places = {"row": changes.row, "before": changes.before}
-    if changes.row is None:
-        tree |= row
-    for name, path in places.items():
+def _op_column_fields(changes: Changes, row: Tree) -> Tree:
+    tree: Tree = dict(row) if changes.row is None else {}
+    for name, path in {"row": changes.row, "before": changes.before}.items():
         if path is not None:
             _add_field(tree, tuple(path.split(".")), row, f"changes.{name}")
     _add_field(tree, tuple((changes.op or "").split(".")), pa.string(), "changes.op")
     return tree
 
 
-def _envelope(changes: Changes, row: Tree, _takes_order: bool) -> Tree:  # noqa: FBT001 - what all shapes take
-    return dict.fromkeys(_op_by_word(changes.values or Words()), row)
-
-
-_SHAPES: Final[Mapping[str, Callable[[Changes, Tree, bool], Tree]]] = {
-    "debezium": _debezium,
-    "dms": _dms,
-    "maxwell": _maxwell,
-    "canal": _canal,
-    "op_column": _op_column,
-    "envelope": _envelope,
-}
-
-
 def routing_field(route: Route | None) -> tuple[str, str] | None:
-    """The key of a file that names the field that decides, and that field; None if the topic or a header does, or nothing."""
+    """Where a pipeline file names the field that chooses the table, and that field; None if the topic, a header or nothing does."""
     if route is None or route.topic is not None or route.part == "header":
         return None
     if route.static is not None:

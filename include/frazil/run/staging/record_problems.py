@@ -42,7 +42,7 @@ from frazil.run.staging.record_spec import (
 
 
 class _UnusedRegistry:
-    """Stand-in for a registry while a pipeline file is only checked."""
+    """A registry without schemas, for checks of a pipeline file."""
 
     framing: Framing = "confluent"
 
@@ -51,12 +51,12 @@ class _UnusedRegistry:
 
 
 def record_problems(pipeline: Pipeline) -> tuple[str, ...]:
-    """Errors of a pipeline file that show without records, one line each, with the key path."""
+    """Errors of a pipeline file that can be found without records, one line each, with the key path."""
     patterns = tuple(
         f"{key}: {why}" for key, pattern in _patterns(pipeline) if (why := refused_because(pattern)) is not None
     )
-    attempts = (tuple(_problems(key, attempt)) for key, attempt in _attempts(pipeline))
-    return patterns or next(filter(None, attempts), ())
+    problems = (tuple(_problems(key, check)) for key, check in _checks(pipeline))
+    return patterns or next(filter(None, problems), ())
 
 
 def _patterns(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
@@ -78,17 +78,23 @@ def _patterns(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
         yield from ((f"route.topic.deny.{number}", pattern) for number, pattern in enumerate(route.topic.deny))
 
 
-def _attempts(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
-    """The checks, in this order, each with the key path that it is about; an empty path if its problems name their own."""
+_Check = tuple[str, Callable[[], Iterable[str]]]
+"""The key path that a check is about, empty if its problems name their own; and the check, which returns problems."""
+
+
+def _checks(pipeline: Pipeline) -> Iterator[_Check]:
+    """The checks of a pipeline file, in the order in which they run."""
     destinations = pipeline.with_template(TEMPLATE).destinations
     columns = {destination.table: declared_columns(destination) for destination in destinations}
-    halves = {"value": pipeline.value, "key": pipeline.key}
+    decodings = {"value": pipeline.value, "key": pipeline.key}
     schemas = {
-        half.registry: _UnusedRegistry() for half in halves.values() if half is not None and half.registry is not None
+        decoding.registry: _UnusedRegistry()
+        for decoding in decodings.values()
+        if decoding is not None and decoding.registry is not None
     }
-    for name, half in halves.items():
-        if half is not None and half.format != JSON:
-            yield name, partial(_check_format, half, schemas)
+    for name, decoding in decodings.items():
+        if decoding is not None and decoding.format != JSON:
+            yield name, partial(_check_format, decoding, schemas)
     if pipeline.transforms:
         yield "transforms", lambda: _no_problems([transform_of(step) for step in pipeline.transforms])
     for key_path, destination in zip(pipeline.declared, destinations, strict=True):
@@ -102,38 +108,36 @@ def _attempts(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], Iterable[s
     template = template_spec(pipeline, columns, schemas)
     specs = (*record_specs(pipeline, columns, schemas).values(), *([] if template is None else [template]))
     for key_path, spec in zip(pipeline.declared, specs, strict=True):
-        yield from _shape_attempts(pipeline, key_path, spec)
+        yield from _field_checks(pipeline, key_path, spec)
 
 
-def _shape_attempts(
-    pipeline: Pipeline, key: str, spec: RecordSpec
-) -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
-    """The checks against the declared fields of values and keys."""
+def _field_checks(pipeline: Pipeline, key: str, spec: RecordSpec) -> Iterator[_Check]:
+    """The checks of one destination against the declared fields of values and keys."""
     decoder, columns_path = ValueDecoder([spec]), f"{key}.columns."
     value_shape = spec.format.declared_fields(None if spec.infers else spec.fields)
     key_shape = None if spec.key is None else spec.key.declared_fields(spec.key_fields)
     if value_shape is not None:
         yield "", partial(_missing_field_problems, pipeline, spec, value_shape, key_shape)
-    yield "transforms", partial(_check_transforms, decoder, value_shape, key_shape)
+    yield "transforms", lambda: _no_problems(decoder.problems(value_shape, key_shape))
     after = [] if value_shape is None else certain_outputs(spec.transforms, value_shape, key_shape) or []
     values = [frame.value.schema for frame in after]
     keys = [frame.key.schema for frame in after if frame.key is not None]
     if value_shape is None and key_shape is not None and not spec.transforms:
         keys = [key_shape]
-    if values and not spec.tells_changes:  # else the columns are about what a change holds
+    if values and not spec.tells_changes:  # else columns read the rows in change events
         yield "", partial(undecided_route, pipeline.route, values, any_case=spec.field_names == "case_insensitive")
         yield columns_path, partial(unfilled_columns, spec, "value", values)
-    if keys and len(keys) >= len(values):  # else some records have none, or one of any shape
+    if keys and len(keys) >= len(values):  # else some records have no key, or one with unknown fields
         yield columns_path, partial(unfilled_columns, spec, "key", keys)
     yield columns_path, partial(decoder.problems, value_shape, key_shape)
-    # With a shape of its own a table reads the fields of rows by its columns.
+    # A table whose spec has a shape reads the fields of rows by its columns.
     changes = None if spec.merge is None or spec.merge.shape is not None else spec.merge.changes
     if values and changes is not None:
         yield columns_path, lambda: unfilled_columns(spec, "row", [_row_schema(changes, each.value) for each in after])
 
 
 def _row_schema(changes: ChangeFormat, value: pa.RecordBatch) -> pa.Schema:
-    """The fields of the rows in such change events, with the facts about their changes."""
+    """The fields of the rows in change events, with the facts about their changes."""
     images = changes.images(value)
     facts = pa.field(FACTS, cdc_struct(images.facts).type)
     return pa.schema([*(field for field, _ in images.row.values()), facts])
@@ -155,12 +159,8 @@ def _file_name_clashes(fields: Iterable[pa.Field], path: str = "") -> Iterator[s
 def _check_decoder(pipeline: Pipeline, columns: pa.Schema, schemas: Schemas, destination: Destination) -> Iterable[str]:
     spec = record_spec(pipeline, columns, schemas, destination)
     if spec.tells_changes and spec.evolution is not None and not spec.of_value.columns.names:
-        return ()  # what its values hold is known with the rows of all destinations: see below
+        return ()  # the fields of its values follow from all destinations: a later check has them
     return _no_problems(ValueDecoder([spec]))
-
-
-def _check_transforms(decoder: ValueDecoder, fields: pa.Schema | None, key_fields: pa.Schema | None) -> Iterable[str]:
-    return _no_problems(decoder.problems(fields, key_fields))
 
 
 def _missing_field_problems(
@@ -185,14 +185,14 @@ def remarks(pipeline: Pipeline) -> tuple[str, ...]:
         key, (name, *_) = decides[0], decides[1].split(".")
         if name not in pipeline.value.fields:
             return (f"{key}: value.fields does not have {name!r}, {suggest(name, list(pipeline.value.fields))}",)
-    return tuple(_about_new_tables(pipeline))
+    return tuple(_new_table_remarks(pipeline))
 
 
 _ANYWHERE = ("frazil_one.a", "frazil_two.b")
 """Names in namespaces that do not exist: a pattern that allows both allows every name."""
 
 
-def _about_new_tables(pipeline: Pipeline) -> Iterator[str]:
+def _new_table_remarks(pipeline: Pipeline) -> Iterator[str]:
     """Remarks on where records may create tables, and on topics whose names are no table names."""
     route = pipeline.route
     if route is None or route.create is None:
@@ -208,18 +208,19 @@ def _about_new_tables(pipeline: Pipeline) -> Iterator[str]:
             yield f"route.topic: {', '.join(topics)} names no table: write namespace.table under rename"
 
 
-def _check_format(half: Decoding, schemas: Schemas) -> Iterable[str]:
-    return _no_problems(open_format(format_of(half, schemas)))
+def _check_format(decoding: Decoding, schemas: Schemas) -> Iterable[str]:
+    return _no_problems(open_format(format_of(decoding, schemas)))
 
 
-def _no_problems(_opened: object) -> Iterable[str]:
+def _no_problems(_built: object) -> Iterable[str]:
+    """The problems of something that was built without an error."""
     return ()
 
 
-def _problems(key: str, attempt: Callable[[], Iterable[str]]) -> Iterator[str]:
+def _problems(key: str, check: Callable[[], Iterable[str]]) -> Iterator[str]:
     try:
         joint = "" if not key or key.endswith(".") else ": "
-        yield from (f"{key}{joint}{problem}" for problem in attempt())
+        yield from (f"{key}{joint}{problem}" for problem in check())
     except Terminal as error:
         install = f": {error.next_step}" if error.code is PROGRAM_MISSING else ""
         yield f"{key.rstrip('.')}: {error.message.removeprefix('record shape: ')}{install}"
@@ -229,10 +230,10 @@ _NAMED = 20
 """Fields that a message lists."""
 
 
-def unfilled_columns(spec: RecordSpec, half: str, shapes: Sequence[pa.Schema]) -> Iterator[str]:
-    """Columns that would be null in every row, since no value, key or changed row of these shapes has their field: one line each."""
+def unfilled_columns(spec: RecordSpec, part: str, shapes: Sequence[pa.Schema]) -> Iterator[str]:
+    """Columns that would be null in every row, one line each: no value, key or changed row of these shapes has their field."""
     for column in spec.column_specs:
-        is_other = column.name in spec.of_header or (column.name in spec.of_key) != (half == "key")
+        is_other = column.name in spec.of_header or (column.name in spec.of_key) != (part == "key")
         is_rescued = spec.evolution is not None and column.name == spec.rescued_column
         if not (is_other or is_rescued or column.has_default):
             absent = [
@@ -240,13 +241,13 @@ def unfilled_columns(spec: RecordSpec, half: str, shapes: Sequence[pa.Schema]) -
                 for fields in shapes
             ]
             if all(absent):
-                # One of the shapes may know what is meant.
+                # One of the shapes may have a field with a similar name.
                 nearest = next((each for each in absent if each and "did you mean" in each), absent[0])
-                yield f"{column.name}: no {half} has the field {nearest}"
+                yield f"{column.name}: no {part} has the field {nearest}"
 
 
 def unfit_default(name: str, column: Column, data_type: pa.DataType) -> Iterator[str]:
-    """Why the default of a column can't be read as a JSON record would carry it."""
+    """Why the default of a column can't be decoded, as if a JSON record carried it."""
     units = {} if column.unit is None else {name: column.unit}
     schema = pa.schema([pa.field(name, data_type, nullable=not column.required)])
     try:
@@ -256,7 +257,7 @@ def unfit_default(name: str, column: Column, data_type: pa.DataType) -> Iterator
 
 
 def undecided_route(route: Route | None, shapes: Sequence[pa.Schema], *, any_case: bool) -> Iterator[str]:
-    """Why the field that chooses the table never does so for values of these shapes: one line, with the key path."""
+    """Why the field that chooses the table can't do so for values of these shapes: one line, with the key path."""
     if (deciding_field := routing_field(route)) is not None:
         reasons = [_undecided_reason(deciding_field[1], fields, any_case=any_case) for fields in shapes]
         if all(reasons):
@@ -282,7 +283,7 @@ def suggest(name: str, known_names: Sequence[str]) -> str:
 
 
 def _absent_field(steps: Sequence[str], fields: Iterable[pa.Field], *, any_case: bool) -> str | None:
-    """The first of the steps that no field has, and what may be meant; None if there may be one."""
+    """The first step of a path that no field has, with a suggestion; None if the path may exist."""
     for depth, step in enumerate(steps):
         field, names = _field(step, fields, any_case=any_case)
         if field is None:
@@ -298,7 +299,7 @@ def _absent_field(steps: Sequence[str], fields: Iterable[pa.Field], *, any_case:
 
 
 def _kind(steps: Sequence[str], fields: Iterable[pa.Field], *, any_case: bool) -> pa.DataType | None:
-    """The type of the field at the end of steps; None if the way there ends at one without fields."""
+    """The type of the field at the end of a path; None if a step before has no fields."""
     kind: pa.DataType = pa.struct(list(fields))
     for step in steps:
         field = _field(step, kind, any_case=any_case)[0] if pa.types.is_struct(kind) else None

@@ -1,4 +1,4 @@
-"""The decoding rules of a pipeline file as `frazil.records` takes them: plain data that travels to executors."""
+"""The decoding rules of a pipeline file in the form of `frazil.records`: plain data that travels to executors."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from frazil.records.transforms.kinds.conditions import WithKey
 from frazil.run.staging.change_spec import change_specs, merge_columns, merge_spec
 
 Schemas = Mapping[str, SchemaSource]
-"""Schema Registries by the names that pipeline files call them."""
+"""Schema Registries by their names in pipeline files."""
 
 TEMPLATE: Final = "new.*"
-"""Stands for tables that are not made yet; records can't name it."""
+"""Stands for tables that are not created yet. No record can name it."""
 
 
 def record_specs(
@@ -37,10 +37,10 @@ def record_specs(
 ) -> dict[str, RecordSpec]:
     """How values become rows of each destination.
 
-    The columns are the declared ones, by destination, with the Arrow types of the table.
+    `columns`: destination -> its declared columns with the Arrow types of the table.
 
     Raises:
-        Terminal: Transforms that can't be made, or options that don't fit together.
+        Terminal: A transform can't be built, or options don't fit together.
     """
     return {table: spec for table, spec in _with_template(pipeline, columns, schemas).items() if table != TEMPLATE}
 
@@ -98,7 +98,7 @@ def _refuse_paths(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> None:
 
 
 def _all_columns(columns: Mapping[str, pa.Schema]) -> pa.Schema:
-    """The columns of all destinations: what a value contains whose fields are not declared."""
+    """The columns of all destinations: the fields of a value whose fields are not declared."""
     by_name: dict[str, pa.Field] = {}
     for table, schema in columns.items():
         for column in schema:
@@ -115,12 +115,10 @@ def _all_columns(columns: Mapping[str, pa.Schema]) -> pa.Schema:
 def record_spec(
     pipeline: Pipeline, columns: pa.Schema, schemas: Schemas | None = None, destination: Destination | None = None
 ) -> RecordSpec:
-    """How records become rows of one destination.
-
-    Without a destination it is the first one's.
+    """How records become rows of one destination; by default of the first.
 
     Raises:
-        Terminal: Transforms that can't be made, or options that don't fit together.
+        Terminal: A transform can't be built, or options don't fit together.
     """
     destination = destination or pipeline.destinations[0]
     value, key, declared = pipeline.value, pipeline.key, destination.columns
@@ -161,18 +159,18 @@ def record_spec(
     )
 
 
-def format_of(half: Decoding, schemas: Schemas, *, truncates: bool = False) -> FormatSpec:
+def format_of(decoding: Decoding, schemas: Schemas, *, truncates: bool = False) -> FormatSpec:
     """How values, or keys, are encoded, and whether times are truncated to microseconds."""
-    return half.spec(None if half.registry is None else schemas.get(half.registry), truncates=truncates)
+    return decoding.spec(None if decoding.registry is None else schemas.get(decoding.registry), truncates=truncates)
 
 
-def _fields(half: Decoding, columns: pa.Schema) -> pa.Schema:
+def _fields(decoding: Decoding, columns: pa.Schema) -> pa.Schema:
     """Fields of a JSON object before transforms: all optional, since the columns decide what is required."""
-    if not isinstance(half.fields, dict):
+    if not isinstance(decoding.fields, dict):
         return pa.schema(
             [column.with_type(decoded_type(column.type)).with_nullable(nullable=True) for column in columns]
         )
-    return pa.schema([pa.field(name, _arrow(type_text)) for name, type_text in half.fields.items()])
+    return pa.schema([pa.field(name, _arrow(type_text)) for name, type_text in decoding.fields.items()])
 
 
 def _arrow(text: str) -> pa.DataType:
@@ -180,10 +178,10 @@ def _arrow(text: str) -> pa.DataType:
 
 
 def transform_of(step: Step) -> Transform:
-    """One transform of a pipeline file.
+    """The transform of one step in a pipeline file.
 
     Raises:
-        Terminal: It can't be made.
+        Terminal: It can't be built.
     """
     when = None if step.when is None else predicate(step.when.predicate, step.when.options)
     built = transform(step.name, _options(step), when=when, negate=step.when is not None and step.when.negate)
@@ -191,7 +189,7 @@ def transform_of(step: Step) -> Transform:
 
 
 def _options(step: Step) -> Mapping[str, Any]:
-    """Options with types as Arrow has them."""
+    """Options of a step, with Arrow types in place of the names of types."""
     structs = {name for name, declared in options_of(step.definition).items() if declared["form"] == "struct"} or {
         "types"
     }
@@ -211,10 +209,10 @@ def route_of(
     refused: Mapping[str, str] | None = None,
     rest: str | None = NO_TABLES_CREATED,
 ) -> Route | None:
-    """How records find their tables; None: each goes to all.
+    """How records find their tables; None if each goes to all.
 
-    Of the tables in `refused` none are made, each for a reason; `rest` says why no others are made either, None:
-    records may ask for them.
+    `refused`: tables that can't be created, each with the reason. `rest`: why no others are created either; None if records may
+    name further ones.
     """
     route, histories = pipeline.route, pipeline.histories
     if route is None:
@@ -241,27 +239,27 @@ def _path(text: str, part: RoutePart) -> tuple[str, ...]:
 
 
 def infers_fields(pipeline: Pipeline) -> bool:
-    """Whether the fields of JSON values are inferred: the file says so, or does not declare them and a table follows its records."""
-    follows = any(destination.evolves != "none" for destination in pipeline.destinations)
+    """Whether the fields of JSON values are inferred: the file says so, or it does not declare them and a table evolves."""
+    evolves = any(destination.evolves != "none" for destination in pipeline.destinations)
     # Rows in change events are compared with the columns one by one; the fields around them are known.
-    tells_changes = any(destination.changes is not None for destination in pipeline.destinations)
+    has_changes = any(destination.changes is not None for destination in pipeline.destinations)
     is_open = pipeline.value.format == JSON and pipeline.value.fields is None
-    return pipeline.value.fields == "inferred" or (follows and is_open and not tells_changes)
+    return pipeline.value.fields == "inferred" or (evolves and is_open and not has_changes)
 
 
 def evolution(
     destination: Destination, filled: Collection[str], columns: pa.Schema, max_name_length: int
 ) -> Evolution | None:
-    """Which changes records may ask for of a destination; None: none.
+    """The schema changes that records may cause in a destination; None if none.
 
-    The columns are those of its rows, as the table has them; those `filled` take fields of the key, or headers.
+    `columns` are those of its rows, with the table's types; `filled` names those that take fields of the key, or headers.
     """
     if destination.evolves == "none":
         return None
-    # Engines refuse a table with a column that is named as a partition field of another one.
+    # Engines refuse a table if a column has the name of another column's partition field.
     declared = (field.name for field in destination.partition_fields if field.name != field.column)
     partitions = (*declared, *partition_names(columns))
-    merging = (OP, PLACE, DELETED) if destination.is_merged else (OP,)  # the decoder's own, in every table
+    merging = (OP, PLACE, DELETED) if destination.is_merged else (OP,)  # columns that the decoder adds
     reserved = ENGINE_COLUMNS.union(filled, destination.added_columns, partitions, merging)
     keys = (field.name for field in columns if IDENTIFIES in (field.metadata or {}))
     never_null = frozenset(filter(None, (*destination.identifier, *keys, destination.order_by)))

@@ -1,5 +1,5 @@
-"""Staging: the interface of engines, the work that every engine does on the records it reads, the engine `inline`, and
-the tables that records name and that are created meanwhile.
+"""Staging: the interface of engines, what every engine does with the records it reads, the engine `inline`, and the creation of
+tables that records name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from frazil.records.model.cells import in_steps
 from frazil.records.model.rows import Outcomes, record_ages
 from frazil.records.model.spec import RecordSpec
 from frazil.run.state.context import RunContext
-from frazil.run.state.tables import Tables, in_parallel, make_destination, refuse_same_topics, topics_landed
+from frazil.run.state.tables import Tables, create_destination, in_parallel, landed_topics, refuse_same_topics
 
 DEAD_LETTER_BATCH_COLUMN = "_frazil_batch"
 
@@ -60,15 +60,14 @@ class StageOrder:
         ranges: What to read.
         records_per_task: Ranges are shared out so that no task has more offsets.
         specs: Table -> how values become rows of it.
-        destinations: Where rows go, by the names of `specs`; empty to count only.
-        dead_letters: Where dead letters go; None to count only.
-        payload: What a dead letter keeps of its record.
-        names_letters: Whether dead letters are to be named one by one, the first of them.
+        destinations: Tables that rows are written for, by the names of `specs`; empty to count only.
+        dead_letters: Table that dead letters are written for; None to count only.
+        payload: Which parts of its record a dead letter keeps.
+        names_letters: Whether the first dead letters are reported one by one.
         route: How records find their tables; None: each goes to all.
-        tolerance: How many dead letters the batch may have: a task that has more by itself stops reading. None to read
-            everything.
+        tolerance: How many dead letters the batch may have: a task that alone has more stops reading. None: no task stops.
         fixed_at: When the ends of the run were fixed, ISO 8601: records are counted by their age then. None: not counted.
-        limits: Limits on what readers keep of records.
+        limits: How large records may be, and what readers do with unreadable ones.
         partitions: How many partition values a task may give each table.
     """
 
@@ -107,7 +106,7 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
 
     Reading stops early if the batch can no longer be published: this process is asked to stop, or there are more dead letters
     than the order tolerates. If records need columns or tables that don't exist, nothing is written: the outcome has the needs
-    of all records, and all ranges of the order, which are to be staged again. Ranges of other tasks are not.
+    of all records, and the ranges of this order, to be staged again.
     """
     decoder = Decoder(order.specs, order.route, order.n, partitions=order.partitions.counters())
     letters_table = order.dead_letters
@@ -146,7 +145,6 @@ def _paths(files: Mapping[str, tuple[StagedFile, ...]]) -> tuple[str, ...]:
 
 
 def _bytes(batch: pa.RecordBatch) -> int:
-    """Bytes of the keys and values."""
     lengths = (pc.sum(pc.binary_length(batch.column(name))).as_py() or 0 for name in ("key", "value"))
     return sum(lengths)
 
@@ -156,7 +154,7 @@ def _ages(batch: pa.RecordBatch, fixed_at: str | None) -> dict[int, int]:
 
 
 def with_batch_columns(dead: pa.RecordBatch, n: int) -> pa.RecordBatch:
-    """Dead letters with the number of the batch that keeps them, decoded once and not landed."""
+    """Dead letters with the columns of their batch: its number, one attempt, not landed."""
     size = dead.num_rows
     added = {
         DEAD_LETTER_BATCH_COLUMN: pa.repeat(pa.scalar(n, pa.int64()), size),
@@ -178,7 +176,7 @@ def _samples(dead: pa.RecordBatch, known_codes: Collection[str]) -> dict[str, De
 
 
 def _named_letters(order: StageOrder, dead: pa.RecordBatch, named_count: int) -> tuple[NamedLetter, ...]:
-    """The next letters to list by name, up to the limit."""
+    """The next letters to report one by one, up to the limit."""
     if not order.names_letters or not dead.num_rows or named_count >= LETTERS_NAMED:
         return ()
     few = dead.slice(0, LETTERS_NAMED - named_count)
@@ -211,14 +209,14 @@ def _staged_counts(order: StageOrder, outcomes: Outcomes) -> Staged:
 
 
 def stage_inline(order: StageOrder) -> Staged:
-    """Stage one batch in this process. A `frazil.run.staging.stage.Stage`."""
+    """Stage one batch in this process: the `Stage` of the engine `inline`."""
     return stage_records(order, read_ranges(order.cluster, order.ranges, limits=order.limits))
 
 
-# The ledger has the names before their tables are created; they count towards `max_tables` from then on.
-# A created table carries the UUID of that ledger as a property. So the next run finds the tables of a run that was killed before
-# its decision, and never takes another writer's table for one of them. With `route.create.existing_tables: write` records may be
-# written to another writer's table as well, as if the pipeline file listed it.
+# Auto-created tables. The ledger lists their names before they are created; from then on they count towards `max_tables`.
+# A created table carries the UUID of that ledger as a property. So the next run recognises the tables of a run that was killed
+# before its decision, and never takes another writer's table for one of them. With `route.create.existing_tables: write`, records
+# may also be written to another writer's table, as if the pipeline file listed it.
 
 FOREIGN = "a table of that name is there, and this pipeline did not make it"
 
@@ -233,21 +231,21 @@ class Refusals:
 
     Attributes:
         names: Name -> why.
-        rest: Why no other is made either; None: others may still be asked for.
+        rest: Why no other table is created either; None if records may name further ones.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
     rest: str | None = None
 
     def merged_with(self, later: Refusals) -> Refusals:
-        """The refusals of two attempts; of a name the earlier one. Records choose the names, so their number is bounded."""
+        """The refusals of two attempts; a name keeps its earlier reason. Records choose the names, so their number is bounded."""
         names = {**later.names, **self.names}
         return Refusals(dict(islice(names.items(), NAMES_TOLD)), later.rest)
 
 
 @dataclass(frozen=True)
 class TableCreation:
-    """The result of creating tables: the pipeline and all its tables, the new ones, and why others were not created."""
+    """The result of creating tables: the pipeline with new ones, all its tables, and why others were not created."""
 
     context: RunContext
     tables: Tables
@@ -258,8 +256,9 @@ class TableCreation:
 class CreatableTables:
     """Which of the tables that records name can be created.
 
-    Those in excess are left out because the budget is used up; those begun were created by earlier runs, and the ledger
-    does not list them yet.
+    Attributes:
+        excess: How many are left out because the budget is used up.
+        begun: Tables that earlier runs began to create and that no decided batch lists yet.
     """
 
     names: tuple[str, ...]
@@ -271,7 +270,7 @@ class CreatableTables:
 def table_budget(context: RunContext, before: Sequence[str]) -> int:
     """How many tables a run may still create: bounded per run and over all runs.
 
-    Tables of `before` were created before this run began.
+    Tables in `before` were created before this run began.
     """
     create, created = context.pipeline.create, {*context.pipeline.auto_created}
     if create is None:
@@ -280,17 +279,15 @@ def table_budget(context: RunContext, before: Sequence[str]) -> int:
 
 
 def initial_refusals(context: RunContext, budget: int, refused_before: Mapping[str, str] | None = None) -> Refusals:
-    """The refusals before anything is read: names that earlier batches of the run were refused, and an empty budget."""
+    """The refusals before anything is read: names that earlier batches of the run refused, and an empty budget."""
     names = {name: why for name, why in (refused_before or {}).items() if name not in context.pipeline.tables}
     return Refusals(names, None if budget else _limit_reason(context, budget))
 
 
 def create_tables(context: RunContext, tables: Tables, names: Sequence[str], budget: int, n: int) -> TableCreation:
     """Create the tables that records of batch `n` name, the first of them up to the budget."""
-    candidate_context, owner = (
-        context.with_created_tables((*context.pipeline.auto_created, *names)),
-        _owner_property(context, tables),
-    )
+    candidate_context = context.with_created_tables((*context.pipeline.auto_created, *names))
+    owner = _owner_property(context, tables)
     creatable = creatable_tables(context, tables, names, budget)
     if not creatable.begun.issuperset(creatable.names):
         _record_begun(context, creatable.begun.union(creatable.names))
@@ -300,7 +297,7 @@ def create_tables(context: RunContext, tables: Tables, names: Sequence[str], bud
     distinct = _distinct_tables(tables, dict(zip(creatable.names, outcomes, strict=True)))
     created = {name: outcome for name, outcome in distinct.items() if not isinstance(outcome, str)}
     failed = {name: outcome for name, outcome in distinct.items() if isinstance(outcome, str)}
-    if not creatable.begun.issuperset(failed):  # there is no table of such a name to be counted
+    if not creatable.begun.issuperset(failed):  # no table has such a name, so it must not count
         _record_begun(context, _begun(context) - (failed.keys() - creatable.begun))
     refused = {**creatable.refusals.names, **failed}
     for name, table in created.items():
@@ -322,10 +319,8 @@ def create_tables(context: RunContext, tables: Tables, names: Sequence[str], bud
 
 def creatable_tables(context: RunContext, tables: Tables | None, names: Sequence[str], budget: int) -> CreatableTables:
     """Which of the tables that records name can be created. Creates none."""
-    candidate_context, owner = (
-        context.with_created_tables((*context.pipeline.auto_created, *names)),
-        _owner_property(context, tables),
-    )
+    candidate_context = context.with_created_tables((*context.pipeline.auto_created, *names))
+    owner = _owner_property(context, tables)
 
     def refusal_of(name: str) -> str | None:
         try:
@@ -341,14 +336,14 @@ def creatable_tables(context: RunContext, tables: Tables | None, names: Sequence
     chosen = _within_budget(context, free, budget, begun)
     too_many_names = f"the batch names more than {NAMES_TOLD:,} tables that are not there"
     beyond = len(free) - len(chosen)
-    # Fewer than the run has room for: those that were begun before leave none in the total.
+    # Fewer were chosen than the run may create: begun tables use up the total.
     counted = len(begun) if len(chosen) < budget else 0
     rest = _limit_reason(context, budget, counted) if beyond or not budget else too_many_names
     return CreatableTables(chosen, Refusals(refused, rest), beyond, begun)
 
 
 def _begun(context: RunContext) -> frozenset[str]:
-    """Tables that runs began to create and that no decided batch lists yet, by the ledger as it is now."""
+    """Tables that runs began to create and that no decided batch lists yet, by the present ledger."""
     name = context.pipeline.ledger_table
     ledger = context.lake.find_table(name)
     return frozenset() if ledger is None else begun_tables(ledger.metadata, context.pipeline.name, name)
@@ -360,7 +355,7 @@ def _record_begun(context: RunContext, names: Collection[str]) -> None:
 
 
 def _within_budget(context: RunContext, names: Sequence[str], budget: int, begun: Collection[str]) -> tuple[str, ...]:
-    """The first names, up to the budget. Tables that were begun are counted in the pipeline's total already."""
+    """The first names, up to the budget. Begun tables count in the pipeline's total already."""
     most = 0 if context.pipeline.create is None else context.pipeline.create.max_tables
     total = most - len({*context.pipeline.auto_created, *begun})
     new = {*[name for name in names if name not in begun][: max(0, total)]}
@@ -376,8 +371,8 @@ def _owner_property(context: RunContext, tables: Tables | None) -> dict[str, str
 def _foreign_reason(context: RunContext, table: Table, name: str, owner: Mapping[str, str]) -> str | None:
     """Why records can't be written to an existing table; None if they can.
 
-    They can if an earlier attempt of this pipeline created it, and it is unused; or if the file allows others' tables, and a
-    listed destination might be this one.
+    They can if an earlier attempt of this pipeline created it, and it is unused; or if the file allows existing tables, and this
+    one could be a listed destination.
     """
     pipeline = context.pipeline
     is_own = owner.items() <= table.properties.items()
@@ -394,27 +389,27 @@ def _unfit_reason(pipeline: Pipeline, table: Table, name: str, *, is_own: bool) 
     """Why an existing table can't be a destination; None if it can."""
     is_unused = is_own
     try:
-        landed = topics_landed(table.metadata, name)
-        is_unused = is_own and landed.keys() <= {pipeline.name}  # a claim of its own, without rows
+        landed = landed_topics(table.metadata, name)
+        is_unused = is_own and landed.keys() <= {pipeline.name}  # at most a claim of this pipeline, without rows
         if not is_own:
-            # Its maker claims its topics just before it decides its first batch for it: see `claim_topics`.
-            if (maker := min(_makers(table) - landed.keys(), default=None)) is not None:
-                return f"a table of that name is there: pipeline {maker} made it, and has landed nothing in it yet"
+            # The creating pipeline claims topics just before it decides its first batch for the table: see `claim_topics`.
+            if (creator := min(_creators(table) - landed.keys(), default=None)) is not None:
+                return f"a table of that name is there: pipeline {creator} made it, and has landed nothing in it yet"
             if table.metadata.format_version >= FORMAT_VERSION:
                 return "a table of that name is there, of format version 3, in which no topic can be claimed: list it under destinations"
-            refuse_skew(table)  # the next plan would, and hold up all other tables
+            refuse_skew(table)  # else the next plan would be refused, with all other tables
         refuse_same_topics(pipeline, name, table.metadata)
         check_destination(table, pipeline.destination(name), pipeline.name, fold=pipeline.value.folds_names)
     except (Terminal, Retryable) as refusal:
         if not is_unused:
             return f"a table of that name is there: {_one_line(refusal)}"
-        # Never dropped here: another run with the old pipeline file may be about to decide a batch for it.
-        return f"an attempt that ended early made it to another template, no batch landed in it: drop it: {_one_line(refusal)}"
+        # Not dropped here: another run with the old pipeline file may be about to decide a batch for it.
+        return f"an earlier run made it from another template, and no batch landed in it: drop it: {_one_line(refusal)}"
     return None
 
 
-def _makers(table: Table) -> frozenset[str]:
-    """The pipelines that made a table because records name it."""
+def _creators(table: Table) -> frozenset[str]:
+    """The pipelines that created a table because records name it."""
     prefix = MADE_BY_KEY.format("")
     return frozenset(key.removeprefix(prefix) for key in table.properties if key.startswith(prefix))
 
@@ -428,7 +423,7 @@ def _one_line(refusal: FrazilError) -> str:
 
 
 def _distinct_tables(tables: Tables, outcomes: Mapping[str, Table | str]) -> dict[str, Table | str]:
-    """New tables, one name per UUID. A catalog may open one table by names that differ in case, and a batch has one part of it."""
+    """New tables, one name per UUID. A catalog may open one table by names that differ in case; a batch has one part per table."""
     names_by_uuid = {table.metadata.table_uuid: name for name, table in tables.destinations.items()}
     distinct: dict[str, Table | str] = {}
     for name, outcome in outcomes.items():
@@ -438,7 +433,7 @@ def _distinct_tables(tables: Tables, outcomes: Mapping[str, Table | str]) -> dic
 
 
 def _limit_reason(context: RunContext, budget: int, begun: int = 0) -> str:
-    """Which of the two limits leaves no budget, that of the pipeline or that of a run."""
+    """The reason for an empty budget: the limit of the pipeline, or that of a run."""
     create, created = context.pipeline.create, len(context.pipeline.auto_created) + begun
     if create is not None and created + budget >= create.max_tables:
         return f"the pipeline makes {create.max_tables} tables at most, in all its runs (route.create.max_tables)"
@@ -447,10 +442,10 @@ def _limit_reason(context: RunContext, budget: int, begun: int = 0) -> str:
 
 
 def _create_or_refuse(context: RunContext, name: str, owner: Mapping[str, str]) -> Table | str:
-    """The created table, or why it can't be created. A refusal is no error: one bad name must not stop other records."""
+    """The created table, or why it can't be created. A refusal is no error: a bad name must not stop other records."""
     try:
-        table = make_destination(context.lake, context.pipeline.destination(name), owner)
-        # Somebody else may have made it, or written to it, at this very moment.
+        table = create_destination(context.lake, context.pipeline.destination(name), owner)
+        # Somebody else may have created it, or written to it, at the same moment.
         why = _foreign_reason(context, table, name, owner)
     except Terminal as refusal:
         return _catalog_refusal(refusal)

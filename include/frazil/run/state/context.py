@@ -1,5 +1,5 @@
-"""What every step of a run works with: its context, its engine, the interface by which an engine writes what PyIceberg
-can't, the broker's facts about its topics, and the key that rows of a table are merged by.
+"""What every step of a run works with: its context, its engine, the interface of engines that write what PyIceberg can't,
+the broker's facts about topics, and the keys by which rows are merged.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from frazil.iceberg.catalog.table import Table, TableMetadata
 from frazil.iceberg.commit.commit import Change
 from frazil.iceberg.commit.expiry import Retention
 from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog
-from frazil.iceberg.commit.summary_state import IDENTIFIER_KEY, made_tables
+from frazil.iceberg.commit.summary_state import IDENTIFIER_KEY, decode_property, made_tables
 from frazil.iceberg.schema.schema import identifier_columns
 from frazil.kafka.admin.consumer_group import mirror_offsets
 from frazil.kafka.admin.observe import matching_topics, observe, offsets_at, truncations
 from frazil.kafka.admin.topics import compacted
 from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.read.read import ReadLimits
 from frazil.pipeline.models.layout import merge_problems
 from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, INLINE_ENGINE, AutoEngine, Destination, Pipeline
 from frazil.pipeline.models.route import StartAt
@@ -41,10 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChosenEngine:
-    """The engine of a run.
-
-    It is `inline`, or one of the settings. The reason is for the log; it is empty if there was nothing to choose.
-    """
+    """The engine of a run: `inline`, or one of the settings. The reason, for the log, is empty if there was nothing to choose."""
 
     name: str
     reason: str = ""
@@ -61,12 +57,12 @@ class ChosenEngine:
 
 
 def needs_writer(pipeline: Pipeline, plan: RunPlan) -> bool:
-    """Whether Spark writes tables in a run: those of the pipeline file, or of a decided batch that waits for it."""
+    """Whether a run needs Spark to write a table of the pipeline file, or to finish a decided batch."""
     return plan.waits or _has_engine_tables(pipeline)
 
 
 def keeps_engine(pipeline: Pipeline) -> bool:
-    """Whether a session keeps its engine. An engine chosen by `auto` may change at every tick."""
+    """Whether all ticks of a session have the same engine: `auto` may choose another one at each."""
     return pipeline.engine != AUTO_ENGINE or _has_engine_tables(pipeline)
 
 
@@ -86,9 +82,9 @@ def _has_engine_tables(pipeline: Pipeline) -> bool:
 
 
 def with_merge_keys(lake: PipelineCatalog, pipeline: Pipeline) -> Pipeline:
-    """The pipeline, with the merge keys that its file does not name: the table's identifier fields, or else the last used key.
+    """The pipeline, with merge keys that its file does not name: the table's identifier fields, or else the last used key.
 
-    A key that is found nowhere stays empty, so that a decided batch can still be finished: see `refuse_no_key`.
+    An unknown key stays empty, so that a decided batch can still be finished: see `refuse_no_key`.
     """
     if not any(map(lacks_key, pipeline.destinations)):
         return pipeline
@@ -125,7 +121,14 @@ def _possible_keys(lake: PipelineCatalog, pipeline: Pipeline, name: str) -> Iter
     table = lake.catalog_of(name).find_table(name)
     if table is not None:
         yield identifier_columns(table)
-        yield tuple(json.loads(table.metadata.properties.get(IDENTIFIER_KEY.format(pipeline.name), "[]")))
+        yield tuple(_recorded_key(pipeline, name, table.metadata) or ())
+
+
+def _recorded_key(pipeline: Pipeline, table: str, metadata: TableMetadata) -> list[str] | None:
+    """The key by which the pipeline merged rows last; empty if it added rows, None if it landed none."""
+    property_ = IDENTIFIER_KEY.format(pipeline.name)
+    text = metadata.properties.get(property_)
+    return None if text is None else decode_property(text, property_, table, list[str])
 
 
 def refuse_no_key(pipeline: Pipeline, name: str, table: Table | None) -> None:
@@ -133,7 +136,7 @@ def refuse_no_key(pipeline: Pipeline, name: str, table: Table | None) -> None:
 
     Raises:
         Terminal: There is no such table, it has no identifier fields, or they can't be the key of a merge.
-        Retryable: They are others than a moment ago.
+        Retryable: They were changed a moment ago.
     """
     destination = pipeline.destination(name)
     if not destination.is_merged or (destination.identifier and "identifier" in destination.model_fields_set):
@@ -155,7 +158,7 @@ def refuse_no_key(pipeline: Pipeline, name: str, table: Table | None) -> None:
 
 
 def missing_key_error(destination: Destination, *, is_there: bool) -> Terminal:
-    """Why rows can't be merged into a table, there or not."""
+    """The error for a table without a merge key; `is_there` tells whether the table exists."""
     name = destination.table
     return ROW_KEY_UNKNOWN.terminal(
         f"table {name}: write: {destination.write} needs the key of its rows. The pipeline file names no identifier, and"
@@ -179,10 +182,10 @@ def refuse_other_key(pipeline: Pipeline, table: str, metadata: TableMetadata) ->
         Terminal: It has such rows.
     """
     property_ = IDENTIFIER_KEY.format(pipeline.name)
-    recorded_key, declared_key = metadata.properties.get(property_), pipeline.destination(table).identifier
-    if recorded_key is None or not _has_rows(metadata):
+    past_key = _recorded_key(pipeline, table, metadata)
+    if past_key is None or not _has_rows(metadata):
         return
-    past_key, current_key = json.loads(recorded_key), declared_key if pipeline.destination(table).is_merged else ()
+    current_key = pipeline.destination(table).identifier if pipeline.destination(table).is_merged else ()
     if sorted(past_key) == sorted(current_key):
         return
     past_write, declared_write = _write_description(past_key), _write_description(current_key)
@@ -225,7 +228,7 @@ class Apply(Protocol):
 
 
 class EngineNeeded(Retryable):
-    """A decided batch waits for an engine, and this process has none. The ingest step has one and finishes it first."""
+    """A decided batch waits for an engine, which this process does not have. The ingest step has one, and finishes the batch first."""
 
     @classmethod
     def for_batch(cls, pipeline: str, n: int, table: str) -> EngineNeeded:
@@ -288,7 +291,7 @@ class RunContext:
         return self.with_created_tables(made_tables(ledger.metadata, self.pipeline.name, self.pipeline.ledger_table))
 
     def with_created_tables(self, table_names: Iterable[str]) -> RunContext:
-        """A copy with these auto-created tables added."""
+        """A copy whose auto-created tables are these."""
         pipeline = self.pipeline.with_made(table_names)
         if pipeline.auto_created == self.pipeline.auto_created:
             return self
@@ -325,7 +328,7 @@ class RunContext:
 
 
 def observe_source(context: RunContext) -> ClusterFacts:
-    """Facts of the topics that the pipeline reads now. With a pattern, topics may come and go.
+    """Facts of the topics that the pipeline reads. With a pattern, no topic has to exist.
 
     Raises:
         Terminal: A topic named in the file is missing, or access is refused.
@@ -342,7 +345,7 @@ def vanished_topics(pipeline: Pipeline, position: Position, facts: ClusterFacts)
 
 
 def observe_hidden_topics(context: RunContext, position: Position, facts: ClusterFacts) -> ClusterFacts:
-    """The facts, with unread topics that the broker's topic list leaves out although they exist.
+    """The facts, with topics added that have unread records and that the broker's topic list hides.
 
     The list shows only topics that the client may describe. Asked by name, the broker tells a deleted topic from a hidden one.
 
@@ -357,7 +360,7 @@ def observe_hidden_topics(context: RunContext, position: Position, facts: Cluste
 
 
 def lost_ends(context: RunContext, position: Position, facts: ClusterFacts) -> dict[TopicPartition, int | None]:
-    """Partitions whose logs lost records at the end that were read already -> where the log was cut; None if not known.
+    """Partitions whose log end lost records that were read -> the offset where the log was cut; None if unknown.
 
     Raises:
         Terminal: Access is refused.
@@ -373,23 +376,18 @@ def offsets_of(context: RunContext, target: Target, facts: ClusterFacts) -> dict
         Terminal: A file of offsets does not fit the topics.
     """
     at_ms = target.at_ms
-    offsets_by_time = {} if at_ms is None else offsets_at(context.cluster, list(_partitions(facts)), at_ms)
+    partitions = [(name, number) for name, topic in facts.topics.items() for number in range(len(topic.partitions))]
+    offsets_by_time = {} if at_ms is None else offsets_at(context.cluster, partitions, at_ms)
     return resolve(target, facts, offsets_by_time)
 
 
-def _partitions(facts: ClusterFacts) -> Iterator[TopicPartition]:
-    for name, topic in facts.topics.items():
-        for number in range(len(topic.partitions)):
-            yield name, number
-
-
-def refuse_compacted(context: RunContext, topics: Collection[str], way_on: str = "") -> None:
+def refuse_compacted(context: RunContext, topics: Collection[str], alternative: str = "") -> None:
     """Refuse to remove rows whose records compaction may have deleted: they could not be read again.
 
-    `way_on` is what the reader can do instead; it goes before what always works.
+    `alternative` is a next step that is named first.
 
     Raises:
-        Terminal: One of the topics is compacted, or its configuration must not be seen.
+        Terminal: One of the topics is compacted, or its configuration may not be read.
     """
     compacted_topics = sorted(compacted(context.cluster, topics))
     if compacted_topics:
@@ -401,13 +399,8 @@ def refuse_compacted(context: RunContext, topics: Collection[str], way_on: str =
         raise REPLAY_REFUSED.terminal(
             f"pipeline {context.pipeline.name}: {subject} compacted: rows whose records compaction removed would be deleted and"
             " could not land again; nothing was changed",
-            next_step=f"{way_on}to read what Kafka still has again, land it into a new table with a pipeline of its own",
+            next_step=f"{alternative}to read what Kafka still has again, land it into a new table with a pipeline of its own",
         )
-
-
-def read_limits(pipeline: Pipeline) -> ReadLimits:
-    """How large a record may be, and what readers do with unreadable ones."""
-    return ReadLimits(record_bytes=pipeline.limits.max_record_bytes, unreadable=pipeline.source.on_unreadable)
 
 
 def tolerance_of(pipeline: Pipeline) -> Tolerance:
@@ -429,8 +422,7 @@ def start_target(pipeline: Pipeline) -> Target:
 def mirror_to_consumer_group(context: RunContext, position: Position | None) -> None:
     """Write the position into the pipeline's consumer group. It is never read back.
 
-    Best effort: the batches have landed, so a group with active consumers or without write permission must not fail the run.
-    It is only reported.
+    A failure is only reported: the batches have landed, so active consumers or missing permissions must not fail the run.
     """
     group = context.pipeline.consumer_group
     if group is None:

@@ -22,10 +22,10 @@ from frazil.run.state.context import RunContext
 from frazil.run.state.tables import Tables, in_parallel
 
 CHANGES_WAIT: Final = timedelta(hours=1)
-"""How long a decided batch waits for a catalog that fails at its changes: some answer what they never take like an outage."""
+"""How long a decided batch waits for a catalog that fails at its changes: some refuse a change with the error of an outage."""
 
 ROUNDS = 4
-"""How often a batch of records is compared with its tables. The first round mostly finds all missing columns."""
+"""How often the records of a batch are compared with their tables. The first round mostly finds all missing columns."""
 
 
 def evolve_tables(
@@ -33,7 +33,7 @@ def evolve_tables(
 ) -> tuple[Tables, Demands]:
     """Make the changes that the records of batch `n` need.
 
-    Returns the tables as they are now, and the changes that this call made.
+    Returns the changed tables, and the changes that this call made.
     """
     applied = {}
     for name, requests in demands.items():
@@ -50,9 +50,9 @@ def evolve_tables(
 
 
 def with_declared_changes(context: RunContext, tables: Tables, changes: Demands, n: int) -> Tables:
-    """Make the changes that a run makes of declared columns: new ones, with their partition fields, and wider types.
+    """Make the changes of declared columns that need no `frazil apply`: new columns with their partition fields, and wider types.
 
-    Only at rest, as staged files don't fit another layout. Batch `n` is the next one, which has the changes on record.
+    Call this only between batches, as staged files don't fit another layout. Batch `n`, the next one, records the changes.
 
     Raises:
         Terminal: A table can't be changed so.
@@ -67,15 +67,15 @@ def with_declared_changes(context: RunContext, tables: Tables, changes: Demands,
 
 
 def make_changes(context: RunContext, changes: Demands, decided_at: datetime, is_over: Callable[[], bool]) -> None:
-    """Make the changes that a decided batch has on record. What a table, or its catalog, takes no more is left out: no batch
-    may wait for it, and the next comparison shows it.
+    """Make the changes that a decided batch records. A change that the table or its catalog refuses is left out: no batch may wait
+    for it, and the next comparison shows it.
 
-    Properties get the values that the file has by now; a table that it no longer names stays as it is. No change is made once
+    Properties get the values of the present file. A table that the file no longer names stays as it is. No change is made once
     `is_over` is true.
 
     Raises:
-        Retryable: The catalog is not available now, or others changed the table every time; and the batch was decided less than
-            `CHANGES_WAIT` ago. So with `OutcomeUnknown`.
+        Retryable, OutcomeUnknown: The catalog is not available now, or others changed the table every time; and the batch was
+            decided less than `CHANGES_WAIT` ago.
     """
     for name in sorted(changes.keys() & {*context.pipeline.tables}):
         destination, fold = context.pipeline.destination(name), context.pipeline.value.folds_names
@@ -94,15 +94,15 @@ def make_changes(context: RunContext, changes: Demands, decided_at: datetime, is
 
 
 DemandFinder = Callable[[Mapping[str, pa.Schema]], tuple[Demands, Mapping[str, RecordSpec]]]
-"""Compares records with the columns of their tables; returns the schema changes that they need, and how they were read."""
+"""Compares records with the columns of their tables; returns the schema changes that they need, and the specs of the tables."""
 
 
 def evolve_for_records(
     context: RunContext, tables: Tables, n: int, find_demands: DemandFinder
 ) -> tuple[Tables, Demands]:
-    """Change tables until they have all columns that the records of batch `n` need, as long as each round gets further."""
+    """Change tables until they have all columns that the records of batch `n` need. Gives up if rounds change nothing."""
     changes: Demands = {}
-    # Each round adds a column, so there are no more of them than columns: but somebody may take columns away meanwhile.
+    # Each round adds a column, so there are at most as many rounds as columns, unless somebody drops columns meanwhile.
     most = ROUNDS + sum(context.pipeline.destination(name).max_columns for name in tables.destinations)
     rounds = unchanged = 0
     while True:
@@ -112,14 +112,14 @@ def evolve_for_records(
             return tables, changes
         tables, applied = evolve_tables(context, tables, demands, specs, n)
         changes, rounds = merge_demands(changes, applied), rounds + 1
-        # A rival that takes columns away, or a catalog that lags, may be over with the next round.
+        # A catalog that lags, or somebody who drops columns, may be done by the next round.
         unchanged = unchanged + 1 if columns_of(context.pipeline, tables) == columns else 0
         if rounds == most or unchanged == ROUNDS:
             raise columns_still_missing(context, n, demands, rounds)
 
 
 def columns_for(columns: Mapping[str, pa.Schema], find_demands: DemandFinder) -> Mapping[str, pa.Schema]:
-    """The columns of rows that the records need; no table is changed."""
+    """The columns that rows of the records need, without changing any table."""
     while True:
         before = columns
         columns = columns_after(before, *find_demands(before))
@@ -144,7 +144,7 @@ def columns_of(pipeline: Pipeline, tables: Tables) -> dict[str, pa.Schema]:
 def columns_after(
     columns: Mapping[str, pa.Schema], demands: Demands, specs: Mapping[str, RecordSpec]
 ) -> dict[str, pa.Schema]:
-    """The columns of rows as the demanded changes would make them: for a dry run."""
+    """The columns of rows after the demanded changes, without making them."""
     return {
         name: apply_changes(schema, merge_changes(demands.get(name, ()), specs[name])) if demands.get(name) else schema
         for name, schema in columns.items()
@@ -152,7 +152,7 @@ def columns_after(
 
 
 def is_stale(pipeline: Pipeline, before: Tables, after: Tables) -> bool:
-    """Whether staged files no longer fit their tables.
+    """Whether files that were staged for tables no longer fit them.
 
     An engine reads the columns of one staged file as those of all, so for it no change of the table is allowed.
     """
@@ -164,9 +164,9 @@ def is_stale(pipeline: Pipeline, before: Tables, after: Tables) -> bool:
 
 
 def has_late_column(untyped: UntypedPaths, columns: Mapping[str, pa.Schema], specs: Mapping[str, RecordSpec]) -> bool:
-    """Whether a field that landed without a column has one by now: its record must be staged again, with that column.
+    """Whether a column was added for a field whose staged rows lack it: their records must be staged again.
 
-    Untyped are paths whose values have no type, such as `[]`.
+    `untyped`: table -> paths of fields whose values have no type, such as `[]`.
     """
     return any(
         has_column(columns[name], path, fold=specs[name].fold is not None)
@@ -181,12 +181,13 @@ def merge_demands(first: Demands, second: Demands) -> Demands:
 
 
 def reported_changes(pipeline: Pipeline, tables: Tables, newest: int, own_changes: Demands) -> Demands:
-    """The schema changes that a batch records: its own, and those of earlier runs that ended before they decided a batch.
+    """The schema changes that a batch records: its own, and those of earlier runs that decided no batch after them.
 
     `newest` is the number of the last decided batch.
     """
     undecided = {
-        name: undecided_changes(table.metadata, pipeline.name, newest) for name, table in tables.destinations.items()
+        name: undecided_changes(table.metadata, pipeline.name, name, newest)
+        for name, table in tables.destinations.items()
     }
     combined = {
         name: tuple(dict.fromkeys((*changes, *own_changes.get(name, ())))) for name, changes in undecided.items()

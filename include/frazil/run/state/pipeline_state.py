@@ -1,10 +1,10 @@
-"""The state of a pipeline, read from its tables."""
+"""The state of a pipeline, derived from its tables: position, marks, the unfinished batch, and what tables lost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from frazil.batch.manifest import Manifest
 from frazil.batch.plan import BatchSize
@@ -49,10 +49,10 @@ READ_KEY = "frazil.rows.read"
 
 @dataclass(frozen=True, slots=True)
 class TableMark:
-    """The ledger's record of a table.
+    """The ledger's entry for a table.
 
     Attributes:
-        since: When an edited pipeline file brought it, ISO 8601 UTC; None if the pipeline began with it, or records name it.
+        since: When an edit of the pipeline file added the table, ISO 8601 UTC; None if no edit did.
     """
 
     uuid: str
@@ -66,20 +66,20 @@ class PipelineState:
     """The state of a pipeline: its position and marks.
 
     Attributes:
-        position: The position, or None before the first run. After a rollback of the closing table: what its ancestry
-            still says, None if it says nothing.
+        position: The position, or None before the first run. After a rollback of the closing table: the position that the
+            remaining history shows, or None.
         mark: The last batch of the closing table.
-        manifest: Path of that batch's manifest, as far as its snapshot is still there.
+        manifest: Path of that batch's manifest; None if its snapshot is expired.
         last_finished: The last finished batch, from the ledger.
         dead_letters: The last batch of the dead-letter table.
         followers: The last batch of each destination other than the closing table.
-        ledger_marks: Table -> its UUID and last batch by the ledger; empty before the first batch.
+        ledger_marks: Table -> its UUID and last batch in the ledger; empty before the first batch.
         record_bytes: Bytes of a record as the last batch measured them; None if nothing was measured.
-        rolled_back: The newest mark before the closing table was rolled back, or that another table has in place of its
-            own; None if the closing table is the farthest.
-        rollback: The refusal that a rolled-back closing table is.
+        rolled_back: The newest batch that the closing table lost in a rollback, as its property or another table shows; None
+            if it was not rolled back.
+        rollback: The error for a rolled-back closing table.
         closing_lost: Why the closing table can't be the one that the pipeline wrote.
-        followers_lost: Follower -> why it lost rows of its batches.
+        followers_lost: Follower -> why it lacks rows of its batches.
     """
 
     position: Position | None
@@ -111,6 +111,11 @@ class PipelineState:
         return max((mark.epoch for mark in self._marks), default=0)
 
     @property
+    def never_ran(self) -> bool:
+        """Whether no table has a batch of the pipeline."""
+        return not self._marks
+
+    @property
     def _marks(self) -> tuple[BatchMark, ...]:
         marks = (self.mark, self.last_finished, self.dead_letters, self.rolled_back, *self.followers.values())
         return tuple(mark for mark in marks if mark is not None)
@@ -122,7 +127,7 @@ class PipelineState:
 
     @property
     def fingerprint(self) -> tuple[object, ...]:
-        """The marks of all tables: two reads have the same ones if no run worked between them."""
+        """The marks of all tables: equal in two reads if no run worked between them."""
         return self.mark, self.last_finished, self.dead_letters, tuple(self.followers.items())
 
 
@@ -145,7 +150,7 @@ def pipeline_state(pipeline: Pipeline, tables: Tables) -> PipelineState:
     _refuse_other_letters(pipeline, ledger_marks)
     mark, done, dead = mark_of(last), mark_of(ledger), mark_of(letters)
     marks = {follower: mark_of(summary) for follower, summary in followers.items()}
-    # A batch that another table holds: the closing table must have had one, too, or it was dropped and created again.
+    # If another table holds a batch, the closing table held one, too. If it has none now, it was dropped and created again.
     mark_elsewhere = next(filter(None, (done, dead, *marks.values())), None)
     newest = _rolled_back(last, mark, (done, dead, *marks.values()))
     state = PipelineState(
@@ -160,17 +165,17 @@ def pipeline_state(pipeline: Pipeline, tables: Tables) -> PipelineState:
         rolled_back=newest,
         rollback=None
         if newest is None
-        else _rollback(pipeline, closing, last, mark, newest, is_told=position is not None or done is not None),
+        else _rollback(pipeline, closing, last, mark, newest, can_rewind=position is not None or done is not None),
         closing_lost=_closing_lost(pipeline, tables, mark, mark_elsewhere, ledger_marks)
         or _history_lost(pipeline, tables, last)  # a rewind takes the position from the ledger
-        or (unreadable or _positionless(pipeline, closing, mark, position) if newest is None else None),
+        or (unreadable or _missing_position(pipeline, closing, mark, position) if newest is None else None),
     )
     by_name = {pipeline.ledger_table: ledger, pipeline.dead_letters_table: letters, **followers}
     return replace(state, followers_lost=_followers_lost(pipeline, tables, state, by_name))
 
 
 def _position(pipeline: Pipeline, tables: Tables) -> tuple[Position | None, Terminal | None]:
-    """The position of the closing table, None if it has none; or the error if it can't be read."""
+    """The position of the closing table, or None; and the error if it can't be read."""
     try:
         position_summary = remaining_value(lookup_position(tables.closing, pipeline.name, tables.closing_name))
     except Terminal as unreadable:
@@ -178,7 +183,9 @@ def _position(pipeline: Pipeline, tables: Tables) -> tuple[Position | None, Term
     return Position.from_json(position_summary.value) if position_summary else None, None
 
 
-def _positionless(pipeline: Pipeline, table: str, mark: BatchMark | None, position: Position | None) -> Terminal | None:
+def _missing_position(
+    pipeline: Pipeline, table: str, mark: BatchMark | None, position: Position | None
+) -> Terminal | None:
     """The error if the closing table has batches and no position: such a pipeline must not begin at `start` again."""
     if mark is None or position is not None:
         return None
@@ -200,9 +207,9 @@ STATE_READS: Final = 5
 
 
 def read_state(pipeline: Pipeline, load: Callable[[], Tables]) -> tuple[Tables, PipelineState]:
-    """Read the tables and the pipeline's state. A loss counts only if two reads show the same one.
+    """Read the tables and the pipeline's state. A loss counts only if two reads in a row show the same marks.
 
-    Tables are read one after another. A run that commits between these reads looks like a loss, but not twice the same one.
+    Tables are read one after another. A commit of another run between these reads looks like a loss once, not twice.
 
     Raises:
         Retryable: No two reads agree.
@@ -225,15 +232,15 @@ def state_kept_moving(pipeline: Pipeline) -> Retryable:
 
 
 def batch_offsets(pipeline: Pipeline, state: PipelineState | None) -> int:
-    """How many offsets the next batch may have: bounded by records, and by bytes as the last batch measured them."""
+    """Most offsets of the next batch, by the limits of records and bytes. The last batch measured the bytes of a record."""
     size = BatchSize(pipeline.limits.max_records, pipeline.limits.max_bytes)
     return size.offsets(state.record_bytes if state else None)
 
 
 def _refuse_other_letters(pipeline: Pipeline, ledger_marks: Mapping[str, TableMark]) -> None:
     """Refuse another dead-letter table than before: replays and resets would not find the letters in the old one."""
-    kept_in = {table for table, mark in ledger_marks.items() if mark.role == "dead_letters"}
-    for table in sorted(kept_in - {pipeline.dead_letters_table}):
+    recorded_tables = {table for table, mark in ledger_marks.items() if mark.role == "dead_letters"}
+    for table in sorted(recorded_tables - {pipeline.dead_letters_table}):
         raise FILE_CONTRADICTS.terminal(
             f"pipeline {pipeline.name}: its dead letters are kept in table {table}, the pipeline file"
             f" now names {pipeline.dead_letters_table}",
@@ -243,11 +250,15 @@ def _refuse_other_letters(pipeline: Pipeline, ledger_marks: Mapping[str, TableMa
 
 def _ledger_marks(pipeline: Pipeline, tables: Tables) -> dict[str, TableMark]:
     body = ledger_tables(tables.ledger.metadata, pipeline.name, pipeline.ledger_table)
-    return {table: _table_mark(fields) for table, fields in body.items()}
-
-
-def _table_mark(body: Mapping[str, Any]) -> TableMark:
-    return TableMark(body["uuid"], BatchMark(body["n"], body["batch"], body["epoch"]), body["role"], body.get("since"))
+    return {
+        table: TableMark(
+            fields["uuid"],
+            BatchMark(fields["n"], fields["batch"], fields["epoch"]),
+            fields["role"],
+            fields.get("since"),
+        )
+        for table, fields in body.items()
+    }
 
 
 def _rolled_back(
@@ -255,8 +266,8 @@ def _rolled_back(
 ) -> BatchMark | None:
     """The newest batch that another table has and the closing table lacks; None if there is none.
 
-    Followers get their parts after the closing table. A follower that is ahead shows that the closing table was restored from
-    an older metadata file. A follower with another batch of the same number shows that a run went on after that.
+    Followers get their parts after the closing table. So a follower that is ahead shows that the closing table was restored from
+    an older metadata file, and one with another batch of the same number shows that a run continued after that.
     """
     if isinstance(last, RolledBack):
         return BatchMark.from_json(last.newest)
@@ -275,13 +286,11 @@ def _rollback(
     mark: BatchMark | None,
     newest: BatchMark,
     *,
-    is_told: bool,
+    can_rewind: bool,
 ) -> Terminal:
-    """The error for a rolled-back closing table. It offers two ways: restore the snapshot, or continue from the rolled-back
-    state.
-    """
+    """The error for a rolled-back closing table, with two next steps: restore the snapshot, or continue from the rolled-back state."""
     command = to_table_command(pipeline.name)
-    if not is_told:  # nobody knows where the pipeline began
+    if not can_rewind:  # no table shows where the pipeline began
         command = f'frazil reset {pipeline.name} --to earliest --reason "table was rolled back"'
     restore = f"restore the table as it was with batch {newest.n}"
     branch = pipeline.destination(table).branch if table in pipeline.tables else None
@@ -305,12 +314,12 @@ def _closing_lost(
 ) -> Terminal | None:
     table = tables.closing_name
     expected, uuid = ledger_marks.get(table), str(tables.closing.metadata.table_uuid)
-    # A decided batch that the ledger does not know yet may be the reset that took the new table up.
-    taken_up = mark is not None and mark != mark_elsewhere
-    replaced = expected is not None and expected.uuid != uuid and not taken_up
+    # A decided batch that the ledger does not know yet may be the reset that began in the new table.
+    may_be_reset = mark is not None and mark != mark_elsewhere
+    is_replaced = expected is not None and expected.uuid != uuid and not may_be_reset
     properties = tables.closing.metadata.properties
-    blank = mark is None and mark_elsewhere is not None and POSITION_KEY.format(pipeline.name) not in properties
-    if not replaced and not blank:
+    is_blank = mark is None and mark_elsewhere is not None and POSITION_KEY.format(pipeline.name) not in properties
+    if not is_replaced and not is_blank:
         return None
     written_tables = "the ledger or the dead letters" if table != pipeline.ledger_table else "other tables"
     return POSITION_LOST.terminal(
@@ -322,12 +331,12 @@ def _closing_lost(
 
 
 def _history_lost(pipeline: Pipeline, tables: Tables, last: SummaryValue | RolledBack | None) -> Terminal | None:
-    """Why a rolled-back closing table can't say which batches' rows it holds; None if it can.
+    """The error if a rolled-back closing table does not show which batches it holds; None if it does.
 
-    A ledger without its last rows does not show what became of the records, and is not rolled back on purpose.
+    A rolled-back ledger never does: its lost rows told the outcomes of the records.
     """
     table = tables.closing_name
-    if not isinstance(last, RolledBack) or (last.is_past_told and table in tables.destinations):
+    if not isinstance(last, RolledBack) or (last.is_past_known and table in tables.destinations):
         return None
     n = BatchMark.from_json(last.newest).n
     again = f"make snapshot {last.snapshot_id} the head of main again, or " if last.listed else ""
@@ -345,17 +354,17 @@ def _followers_lost(
     state: PipelineState,
     table_summaries: Mapping[str, SummaryValue | RolledBack | None],
 ) -> dict[str, Terminal]:
-    """Table -> why it does not hold its last batch. The ledger comes first: it tells what the other tables should hold."""
+    """Table -> why it does not hold its last batch. The ledger comes first: it records what the other tables should hold."""
     try:
         unfinished = _unfinished(pipeline, tables, state)
     except Terminal:
-        return {}  # a manifest is gone: that refusal comes first, from who finishes the batch
+        return {}  # a manifest is gone: finishing the batch raises that error, which comes first
     last, lost = unfinished[-1] if unfinished else None, {}
     if tables.closing_name != pipeline.ledger_table:
         lost[pipeline.ledger_table] = _ledger_lost(
             state, last, pipeline.ledger_table, table_summaries[pipeline.ledger_table]
         )
-    # A batch that others recover is behind all followers but those that they mend.
+    # All followers have their parts of a recovered batch, but for the table that the repair is about.
     earlier = ((part, manifest.mark) for manifest in unfinished[:-1] for part in manifest.followers)
     expected_marks = {
         **state.ledger_marks,
@@ -364,11 +373,18 @@ def _followers_lost(
     for table, loaded in _followers(pipeline, tables).items():
         uuid = str(loaded.metadata.table_uuid)
         lost[table] = _follower_lost(state, last, expected_marks.get(table), table, table_summaries[table], uuid)
-    return {table: _follower_error(pipeline, table, why) for table, why in lost.items() if why is not None}
+    return {
+        table: TABLE_LOST.terminal(
+            f"pipeline {pipeline.name}: table {table} {why}",
+            next_step=f"restore it, or: {repair_command(pipeline.name, table)}",
+        )
+        for table, why in lost.items()
+        if why is not None
+    }
 
 
 def _unfinished(pipeline: Pipeline, tables: Tables, state: PipelineState) -> tuple[Manifest, ...]:
-    """The batch that is not finished, behind those that it recovers; empty if all are, or the closing table was rolled back.
+    """The unfinished batch, after those that it recovers; empty if there is none, or if the closing table was rolled back.
 
     Raises:
         Terminal: A manifest is gone, or belongs to another batch.
@@ -402,15 +418,12 @@ def read_manifest(tables: Tables, pipeline: Pipeline, mark: BatchMark, path: str
 
 
 def recovered_manifests(table: Table, manifest: Manifest) -> tuple[Manifest, ...]:
-    """The manifests that a batch names under `recovers`, the oldest first.
-
-    They lie beside the closing table.
-    """
+    """The manifests, beside the closing table, that a batch names under `recovers`, the oldest first."""
     return tuple(Manifest.from_json(read_text(table, path)) for path in manifest.recovers)
 
 
 def _can_take_part(last: Manifest, table: str, table_summary: SummaryValue | RolledBack | None) -> bool:
-    """Whether a follower, or the ledger, can take its part of the unfinished batch, or has it."""
+    """Whether a follower, or the ledger, has its part of the unfinished batch or can take it."""
     if isinstance(table_summary, RolledBack) and not last.accepts_rollback(table):
         return False
     mark = mark_of(table_summary)
@@ -420,7 +433,7 @@ def _can_take_part(last: Manifest, table: str, table_summary: SummaryValue | Rol
 def _ledger_lost(
     state: PipelineState, last: Manifest | None, table: str, table_summary: SummaryValue | RolledBack | None
 ) -> str | None:
-    """Why the ledger lost data; None if it did not."""
+    """What shows that the ledger lost data; None if it did not."""
     if last is not None and _can_take_part(last, table, table_summary):
         return None
     if isinstance(table_summary, RolledBack):
@@ -442,7 +455,7 @@ def _follower_lost(
     table_summary: SummaryValue | RolledBack | None,
     uuid: str,
 ) -> str | None:
-    """Why a follower lost data; None if it did not."""
+    """What shows that a follower lost data; None if it did not."""
     part = last.follower(table) if last is not None else None
     if last is not None and part is not None and part.fit.uuid == uuid and _can_take_part(last, table, table_summary):
         return None
@@ -459,13 +472,6 @@ def _follower_lost(
     return None if mark in allowed else f"ends at {_batch_name(mark)}, but the ledger has {_batch_name(expected.mark)}"
 
 
-def _follower_error(pipeline: Pipeline, table: str, why: str) -> Terminal:
-    return TABLE_LOST.terminal(
-        f"pipeline {pipeline.name}: table {table} {why}",
-        next_step=f"restore it, or: {repair_command(pipeline.name, table)}",
-    )
-
-
 def repair_command(pipeline: str, table: str) -> str:
     """The command that repairs a lost table."""
     return f"frazil repair {pipeline} {table} --reason …"
@@ -476,8 +482,8 @@ def _batch_name(mark: BatchMark | None) -> str:
 
 
 def _summary(table_summary: SummaryValue | RolledBack | None) -> Mapping[str, str]:
-    holds = remaining_value(table_summary)
-    return holds.summary if holds else {}
+    remaining = remaining_value(table_summary)
+    return remaining.summary if remaining else {}
 
 
 def bytes_per_record(summary: Mapping[str, str]) -> float | None:

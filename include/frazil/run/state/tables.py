@@ -1,10 +1,9 @@
-"""The tables of a pipeline: loads them, creates those of a new pipeline or destination, and finds the closing table and
-shared ones.
+"""The tables of a pipeline: loads them, creates missing ones of a new pipeline or destination, finds the closing table, and
+refuses tables that another pipeline shares.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -35,6 +34,7 @@ from frazil.iceberg.commit.summary_state import (
     TABLES_KEY,
     TOPICS_KEY,
     SummaryValue,
+    decode_property,
     ledger_tables,
     mirrored_values,
     read_summary,
@@ -49,7 +49,7 @@ from frazil.run.state.context import lacks_key, missing_key_error
 def closing_table(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None]) -> str:
     """Name of the closing table, from the properties of the pipeline's tables; for a new pipeline, the one it will have.
 
-    The ledger decides. Before its first rows, or where it was lost, the table that contains the position is the one.
+    The ledger records it. Before the ledger's first rows, or if the ledger was lost, the closing table is the one with the position.
     A pipeline that begins with one destination keeps its position there. One that begins with several, or with one that only
     an engine can write, or with `route.create`, keeps it in the ledger.
 
@@ -70,13 +70,13 @@ def closing_table(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None])
         return recorded
     if holding:
         return holding[0]
-    # A follower's mark without a position anywhere: the ledger, which held it, was lost.
+    # A follower has a mark, and no table has a position: the ledger held it, and was lost.
     is_follower = any(_has_property(loaded_tables.get(table), BATCH_KEY.format(name)) for table in pipeline.tables)
     return pipeline.ledger_table if is_follower else closing_of_new_pipeline(pipeline)
 
 
 def closing_of_new_pipeline(pipeline: Pipeline) -> str:
-    """Name of the table that will close if the pipeline begins with this file."""
+    """Name of the closing table that a pipeline gets if it begins with this file."""
     if pipeline.create is not None or len(pipeline.tables) > 1 or pipeline.destinations[0].by_engine:
         return pipeline.ledger_table
     return pipeline.destinations[0].table
@@ -90,7 +90,7 @@ def refuse_other_closing(pipeline: Pipeline, closing: str) -> None:
     """Refuse a pipeline file that no longer names the closing table, or makes it one that only an engine can write.
 
     Raises:
-        Terminal: It does; the position moves in commits of PyIceberg.
+        Terminal: The file does so: the position moves only in commits of PyIceberg.
     """
     namespace, _, own = closing.rpartition(".")
     if closing != pipeline.ledger_table and pipeline.create is not None and own == f"{pipeline.name}__ledger":
@@ -146,20 +146,18 @@ class Tables:
 
     @property
     def followers(self) -> Mapping[str, Table]:
-        """Destinations that follow."""
+        """Destinations other than the closing table."""
         return {name: table for name, table in self.destinations.items() if name != self.closing_name}
 
 
 def open_tables(lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()) -> Tables:
-    """Load the tables of a pipeline; make those that are missing, if the pipeline or the destination is new.
+    """Load the tables of a pipeline; create missing ones if the pipeline or the destination is new.
 
-    A new destination whose merge key is not known is left out.
-
-    Tables of `recreate` may be recreated although the pipeline ran.
+    A new destination whose merge key is unknown is left out. Tables of `recreate` are created again although the pipeline ran.
 
     Raises:
         Terminal: A table is gone although the pipeline ran before, or the pipeline ran with another destination; or it
-            never ran, and the key of a merged table is not known.
+            never ran, and the key of a merged table is unknown.
     """
     loaded_tables, closing, _ = _load_unless_lost(lake, pipeline, recreate)
     missing = [name for name, table in loaded_tables.items() if table is None]
@@ -168,14 +166,19 @@ def open_tables(lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()) 
         if name in loaded_tables:
             loaded_tables[name] = _create_table(lake, pipeline, name)
     for name, table in loaded_tables.items():
-        if isinstance(table, BranchTable) and not table.is_begun:  # never one that a batch may be on: see load_tables
+        if (
+            isinstance(table, BranchTable) and not table.is_begun
+        ):  # no batch landed there: load_tables refuses a lost branch
             loaded_tables[name] = lake.begin_branch(name)
-    return _tables(pipeline, loaded_tables, closing)
+    existing = {name: table for name, table in loaded_tables.items() if table is not None}
+    if existing.keys() < loaded_tables.keys():
+        raise RUN_OVERTAKEN.retryable(f"pipeline {pipeline.name}: a table vanished while the tables were opened")
+    return with_current_columns(pipeline, tables_of(pipeline, existing, closing))
 
 
 def _drop_tables_without_key(pipeline: Pipeline, loaded_tables: dict[str, Table | None], missing: list[str]) -> None:
-    """Remove destinations whose merge key is not known, since their tables can't be created yet. An unfinished batch can
-    still be finished.
+    """Leave out missing destinations whose merge key is unknown, since their tables can't be created yet. An unfinished batch
+    can still be finished.
     """
     for name in (name for name in missing if name in pipeline.tables and lacks_key(pipeline.destination(name))):
         if loaded_tables[pipeline.ledger_table] is None:
@@ -196,7 +199,7 @@ def find_tables(lake: Lake, pipeline: Pipeline) -> Tables | None:
 def _load_unless_lost(
     lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()
 ) -> tuple[dict[str, Table | None], str, list[str]]:
-    """As `load_tables`, and the names of lost tables. Refuses lost tables of a pipeline that ran."""
+    """What `load_tables` returns, and the names of lost tables. Refuses lost tables of a pipeline that ran."""
     loaded_tables, closing = load_tables(lake, pipeline)
     missing = [name for name, table in loaded_tables.items() if table is None]
     if missing:
@@ -205,13 +208,6 @@ def _load_unless_lost(
     if lost:
         _refuse_if_written(pipeline, loaded_tables, lost, closing)
     return loaded_tables, closing, lost
-
-
-def _tables(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None], closing: str) -> Tables:
-    existing = {name: table for name, table in loaded_tables.items() if table is not None}
-    if existing.keys() < loaded_tables.keys():
-        raise RUN_OVERTAKEN.retryable(f"pipeline {pipeline.name}: a table vanished while the tables were opened")
-    return with_current_columns(pipeline, tables_of(pipeline, existing, closing))
 
 
 def with_current_columns(pipeline: Pipeline, tables: Tables, missing: Collection[str] = ()) -> Tables:
@@ -225,7 +221,7 @@ def with_current_columns(pipeline: Pipeline, tables: Tables, missing: Collection
 
 
 def tables_of(pipeline: Pipeline, existing: Mapping[str, Table], closing: str) -> Tables:
-    """Tables by name as the tables of a pipeline."""
+    """The tables of a pipeline, out of existing tables by name."""
     destinations = {name: existing[name] for name in pipeline.tables if name in existing}
     return Tables(destinations, existing[pipeline.dead_letters_table], existing[pipeline.ledger_table], closing)
 
@@ -233,8 +229,8 @@ def tables_of(pipeline: Pipeline, existing: Mapping[str, Table], closing: str) -
 def load_tables(lake: Lake, pipeline: Pipeline) -> tuple[dict[str, Table | None], str]:
     """The tables by name, None for one that does not exist, and the name of the closing one.
 
-    Followers are read before the closing table, so none is ever seen ahead of it, whatever another run finishes meanwhile. Which one
-    closes is known once all are read, so the likely one is read last, and only if it is another one, that one again.
+    Followers are read before the closing table: else a batch that another run finishes meanwhile would make them look ahead of it.
+    Only the tables tell which one closes. So the likely one is read last; if it is another one, that one is read again.
     """
     last = closing_of_new_pipeline(pipeline)
     names = [pipeline.ledger_table, pipeline.dead_letters_table, *pipeline.tables]
@@ -270,17 +266,16 @@ def in_parallel(work: Callable[[T], R], inputs: Iterable[T]) -> list[R]:
 
 
 def _create_table(lake: Lake, pipeline: Pipeline, name: str) -> Table:
-    """Create a missing table: the only place that creates tables."""
     if name == pipeline.dead_letters_table:
         properties = TABLE_PROPERTIES | {LETTERS_KEY: pipeline.name}
         return lake.create_table(name, DEAD_LETTER_SCHEMA, UNPARTITIONED, properties)
     if name == pipeline.ledger_table:
         return lake.create_table(name, LEDGER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES | LEDGER_PROPERTIES)
-    return make_destination(lake, pipeline.destination(name))
+    return create_destination(lake, pipeline.destination(name))
 
 
-def make_destination(lake: Lake, destination: Destination, notes: Mapping[str, str] | None = None) -> Table:
-    """Create the table of a destination, unless another process did it first."""
+def create_destination(lake: Lake, destination: Destination, owner: Mapping[str, str] | None = None) -> Table:
+    """Create the table of a destination, unless another process did it first. `owner`: a property that names its creator."""
     refuse_properties(lake, destination, "created")
     schema = declared_schema(destination)
     spec = declared_spec(destination, schema)
@@ -288,27 +283,27 @@ def make_destination(lake: Lake, destination: Destination, notes: Mapping[str, s
     version = {"format-version": destination.format_version}
     modes = {f"write.{operation}.mode": destination.merge for operation in ("merge", "update", "delete")}
     merged: dict[str, str] = {**modes, **_full_metrics(destination)} if destination.is_merged else {}
-    properties = TABLE_PROPERTIES | layout | version | merged | destination.properties | dict(notes or {})
+    properties = TABLE_PROPERTIES | layout | version | merged | destination.properties | dict(owner or {})
     return lake.create_table(destination.table, schema, spec, properties, declared_order(destination, schema))
 
 
-def refuse_properties(lake: Lake, destination: Destination, deed: str) -> None:
-    """Refuse properties that the settings don't let a file give its table. The deed is what would be done to the table.
+def refuse_properties(lake: Lake, destination: Destination, action: str) -> None:
+    """Refuse table properties that the settings don't let a file set. `action` is for the message: created, changed.
 
     Raises:
-        Terminal: The file has one.
+        Terminal: The file sets one.
     """
     catalog = lake.catalog_of(destination.table)
     if refused := next(refused_properties(destination.properties, catalog.table_properties), None):
         raise BAD_TABLE_PROPERTY.terminal(
-            f"table {destination.table} can't be {deed}: the pipeline file sets its property {refused}, which may run code or change"
+            f"table {destination.table} can't be {action}: the pipeline file sets its property {refused}, which may run code or change"
             " the storage in every program that opens the table",
             next_step=f"remove it from the file, or list it in the settings: catalogs.{catalog.name}.table_properties",
         )
 
 
 def _full_metrics(destination: Destination) -> dict[str, str]:
-    """Properties for untruncated column bounds of text keys. Keys often begin alike ("order-0000…"), and with truncated bounds
+    """Table properties that keep the bounds of text keys whole. Keys often begin alike ("order-0000…"), and with truncated bounds
     a merge could skip no file.
     """
     texts = [name for name in destination.identifier if destination.columns[name].type == "string"]
@@ -319,7 +314,7 @@ def _lost_tables(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None], 
     """Missing tables that the pipeline had, or may have had. A destination that the ledger does not list is new."""
     ledger = loaded_tables.get(pipeline.ledger_table)
     if ledger is not None and TABLES_KEY.format(pipeline.name) in ledger.metadata.properties:
-        # The ledger itself is known, too: a pipeline that was given no other table yet has begun all the same.
+        # The ledger counts as recorded, too: the pipeline has begun, even if the ledger lists no other table yet.
         recorded = [pipeline.ledger_table, *ledger_tables(ledger.metadata, pipeline.name, pipeline.ledger_table)]
     else:
         recorded = _first_batch_tables(pipeline, loaded_tables)
@@ -332,7 +327,7 @@ def _first_batch_tables(pipeline: Pipeline, loaded_tables: Mapping[str, Table | 
         if table is None or not _has_property(table, POSITION_KEY.format(pipeline.name)):
             continue
         last, path = last_manifest(pipeline, name, table)
-        # The manifest of a later batch says nothing of the tables, and may be gone by now.
+        # The manifest of a later batch does not list all tables, and may be gone.
         if last is not None and path is not None and last.summary.get(KIND_KEY) == "start":
             is_gone = bool(missing_files(table, [path]))
             return [] if is_gone else [part.table for part in Manifest.from_json(read_text(table, path)).parts]
@@ -340,7 +335,7 @@ def _first_batch_tables(pipeline: Pipeline, loaded_tables: Mapping[str, Table | 
 
 
 def last_manifest(pipeline: Pipeline, name: str, table: Table) -> tuple[SummaryValue | None, str | None]:
-    """The last batch that a table contains, and its manifest's path; None for what is unknown, as after a rollback."""
+    """The mark of the last batch in a table, and the path of its manifest; None for what is unknown, for example after a rollback."""
     last = read_summary(table.metadata, BATCH_KEY.format(pipeline.name), name)
     return (last, last.summary.get(MANIFEST_KEY)) if isinstance(last, SummaryValue) else (None, None)
 
@@ -365,13 +360,13 @@ def _recovery_step(pipeline: Pipeline, missing: str, closing: str, loaded_tables
     table = loaded_tables.get(closing)
     if missing == pipeline.ledger_table and table is not None:
         _, path = last_manifest(pipeline, closing, table)
-        if path is not None and missing_files(table, [path]):  # by which a repair would finish the last batch
+        if path is not None and missing_files(table, [path]):  # without it a repair can't finish the last batch
             return f"go on from what {closing} holds: {to_table_command(pipeline.name)}"
     return f"make it anew: frazil repair {pipeline.name} {missing} --reason …"
 
 
 def to_table_command(pipeline: str) -> str:
-    """The command that rewinds the position to the closing table's."""
+    """The command that rewinds the position to what the closing table holds."""
     return f'frazil reset {pipeline} --to-table --reason "table was rolled back"'
 
 
@@ -397,11 +392,11 @@ def _refuse_if_moved(lake: Lake, pipeline: Pipeline) -> None:
 def refuse_shared(pipeline: Pipeline, tables: Tables) -> None:
     """Refuse a table in which another pipeline's rows could be taken for this one's.
 
-    Rows say topic, partition and offset, not the cluster or the pipeline: two pipelines may write one destination as
-    long as no topic name is in both. A dead-letter table belongs to one pipeline.
+    Rows have topic, partition and offset, not the cluster or the pipeline. So two pipelines may write one destination only if
+    they share no topic name. A dead-letter table belongs to one pipeline.
 
     Raises:
-        Terminal: A topic of this pipeline landed in the destination by another one, or the letters are another's.
+        Terminal: Another pipeline landed a topic of this one in a destination, or owns the dead-letter table.
     """
     letters = pipeline.dead_letters_table
     metadata = tables.dead_letters.metadata
@@ -422,23 +417,23 @@ def refuse_same_topics(pipeline: Pipeline, table: str, metadata: TableMetadata) 
     """Refuse a destination in which another pipeline landed a topic of the same name.
 
     Raises:
-        Terminal: It did.
+        Terminal: There is such a topic.
     """
-    read = topics_landed(metadata, table)
+    read = landed_topics(metadata, table)
     own, all_read = read.get(pipeline.name), frozenset[str]().union(*read.values())
     topics = frozenset(topic for topic in all_read if topic in (own or ()) or pipeline.source.reads(topic))
-    rival = landed_by_another(pipeline.name, topics, metadata, table)
+    rival = find_rival(pipeline.name, topics, metadata, table)
     if rival is not None:
         raise TABLE_SHARED.terminal(
             f"{rival.description} already: with pipeline {pipeline.name} every record would land twice, and neither pipeline could"
             " tell its own rows apart",
-            next_step=_step_beside(rival, pipeline.name, metadata, is_first=own is None),
+            next_step=_rival_next_step(rival, pipeline.name, metadata, is_first=own is None),
         )
 
 
-def _step_beside(rival: Rival, pipeline: str, metadata: TableMetadata, *, is_first: bool) -> str:
+def _rival_next_step(rival: Rival, pipeline: str, metadata: TableMetadata, *, is_first: bool) -> str:
     if read_summary(metadata, BATCH_KEY.format(rival.pipeline), rival.table) is None:
-        # A claim precedes its batch, and outlives one that a kill or an edit of the file took away.
+        # A claim is committed before its batch. It stays if the batch never lands.
         return (
             f"pipeline {rival.pipeline} has claimed the topic and landed nothing here yet: run it. If it is not to land here, take the"
             f" table out of its file, wait until none of its runs works, and remove the claim: ALTER TABLE {rival.table} UNSET"
@@ -446,7 +441,10 @@ def _step_beside(rival: Rival, pipeline: str, metadata: TableMetadata, *, is_fir
         )
     if is_first:
         return f"was it renamed? Call it {rival.pipeline} again; otherwise give it a table of its own"
-    return rival.exclusion_step(pipeline)
+    return (
+        f"leave {', '.join(rival.topics)} out of the source of pipeline {pipeline}: list its other topics under source.topics, in"
+        " place of a pattern that matches it"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,26 +460,20 @@ class Rival:
         """The other pipeline's data in this table, for an error."""
         return f"pipeline {self.pipeline} landed topic {', '.join(self.topics)} in table {self.table}"
 
-    def exclusion_step(self, pipeline: str) -> str:
-        """The next step for a pipeline that has rows of other topics in the table."""
-        return (
-            f"leave {', '.join(self.topics)} out of the source of pipeline {pipeline}: list its other topics under source.topics, in"
-            " place of a pattern that matches it"
-        )
 
-
-def landed_by_another(pipeline: str, topics: frozenset[str], metadata: TableMetadata, table: str) -> Rival | None:
+def find_rival(pipeline: str, topics: frozenset[str], metadata: TableMetadata, table: str) -> Rival | None:
     """The first other pipeline that landed one of these topics in a table."""
-    for rival, read in sorted(topics_landed(metadata, table).items()):
+    for rival, read in sorted(landed_topics(metadata, table).items()):
         if rival != pipeline and topics & read:
             return Rival(rival, tuple(sorted(topics & read)), table)
     return None
 
 
-def topics_landed(metadata: TableMetadata, table: str) -> dict[str, frozenset[str]]:
-    """The topics that each pipeline lands in a table, whose closing table it is or which follows."""
+def landed_topics(metadata: TableMetadata, table: str) -> dict[str, frozenset[str]]:
+    """Pipeline -> the topics that it lands in a table, as its closing table or as a follower."""
     following = {
-        name: frozenset(json.loads(text)) for name, text in mirrored_values(metadata, TOPICS_KEY, table).items()
+        name: frozenset(decode_property(text, TOPICS_KEY.format(name), table, list[str]))
+        for name, text in mirrored_values(metadata, TOPICS_KEY, table).items()
     }
     closing = mirrored_values(metadata, POSITION_KEY, table)
     return following | {name: frozenset(Position.from_json(text).topics) for name, text in closing.items()}

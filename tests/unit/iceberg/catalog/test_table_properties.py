@@ -26,7 +26,7 @@ from frazil.pipeline.files.folder import is_rules_file, rules_file
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.catalogs import CatalogSettings, refused_properties
 from frazil.pipeline.settings.settings import Settings, unknown_names
-from frazil.run.state.tables import make_destination
+from frazil.run.state.tables import create_destination
 from frazil.verify.catalogs import Catalogs, TimedRestCatalog
 from tests.unit.iceberg.orders import TABLE, destination
 
@@ -212,7 +212,7 @@ def test_pipeline_file_cannot_set_storage_properties(tmp_path: Path, name: str) 
     assert list(unknown_names(pipeline, settings_of({"table_properties": [name]}))) == []
 
     with pytest.raises(Terminal, match="can't be created"):
-        make_destination(lake_of(tmp_path), declared)
+        create_destination(lake_of(tmp_path), declared)
     assert lake_of(tmp_path).tables() == []
     assert RAN == []
 

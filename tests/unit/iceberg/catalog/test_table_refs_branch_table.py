@@ -141,7 +141,7 @@ def test_location_of_a_decided_batch_is_read_from_its_manifest(orders: Lake) -> 
 
     lake = PipelineCatalog("orders", orders, {TABLE: TablePlace(orders, "audit")}, other)
     places = {TABLE: ("lake", "night"), "shop.a": ("cloud", None), "shop.b": (None, None)}
-    decided = lake.decided(places)
+    decided = lake.with_places(places)
 
     assert [decided.branch_of(of) for of in (TABLE, "shop.a", "shop.b")] == ["night", None, None]
     assert [decided.catalog_of(of).name for of in (TABLE, "shop.a", "shop.b")] == ["lake", "cloud", "lake"]

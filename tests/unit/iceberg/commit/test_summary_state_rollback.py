@@ -194,14 +194,14 @@ def test_replaced_content_has_an_unknown_past(orders: Lake) -> None:
     roll_back_before_everything(orders)
     back = looked_up(orders)
     assert isinstance(back, RolledBack)
-    assert back.is_past_told
+    assert back.is_past_known
 
     foreign_append(orders, 100)()
 
     replaced = looked_up(orders)
     assert replaced == RolledBack(None, mark(1).to_json(), ours, listed=True)
     assert isinstance(replaced, RolledBack)
-    assert not replaced.is_past_told
+    assert not replaced.is_past_known
 
 
 def roll_back_before_everything(lake: Lake) -> None:

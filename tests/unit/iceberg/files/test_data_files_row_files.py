@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from frazil.iceberg.files.data_files import _spelled
+from frazil.iceberg.files.data_files import _with_uuid_texts
 
 FIRST, SECOND = UUID("00112233-4455-6677-8899-aabbccddeeff"), UUID(int=1)
 
@@ -34,12 +34,12 @@ def test_uuids_are_staged_as_their_texts() -> None:
         {"id": two, "struct": None, "list": [], "map": [("b", None), ("c", two)], "n": 3},
         {"id": one, "struct": {"id": one, "n": 4}, "list": [two, one], "map": [("d", one)], "n": 4},
     ]
-    assert _spelled(table).to_pylist() == expected
-    assert _spelled(table.slice(1, 2)).to_pylist() == expected[1:3]
-    assert pa.uuid() not in _spelled(table).schema.types
+    assert _with_uuid_texts(table).to_pylist() == expected
+    assert _with_uuid_texts(table.slice(1, 2)).to_pylist() == expected[1:3]
+    assert pa.uuid() not in _with_uuid_texts(table).schema.types
 
 
 def test_rows_without_uuids_are_staged_as_they_are() -> None:
     """No copy: most tables have none."""
     table = pa.table({"n": pa.array([1]), "s": pa.array([{"a": [1]}])})
-    assert _spelled(table) is table
+    assert _with_uuid_texts(table) is table

@@ -10,6 +10,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import VoidTransform
 
+from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.expiry import Tag
 from frazil.iceberg.ledger.inspection import Inspection, TimeField, inspect
@@ -52,6 +53,15 @@ def test_empty_table_can_be_inspected(lake: Lake) -> None:
     made(lake)
     of = found(lake)
     assert (of.files, of.bytes, of.manifests, of.snapshots, of.is_sample) == (0, 0, 0, (), False)
+
+
+@pytest.mark.parametrize("key", ["write.target-file-size-bytes", "commit.manifest.target-size-bytes"])
+def test_size_that_is_no_number_is_named(lake: Lake, key: str) -> None:
+    """A person wrote a unit: maintenance tells which property it is, and ends with no stack trace."""
+    made(lake)
+    lake.load_table(TABLE).transaction().set_properties({key: "512MB"}).commit_transaction()
+    with pytest.raises(Terminal, match=f"table property {key} is '512MB', expected a number"):
+        found(lake)
 
 
 @pytest.mark.parametrize(

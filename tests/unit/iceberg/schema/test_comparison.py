@@ -148,10 +148,10 @@ REFUSED = [
     ({"columns": {"tags": "map<int, int>"}}, "column tags"),
     (
         {"columns": {"town": {"type": "string", "required": True}}},
-        "rows that are there have no value for a required column",
+        "existing rows have no value for a required column",
     ),
     ({"columns": {"k": {"type": "int", "required": True}}, "identifier": ["k"]}, "it identifies rows"),
-    ({"properties": {"frazil.batch.p": "1"}}, "it says where a pipeline stands"),
+    ({"properties": {"frazil.batch.p": "1"}}, "it holds the state of a pipeline"),
 ]
 
 

@@ -24,8 +24,9 @@ from frazil.batch.schema_change import ChangeKind, SchemaChange
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import TABLE_PROPERTIES
+from frazil.iceberg.commit.summary_state import CHANGES_KEY
 from frazil.iceberg.ledger.ledger import UNPARTITIONED
-from frazil.iceberg.schema.evolution import TableChanges, evolve
+from frazil.iceberg.schema.evolution import TableChanges, evolve, undecided_changes
 from frazil.pipeline.models.pipeline_file import Destination
 from tests.unit.iceberg.orders import answer_lost, elsewhere, follow, never_arrived, overtaken
 
@@ -196,6 +197,20 @@ def test_changes_of_two_pipelines_are_both_kept(events: Lake) -> None:
     schema = events.load_table(TABLE).schema()
     assert len({field.field_id for field in schema.fields}) == len(schema.fields)
     rival._catalog.close()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"n": 1}', '{"n": 1, "changes": [["note"]]}'])
+def test_unreadable_note_of_changes_is_named(events: Lake, text: str) -> None:
+    """A person edited the property: that is told, before anything is changed, and not by a stack trace."""
+    key = CHANGES_KEY.format("p")
+    events.load_table(TABLE).transaction().set_properties({key: text}).commit_transaction()
+    expected = f"table {TABLE}: property {key} is not readable"
+    with pytest.raises(Terminal, match=expected):
+        undecided_changes(events.load_table(TABLE).metadata, "p", TABLE, 0)
+    request = TableChanges(Destination(table=TABLE), (of("note", "add", "string"),), "p", 1)
+    with pytest.raises(Terminal, match=expected):
+        evolve(events, request)
+    assert "note" not in types(events)
 
 
 def test_lost_answer_adds_the_column_once(events: Lake) -> None:

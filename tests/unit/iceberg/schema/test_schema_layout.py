@@ -15,7 +15,7 @@ from pyiceberg.transforms import IdentityTransform
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import Table, staging_table
-from frazil.iceberg.files.data_files import data_file, in_order, write_rows
+from frazil.iceberg.files.data_files import data_file, sorted_rows, write_rows
 from frazil.iceberg.schema.comparison import check_destination
 from frazil.iceberg.schema.schema import declared_order, declared_schema
 from frazil.pipeline.models.pipeline_file import Destination
@@ -75,10 +75,10 @@ def test_order_that_cannot_be_computed_keeps_rows(lake: Lake) -> None:
             update.asc(name, IdentityTransform())
     rows = pa.table({"id": [3, 1, 2], "at": [{"place": "b"}, {"place": "a"}, None]})
 
-    found = in_order(rows, lake.load_table("shop.odd").metadata)
+    found = sorted_rows(rows, lake.load_table("shop.odd").metadata)
 
     assert found["id"].to_pylist() == [1, 2, 3]
-    assert in_order(rows.select(["at"]), lake.load_table("shop.odd").metadata) == rows.select(["at"])
+    assert sorted_rows(rows.select(["at"]), lake.load_table("shop.odd").metadata) == rows.select(["at"])
 
 
 def test_order_of_a_type_without_one_is_refused_at_creation() -> None:

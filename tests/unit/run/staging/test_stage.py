@@ -120,7 +120,7 @@ def test_task_that_needs_a_column_lands_nothing(orders: StageOrder) -> None:
 
 def test_files_of_a_task_that_needs_a_column_are_listed(orders: StageOrder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that were written before the record came are told, so that somebody deletes them."""
-    monkeypatch.setattr(stage, "TableWriters", partial(TableWriters, held_bytes=1))
+    monkeypatch.setattr(stage, "TableWriters", partial(TableWriters, most_bytes=1))
 
     staged = stage_records(orders, [kafka_batch([GOOD]), kafka_batch([MORE]), kafka_batch([MORE])])
 

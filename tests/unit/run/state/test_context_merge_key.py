@@ -151,6 +151,19 @@ def test_property_in_the_refusal_confirms_unique_keys(lake: PipelineCatalog) -> 
     refuse_other_key(made, TABLE, lake.load_table(TABLE).metadata)
 
 
+@pytest.mark.parametrize("text", ["id", '"id"', '{"id": 1}', "[1]"])
+def test_key_property_that_was_mistyped_is_named(lake: PipelineCatalog, text: str) -> None:
+    """The refusal of another key tells a person to set it: a slip of the pen is told, too, and not a stack trace."""
+    create(lake)
+    name = IDENTIFIER_KEY.format("customers")
+    lake.load_table(TABLE).transaction().set_properties({name: text}).commit_transaction()
+    expected = f"table {TABLE}: property {re.escape(name)} is not readable"
+    with pytest.raises(Terminal, match=expected):
+        refuse_other_key(pipeline(identifier=["id"]), TABLE, lake.load_table(TABLE).metadata)
+    with pytest.raises(Terminal, match=expected):
+        with_merge_keys(lake, pipeline())
+
+
 def _is_refused(of: Pipeline, metadata: TableMetadata) -> bool:
     try:
         refuse_other_key(of, TABLE, metadata)
