@@ -132,23 +132,23 @@ def test_lists_of_fixed_length_are_lists():
 REFUSED = [
     ("aggregate", "sum(a)", None, "sum can't be used: it is an aggregate"),
     ("count", "count(*)", None, "can't be used: it is an aggregate"),
-    ("window", "row_number() OVER ()", None, "it holds a window function"),
-    ("subquery", "(SELECT 1)", None, "it holds a subquery"),
-    ("exists", "EXISTS (FROM records)", None, "it holds a subquery"),
+    ("window", "row_number() OVER ()", None, "it has a window function"),
+    ("subquery", "(SELECT 1)", None, "it has a subquery"),
+    ("exists", "EXISTS (FROM records)", None, "it has a subquery"),
     ("rows", "unnest([1, 2])", None, "it makes several rows of one"),
     ("chance", "random()", None, "it has another result each time"),
     ("time of day", "now() AS n", None, "now can't be used: it has another result each time"),
     ("time of day, a word", "Current_Date AS d", None, "current_date can't be used: it has another result each time"),
     ("time of day in a condition", "*", "a > 1 OR localtime IS NULL", "localtime can't be used"),
     ("time of day by another name", "current_localtimestamp() AS n", None, "it has another result each time"),
-    ("age till now", "a, age('2026-01-01'::DATE)::VARCHAR AS x", None, "age of one moment can't be used"),
+    ("age till now", "a, age('2026-01-01'::DATE)::VARCHAR AS x", None, "age with one argument can't be used"),
     ("two statements", "a; SELECT 1", None, "it is several statements"),
     ("no select", "a; DROP TABLE x", None, "SELECT"),
     ("from", "a FROM other", None, "it is more than expressions"),
     ("order", "a ORDER BY a", None, "it is more than expressions"),
     ("distinct", "DISTINCT a", None, "it is more than expressions"),
     ("union", "a UNION SELECT 1", None, "it is more than expressions"),
-    ("parameter", "?", None, "it holds a parameter"),
+    ("parameter", "?", None, "it has a parameter"),
     ("nothing", "", None, "without selection list"),
     ("garbled", "a +", None, "syntax error"),
     ("unknown field", "nope", None, 'column "nope" not found'),
@@ -386,7 +386,7 @@ BOUNDED = [
 def test_expression_with_an_unbounded_result_is_refused(select: str):
     """DuckDB's own bound does not hold for what functions return: validate refuses them, and says how to bound them."""
     for asked in (Sql(select), Sql("*", f"({select}) IS NULL"))[: 1 if " AS " in select else 2]:
-        with pytest.raises(Terminal, match=r"expected at most|expected a text with widths|takes") as refused:
+        with pytest.raises(Terminal, match=r"expected at most|expected a text with widths|uses|repeats") as refused:
             asked.check(WIDE)
         assert refused.value.next_step.startswith(("write", "use", "name"))
 
