@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Literal
 from uuid import UUID
 
 from frazil.records import pa
-from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
+from frazil.records.model.dead_letter import MAX_DEPTH, DeadCode, Reason, Rejection
 from frazil.records.model.format import Frame, MissingField, Transformed
 from frazil.records.model.json_number import (
     EXPONENT_LIMIT,
@@ -345,6 +345,9 @@ def _as_list(value: object) -> list[object]:
 
 
 def _set(document: JsonObject, path: str, value: JsonValue) -> None:
+    if (levels := path.count(".") + 1) > MAX_DEPTH:
+        message = f"expected at most {MAX_DEPTH} nested levels, found {levels}"
+        raise Rejection(DeadCode.TOO_DEEP, message, f"{_UPDATE}.updatedFields")
     holder, last = _holder(document, path, make=True)
     if isinstance(holder, dict):
         holder[last] = value
