@@ -29,8 +29,11 @@ MASK = "***"
 _SECRET_MARKS = ("user.info", "password", "secret", "token")
 """Parts of the names of secret properties: `basic.auth.user.info`, `ssl.key.password`, `bearer.auth.token`, …"""
 
-_PASSWORD = re.compile(r"//[^/@:]*:([^/@]+)@")
-"""Of an address with credentials. (Python's own reading of addresses fails on malformed ones.)"""
+_PASSWORD = re.compile(r"//[^/?#:]*:([^/?#]+)@")
+"""Finds the password in an address: it ends at the last @. (Python's own parser of addresses fails on malformed ones.)"""
+
+_SHOWN_CHARACTERS = 300
+"""Most characters of a client's message. It is cut after its secrets are masked, since half a secret would not be found."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -63,7 +66,7 @@ class Registry:
         return f"Schema Registry {self.name!r} ({self.redact(self.url) or 'AWS Glue'})"
 
     def __repr__(self) -> str:
-        shown = {key: MASK if _is_secret(key) else value for key, value in self.properties.items()}
+        shown = {key: MASK if _is_secret(key) else self.redact(str(value)) for key, value in self.properties.items()}
         return f"Registry(name={self.name!r}, url={self.redact(self.url)!r}, properties={shown!r})"
 
     def _secrets(self) -> Iterator[str]:
@@ -71,8 +74,8 @@ class Registry:
             if isinstance(value, str) and value and _is_secret(key):
                 yield value
                 yield from value.split(":", 1)[1:]  # of `user:password`, the password alone, too
-        for url in self.urls:
-            for password in _PASSWORD.findall(url):
+        for text in (*self.urls, *map(str, self.properties.values())):  # a proxy has an address, too
+            for password in _PASSWORD.findall(text):
                 yield from (password, unquote(password))
 
 
@@ -134,7 +137,7 @@ def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilErr
         `Retryable` if a later try may help: the server does not answer, is slow, busy or broken. `Terminal` if a person must act: on
         credentials, permissions, certificates, the address, or a property.
     """
-    description = registry.redact(f"{type(error).__name__}: {str(error)[:300]}")
+    description = registry.redact(f"{type(error).__name__}: {error}")[:_SHOWN_CHARACTERS]
     where = f"{registry}: {doing}"
     if isinstance(error, SchemaRegistryError):
         return _answer_error(error.http_status_code, registry, where, description)
@@ -276,7 +279,7 @@ class GlueVersions:
         except (boto.HTTPClientError, boto.ConnectionError) as error:
             if isinstance(error, boto.SSLError):
                 raise REGISTRY_FAILED.terminal(
-                    f"{where}: no trusted connection ({error})"[:500],
+                    f"{where}: no trusted connection ({self._registry.redact(str(error))[:_SHOWN_CHARACTERS]})",
                     next_step="let AWS_CA_BUNDLE name the certificates to trust",
                 ) from error
             raise REGISTRY_FAILED.retryable(
@@ -286,14 +289,14 @@ class GlueVersions:
         except boto.ClientError as error:
             raise self._answer_error(error, where) from error
         except (boto.BotoCoreError, ValueError, TypeError, KeyError) as error:
-            description = self._registry.redact(f"{type(error).__name__}: {str(error)[:300]}")
+            description = self._registry.redact(f"{type(error).__name__}: {error}")[:_SHOWN_CHARACTERS]
             raise REGISTRY_FAILED.terminal(
                 f"{where}: {description}",
                 next_step=f"check url and properties of registries.{self._registry.name} in the settings",
             ) from error
 
     def _answer_error(self, error: Any, where: str) -> Exception:
-        description = self._registry.redact(str(error)[:300])
+        description = self._registry.redact(str(error))[:_SHOWN_CHARACTERS]
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         if _code(error) in _GLUE_BUSY or status >= 500:  # noqa: PLR2004 - HTTP's servers
             return REGISTRY_FAILED.retryable(
