@@ -159,7 +159,7 @@ def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilErr
     return REGISTRY_FAILED.terminal(
         f"{where}: {description}",
         next_step=f"check registries.{registry.name} of the settings: url must be the root of a Schema Registry's API, and"
-        " properties must be such as confluent-kafka's client knows",
+        " properties must be those of confluent-kafka's client",
     )
 
 

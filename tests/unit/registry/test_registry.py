@@ -1,4 +1,4 @@
-"""What can be said of a registry without asking it."""
+"""A registry, as far as it needs no request."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from frazil.records.model.dead_letter import DeadCode, Reason
 
 _FIRST_MICROS: Final = -62_135_596_800_000_000
 _LAST_MICROS: Final = 253_402_300_799_999_999
-"""The instants that Python's `datetime` can hold, in microseconds since 1970."""
+"""The first and the last instant of Python's `datetime`, in microseconds since 1970."""
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

@@ -83,7 +83,7 @@ def _merge_images(
             next_step="declare the rows of before and after with the same fields",
         )
     size = len(takes_before)
-    # `if_else` does not take nested types. In one array of both images, the row before a change is `size` after the row after it.
+    # `if_else` does not take uuids. In one array of both images, the row before a change is `size` after the row after it.
     stacked = pa.concat_arrays([new_values, old_values])
     row_offset = pc.if_else(takes_before, pa.scalar(size, pa.int64()), pa.scalar(0, pa.int64()))
     return new.with_nullable(old.nullable or new.nullable), stacked.take(pc.add(pa.arange(0, size), row_offset))
@@ -99,9 +99,9 @@ def _with_common_type(old: Column, new: Column) -> tuple[Column, Column]:
     return old, new
 
 
-def _cast_column(declared: pa.Field, values: pa.Array, kind: pa.DataType) -> Column:
+def _cast_column(declared: pa.Field, values: pa.Array, data_type: pa.DataType) -> Column:
     try:
-        return declared.with_type(kind), values.cast(kind)
+        return declared.with_type(data_type), values.cast(data_type)
     except pa.ArrowInvalid:  # a whole number that no double holds
         return declared, values
 
