@@ -72,10 +72,6 @@ class ParsedValue:
         return next((item for key, item in reversed(node.items()) if key.casefold() == folded), None)
 
 
-def _is_never_left_out(_item: JsonValue) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class ParsedImages:
     """The before and after images in one value.
@@ -91,7 +87,7 @@ class ParsedImages:
     current_rows: tuple[JsonObject, ...] = ()
     past_rows: tuple[JsonObject, ...] = ()
     ignored_rows: tuple[JsonObject, ...] = ()
-    is_left_out: Callable[[JsonValue], bool] = _is_never_left_out
+    is_left_out: Callable[[JsonValue], bool] = field(default=lambda _item: False)
     hidden: frozenset[str] = frozenset()
 
 

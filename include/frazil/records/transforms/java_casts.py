@@ -46,12 +46,12 @@ def json_texts(values: pa.Array) -> pa.StringArray:
 
 def _texts(values: pa.Array) -> Texts:
     """Return JSON texts with `null` for null."""
-    kind = values.type
-    if pa.types.is_struct(kind):
+    value_type = values.type
+    if pa.types.is_struct(value_type):
         return _with_nulls(values, _objects(values))
-    if pa.types.is_map(kind):
+    if pa.types.is_map(value_type):
         return _maps(values)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if pa.types.is_list(value_type) or pa.types.is_large_list(value_type) or pa.types.is_fixed_size_list(value_type):
         return _lists(values)
     return _with_nulls(values, _scalars(values))
 
@@ -98,18 +98,18 @@ def _joined(items: Texts, opening: str, closing: str, lengths: Sequence[int | No
 
 def _scalars(values: pa.Array) -> Texts:
     """Return JSON texts of values that are not nested, and any text for null."""
-    kind = values.type
-    if pa.types.is_null(kind):
+    value_type = values.type
+    if pa.types.is_null(value_type):
         return ["null"] * len(values)
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(value_type):
         return [f'"{_NOT_FINITE[text]}"' if text in _NOT_FINITE else text for text in _cast(values)]
-    if kind == pa.uuid():
+    if value_type == pa.uuid():
         return _write_each(values.storage.to_pylist(), lambda raw: f'"{UUID(bytes=raw)}"')
     for tests, write in _WRITERS:
-        if any(test(kind) for test in tests):
+        if any(test(value_type) for test in tests):
             return write(values)
     raise FIELDS_UNFIT.terminal(
-        f"values of Arrow type {kind} have no JSON text", next_step="remove the field before this transform"
+        f"values of Arrow type {value_type} have no JSON text", next_step="remove the field before this transform"
     )
 
 

@@ -86,8 +86,10 @@ class Flatten(TransformDefinition):
             else:
                 yield path, (declared, values)
 
-    def _is_flattened(self, kind: pa.DataType, level: int) -> bool:
-        return pa.types.is_struct(kind) and kind.num_fields > 0 and (self.depth is None or level <= self.depth)
+    def _is_flattened(self, field_type: pa.DataType, level: int) -> bool:
+        return (
+            pa.types.is_struct(field_type) and field_type.num_fields > 0 and (self.depth is None or level <= self.depth)
+        )
 
     def referenced_names(self) -> Names:
         """Return none: the decoder itself matches flattened names with columns."""
@@ -100,8 +102,8 @@ def children(declared: pa.Field, values: pa.StructArray) -> list[Column]:
     return list(zip(fields, values.flatten(), strict=True))
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+def _is_list(field_type: pa.DataType) -> bool:
+    return any(test(field_type) for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +170,9 @@ class Explode(TransformDefinition):
 
 
 def _as_list(name: str, values: pa.Array) -> pa.ListArray:
-    kind = values.type
-    if pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind):
-        return values.cast(pa.list_(kind.value_field))
+    list_type = values.type
+    if pa.types.is_fixed_size_list(list_type) or pa.types.is_large_list(list_type):
+        return values.cast(pa.list_(list_type.value_field))
     return require_type("Explode", name, values, ("a list", "list"), "name a field that is a list")
 
 
@@ -323,15 +325,15 @@ class JsonToMap(TransformDefinition):
                 continue
             names |= new_names
             shapes_with_new_names += bool(new_names)
-            kind = None if fields is None else pa.struct([(name, fields[name][0]) for name in sorted(fields)])
-            rows_by_type.setdefault(kind, []).append(row)
+            struct_type = None if fields is None else pa.struct([(name, fields[name][0]) for name in sorted(fields)])
+            rows_by_type.setdefault(struct_type, []).append(row)
         done, positions = select(frame, failed=failed), frame.positions.to_pylist()
         frames = []
-        for kind, rows in rows_by_type.items():
+        for struct_type, rows in rows_by_type.items():
             alive = [row for row in rows if positions[row] not in done.dead]
             part = frame.take(pa.array(alive, pa.int64()))
             values = [{name: value for name, (_, value) in (objects[row] or {}).items()} for row in alive]
-            parsed = pa.nulls(len(alive)) if kind is None else pa.array(values, kind)
+            parsed = pa.nulls(len(alive)) if struct_type is None else pa.array(values, struct_type)
             frames.append(part.with_value(self._put(part.value, parsed)))
         first, *other_frames = [part for part in frames if len(part)] or [done.frame]
         return Transformed(first, done.dead, done.filtered, tuple(other_frames))
