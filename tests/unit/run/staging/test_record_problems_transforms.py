@@ -179,7 +179,9 @@ def test_misspelled_field_of_the_key_is_reported() -> None:
     """Keys have fields of their own, or those that ValueToKey gave them."""
     wrong = {"type": "ExtractField$Key", "field": "numbr"}
 
-    assert problems(wrong, key=KEY) == ("transforms.0.field: ExtractField: no field 'numbr' here; did you mean number?",)
+    assert problems(wrong, key=KEY) == (
+        "transforms.0.field: ExtractField: no field 'numbr' here; did you mean number?",
+    )
     made = problems({"type": "ValueToKey", "fields": "customer"}, {"type": "Cast$Key", "spec": "id:string"})
     assert made == ("transforms.1.spec: Cast: no field 'id' here; there are customer",)
 
