@@ -32,14 +32,14 @@ from frazil.registry.registry import (
 )
 
 MAX_ANSWER: Final = 16 << 20
-"""Bytes of one answer: several times the largest schema that is read."""
+"""Most bytes of one answer: several times the largest schema that can be used."""
 
 _EXPANSION: Final = 1_000
-"""A compressed answer may grow so many times. None is asked for."""
+"""How many times a compressed answer may grow. Compression is not requested, but a server may use it."""
 
 
 class AnswerTooLarge(ValueError):
-    """The registry sends more than a schema can have."""
+    """The registry sends more bytes than a schema can have."""
 
 
 class _BoundedStream(httpx.SyncByteStream):
@@ -50,29 +50,29 @@ class _BoundedStream(httpx.SyncByteStream):
 
     def __iter__(self) -> Iterator[bytes]:
         size, deadline = 0, monotonic() + self._seconds
-        for part in self._stream:
-            size += len(part)
+        for chunk in self._stream:
+            size += len(chunk)
             if size > self._size:
                 raise AnswerTooLarge(f"the registry's answer has more than {self._size} bytes")
             if monotonic() > deadline:
                 raise httpx.ReadTimeout(f"the answer is not whole after {self._seconds:.0f} s")
-            yield part
+            yield chunk
 
     def close(self) -> None:
         self._stream.close()
 
 
 def bound_answers(client: SchemaRegistryClient, seconds: float) -> None:
-    """Limit the answers to a client: at most `MAX_ANSWER` bytes, and a few seconds from their first byte."""
-    session = client._rest_client.session  # noqa: SLF001  # it takes no transport, and has no bound of its own
+    """Limit the answers to a client: at most `MAX_ANSWER` bytes, and `seconds` from their first byte."""
+    session = client._rest_client.session  # noqa: SLF001  # the client takes no transport, and has no limits
     session.headers["Accept-Encoding"] = "identity"
     session.event_hooks = {"response": [partial(_bound, seconds)]}
 
 
 def _bound(seconds: float, response: httpx.Response) -> None:
-    encoded = response.headers.get("Content-Encoding", "identity") != "identity"
-    size = MAX_ANSWER // _EXPANSION if encoded else MAX_ANSWER
-    stream = cast("httpx.SyncByteStream", response.stream)  # the client is no asynchronous one
+    is_compressed = response.headers.get("Content-Encoding", "identity") != "identity"
+    size = MAX_ANSWER // _EXPANSION if is_compressed else MAX_ANSWER
+    stream = cast("httpx.SyncByteStream", response.stream)  # the client is not asynchronous
     response.stream = _BoundedStream(stream, size, seconds)
 
 
@@ -82,50 +82,50 @@ Version = tuple[str, int]
 """A subject, and the number of one of its versions."""
 
 MAX_ID: Final = (1 << 31) - 1
-"""Ids are positive 32-bit integers. Servers answer a larger one like an address that they don't know."""
+"""Ids are positive 32-bit integers. Servers answer a larger id as if the address were wrong."""
 
-KEPT_SCHEMAS: Final = 1_000
-"""Bounds the memory: a topic has a handful of writer schemas. With one more, all are forgotten and asked for again."""
+MAX_CACHED_SCHEMAS: Final = 1_000
+"""Most schemas in the cache: a topic has a handful of writer schemas. With one more, the whole cache is emptied."""
 
 UNKNOWN_SECONDS: Final = 10.0
-"""An id without a schema is asked for again after this long: a schema that was registered late is found soon."""
+"""After so many seconds an id without a schema is requested again, so that a schema that was registered late is found soon."""
 
 MAX_UNKNOWN: Final = 100
-"""Ids without a schema within a minute. With as many, one other is asked for in a second: anyone may write any number of them."""
+"""With so many ids without a schema within a minute, one further id is requested per second: producers may write any number."""
 
 _UNKNOWN_WINDOW: Final = 60.0
 
 MAX_REFERENCES: Final = 200
-"""Of one schema, also indirect ones. Each is a request."""
+"""Most references of one schema, also indirect ones. Each is a request."""
 
 EARLIER_VERSIONS: Final = 20
-"""Versions before a schema, the last ones, that are asked for the names that its fields had."""
+"""Most versions before a schema, in one subject, that are requested for the former names of fields: the latest ones."""
 
 EARLIER_SUBJECTS: Final = 5
-"""Subjects whose versions are asked for: many topics may share a schema, and a batch must come to an end."""
+"""Most subjects whose earlier versions are requested: many topics may share a schema, and a batch must come to an end."""
 
 _RETRIES: Final = 1
 _REQUEST_SECONDS: Final = 16.0
-"""Bounds one request: of each server, for each try, a connection and an answer are waited for. A schema is served in
-milliseconds; a registry that does not answer must not hold a batch for longer than a batch takes."""
+"""Most seconds of one request: for all servers and tries, to connect and to wait for the answer. A schema takes milliseconds, and
+a registry that does not answer must not delay a batch by more than a batch takes."""
 
 _CALL_SECONDS: Final = 12.0
-"""After this long no further request begins, so that a schema is there within 30 s."""
+"""After so many seconds no further request for a schema begins, so that it is there within 30 s."""
 
 _EARLIER_SECONDS: Final = 60.0
-"""The same for its earlier versions. They are asked for again and again, because a batch that went on without them would land
-a renamed field elsewhere than the batch before."""
+"""The same for its earlier versions. These requests are repeated, because a batch without the former names would land a renamed
+field in another column than the batch before."""
 
 _PAUSE_SECONDS: Final = 0.5
 
 _VERSIONS: Final = "../../registry/v3/search/versions"
-"""Apicurio's own API, beside the one of Confluent's kind that the settings name, `/apis/ccompat/v7`."""
+"""Path of Apicurio's own API from `/apis/ccompat/v7`, its API of Confluent's kind, which the settings name."""
 
 _DEFAULTS: Final[dict[str, float]] = {"max.retries": _RETRIES, "retries.wait.ms": 200, "retries.max.wait.ms": 1_000}
 
 
 class RegistrySchemas:
-    """Reads and caches schemas of a registry; a `SchemaSource`. Connects at first use, and can be pickled for a worker."""
+    """Reads and caches schemas of a registry; a `SchemaSource`. It connects at first use, and can be pickled for a worker."""
 
     def __init__(self, registry: Registry, clock: Callable[[], float] = monotonic) -> None:
         self.registry: Final = registry
@@ -134,7 +134,7 @@ class RegistrySchemas:
         self._known: Final[dict[int | UUID, WriterSchema]] = {}
         self._versions: Final[dict[Version, Schema]] = {}
         self._unknown: Final[dict[int | UUID, tuple[float, WriterSchema | None]]] = {}
-        self._last_extra = 0.0
+        self._last_request_of_unknown = 0.0
         self._client: SchemaRegistryClient | None = None
         self._glue: GlueVersions | None = None
 
@@ -145,23 +145,22 @@ class RegistrySchemas:
         return shared_schemas, (self.registry,)
 
     def schema(self, schema_id: int | UUID) -> WriterSchema | None:
-        """Return a schema, or None if the registry has none with this id. Schemas are cached for good; misses and refusals
-        for 10 seconds.
+        """Return a schema, or None if the registry has none with this id. References that the registry lacks are left out.
 
-        References that the registry does not have are left out.
+        Schemas are cached without an end; ids without a schema, and refused schemas, for 10 seconds.
 
         Raises:
             TooManyUnknownIds: Within a minute 100 ids had no schema.
-            Retryable: No answer came within 30 seconds, or the registry is not available. For earlier versions of a
-                Protobuf schema it is tried for a minute more, and the next call continues where this one stopped.
+            Retryable: No answer came within 30 seconds, or the registry is not available. Earlier versions of a Protobuf schema are
+                requested for a minute more, and the next call continues where this one stopped.
             Terminal: The server refuses the credentials, is not a registry, or has an untrusted certificate.
         """
         if isinstance(schema_id, int) and schema_id > MAX_ID:
             return None
-        if schema_id not in self._known and max(len(self._known), len(self._versions)) >= KEPT_SCHEMAS:
-            self.close()
         if schema_id in self._known:
             return self._known[schema_id]
+        if max(len(self._known), len(self._versions)) >= MAX_CACHED_SCHEMAS:
+            self.close()
         if self._is_unknown(schema_id):
             return self._unknown[schema_id][1]
         writer, is_complete = self._request(schema_id)
@@ -172,26 +171,27 @@ class RegistrySchemas:
         return writer
 
     def _request(self, schema_id: int | UUID) -> tuple[WriterSchema | None, bool]:
-        """Return a schema, and whether everything that it refers to was there."""
+        """Return a schema, and whether the registry has everything that it refers to."""
         if self.framing == "glue":
             return (self._opened_glue().schema(schema_id) if isinstance(schema_id, UUID) else None), True
-        doing = f"asking for schema {schema_id}"
-        asking = _Asking(self.registry, self._opened(), self._clock, doing, self._versions)
-        return asking.schema(schema_id), asking.complete
+        request = _SchemaRequest(
+            self.registry, self._opened(), self._clock, f"asking for schema {schema_id}", self._versions
+        )
+        return request.schema(schema_id), request.is_complete
 
     def _is_unknown(self, schema_id: int | UUID) -> bool:
         """Return whether an id had no schema moments ago."""
         if not self._unknown:
             return False
         now = self._clock()
-        for past in [key for key, (asked_at, _) in self._unknown.items() if now - asked_at > _UNKNOWN_WINDOW]:
-            del self._unknown[past]
+        for old_id in [key for key, (requested_at, _) in self._unknown.items() if now - requested_at > _UNKNOWN_WINDOW]:
+            del self._unknown[old_id]
         if schema_id in self._unknown:
             return now - self._unknown[schema_id][0] <= UNKNOWN_SECONDS
         if len(self._unknown) >= MAX_UNKNOWN:
-            if now - self._last_extra < 1:
+            if now - self._last_request_of_unknown < 1:
                 raise TooManyUnknownIds
-            self._last_extra = now
+            self._last_request_of_unknown = now
         return False
 
     def ask(self) -> None:
@@ -212,7 +212,7 @@ class RegistrySchemas:
                 raise
 
     def close(self) -> None:
-        """Forget the schemas and end the connection; the next question opens another."""
+        """Forget the schemas and end the connection; the next request opens another one."""
         self._known.clear()
         self._versions.clear()
         if self._client is not None:
@@ -235,16 +235,16 @@ class RegistrySchemas:
         return self._glue
 
 
-_OPENED: Final[dict[tuple[object, ...], RegistrySchemas]] = {}
+_SHARED: Final[dict[tuple[object, ...], RegistrySchemas]] = {}
 
 
 def shared_schemas(registry: Registry) -> RegistrySchemas:
-    """Return the schemas that all batches and tasks of a process share, so that each is requested once, within one limit.
+    """Return the schemas that all batches and tasks of a process share: each is requested once, and unknown ids have one limit.
 
-    Each process and each thread has its own, since the client is not thread-safe.
+    Each process and each thread has its own, because the client is not thread-safe.
     """
     key = (getpid(), get_ident(), registry.name, registry.url, registry.framing, *sorted(registry.properties.items()))
-    return _OPENED.setdefault(key, RegistrySchemas(registry))
+    return _SHARED.setdefault(key, RegistrySchemas(registry))
 
 
 def configuration(registry: Registry) -> dict[str, str | float]:
@@ -253,11 +253,11 @@ def configuration(registry: Registry) -> dict[str, str | float]:
     return {**_DEFAULTS, "timeout": timeout, **registry.properties, "url": registry.url}
 
 
-class _Asking:
-    """One request, with the further requests that its answer requires.
+class _SchemaRequest:
+    """The request for one schema, with those for the schemas that it refers to and for its earlier versions.
 
     Attributes:
-        complete: Whether everything that was referred to was found.
+        is_complete: Whether the registry has everything that the schema refers to.
     """
 
     def __init__(
@@ -276,11 +276,11 @@ class _Asking:
         self._seconds = _CALL_SECONDS
         self._deadline = clock() + _CALL_SECONDS
         self._refusal = ""
-        self.complete = True
+        self.is_complete = True
 
     def schema(self, schema_id: int | UUID) -> WriterSchema | None:
-        """Request a schema and the schemas that it references."""
-        schema = self._found(lambda: self._by_id(schema_id))
+        """Return the schema, or None if the registry does not have it."""
+        schema = self._schema_or_none(lambda: self._by_id(schema_id))
         if schema is None:
             return WriterSchema("AVRO", "", refusal=self._refusal) if self._refusal else None
         writer = self._writer(schema)
@@ -290,32 +290,33 @@ class _Asking:
         return replace(writer, earlier=self._earlier(schema_id, writer))
 
     def _writer(self, schema: Schema) -> WriterSchema:
-        references: dict[str, str] = {}
-        begun: set[str] = set()
-        self._collect(schema, references, begun)
-        named = tuple(NamedSchema(name, text) for name, text in references.items())
-        refusal = f"it refers to more than {MAX_REFERENCES} schemas" if len(begun) > MAX_REFERENCES else ""
-        return WriterSchema(cast("SchemaKind", schema.schema_type), _text(schema), named, refusal=refusal)
+        texts: dict[str, str] = {}
+        names: set[str] = set()
+        self._collect(schema, texts, names)
+        references = tuple(NamedSchema(name, text) for name, text in texts.items())
+        refusal = f"it refers to more than {MAX_REFERENCES} schemas" if len(names) > MAX_REFERENCES else ""
+        return WriterSchema(cast("SchemaKind", schema.schema_type), _text(schema), references, refusal=refusal)
 
     def _earlier(self, schema_id: int, latest: WriterSchema) -> tuple[WriterSchema, ...]:
-        """Request the versions before a schema, in the subjects that have it. Without permission to see them, there are none."""
-        versions: dict[WriterSchema, None] = {}
-        complete = self.complete
-        places = self._listed(lambda: _subject_versions(self._client, schema_id))
-        for subject, version in [place for place in places if place[1] > 1][:EARLIER_SUBJECTS]:
-            numbers = self._listed(lambda s=subject: self._client.get_versions(s, deleted=True))  # type: ignore[misc]
+        """Return the versions before a schema, in the subjects that have it; none without permission to see them."""
+        earlier: dict[WriterSchema, None] = {}
+        is_complete = self.is_complete
+        versions = self._list_or_empty(lambda: _subject_versions(self._client, schema_id))
+        for subject, version in [each for each in versions if each[1] > 1][:EARLIER_SUBJECTS]:
+            numbers = self._list_or_empty(lambda s=subject: self._client.get_versions(s, deleted=True))  # type: ignore[misc]
             before = sorted((number for number in numbers if number < version), reverse=True)
             for number in before[:EARLIER_VERSIONS]:
                 schema = self._version(subject, number)
                 if schema is not None:
-                    versions.setdefault(self._writer(schema))
-        self.complete = complete  # an earlier version that refers to what is gone tells nothing, now and later
-        return tuple(earlier for earlier in versions if earlier != latest)
+                    earlier.setdefault(self._writer(schema))
+        self.is_complete = is_complete  # an earlier version with a missing reference is useless, now and later
+        return tuple(writer for writer in earlier if writer != latest)
 
-    def _listed(self, ask: Callable[[], list[T]]) -> list[T]:
+    def _list_or_empty(self, request: Callable[[], list[T]]) -> list[T]:
+        """Return the answer to a request, or nothing if the registry does not have it or refuses it."""
         with translated(self._registry, self._doing):
             try:
-                return self._in_time(ask)
+                return self._in_time(request)
             except SchemaRegistryError as error:
                 if is_missing(error) or is_refused(error):
                     return []
@@ -328,35 +329,39 @@ class _Asking:
             schema_id = _content_id(self._registry, self._client, schema_id)
         return self._client.get_schema(schema_id)
 
-    def _collect(self, schema: Schema, texts: dict[str, str], begun: set[str]) -> None:
-        """Add the schemas that a schema references, dependencies first; of two with one name the first counts."""
+    def _collect(self, schema: Schema, texts: dict[str, str], names: set[str]) -> None:
+        """Add the texts of the schemas that a schema refers to, dependencies first; of two with one name the first counts.
+
+        `names` are those of all references, also missing ones.
+        """
         for reference in schema.references or ():
             name, subject, version = reference.name, reference.subject, reference.version
-            if name is None or subject is None or version is None or name in begun or len(begun) > MAX_REFERENCES:
+            if name is None or subject is None or version is None or name in names or len(names) > MAX_REFERENCES:
                 continue
-            begun.add(name)
-            if len(begun) > MAX_REFERENCES:
+            names.add(name)
+            if len(names) > MAX_REFERENCES:
                 return
             referenced = self._version(subject, version)
             if referenced is None:
-                self.complete = False
+                self.is_complete = False
             else:
-                self._collect(referenced, texts, begun)
+                self._collect(referenced, texts, names)
                 texts[name] = _text(referenced)
 
     def _version(self, subject: str, number: int) -> Schema | None:
         if (subject, number) not in self._versions:
-            # A version may be deleted while values written with it live on: hence `deleted`.
-            schema = self._found(lambda: self._client.get_version(subject, number, deleted=True).schema)
+            # `deleted`: the version may be deleted, while values that were written with it still exist.
+            schema = self._schema_or_none(lambda: self._client.get_version(subject, number, deleted=True).schema)
             if schema is None:
                 return None
             self._versions[subject, number] = schema
         return self._versions[subject, number]
 
-    def _found(self, ask: Callable[[], Schema]) -> Schema | None:
+    def _schema_or_none(self, request: Callable[[], Schema]) -> Schema | None:
+        """Return the answer to a request, or None if the registry does not have the schema or refuses it (`_refusal`)."""
         with translated(self._registry, self._doing):
             try:
-                schema = self._in_time(ask)
+                schema = self._in_time(request)
             except AnswerTooLarge as error:
                 self._refusal = str(error)
                 return None
@@ -364,7 +369,7 @@ class _Asking:
                 if not is_missing(error) and not is_forbidden(error):
                     raise
                 if error.error_code != NO_SCHEMA:
-                    # Who may ask for this may see schemas, only not this one: no reason to stop all others.
+                    # If this request succeeds, the registry refuses only one schema: no reason to stop the pipeline.
                     self._in_time(self._client.get_schema_types)
                 if is_forbidden(error):
                     self._refusal = "the registry does not show it to this pipeline"
@@ -372,7 +377,8 @@ class _Asking:
             _text(schema)
             return schema
 
-    def _in_time(self, ask: Callable[[], T]) -> T:
+    def _in_time(self, request: Callable[[], T]) -> T:
+        """Return the answer to a request, unless the deadline is over. Repeat requests for earlier versions."""
         while True:
             if self._clock() > self._deadline:
                 raise REGISTRY_FAILED.retryable(
@@ -380,33 +386,33 @@ class _Asking:
                     next_step="look at the registry's load",
                 )
             try:
-                return ask()
+                return request()
             except FOREIGN as error:
-                if not self._may_wait(error):
+                if not self._may_retry(error):
                     raise
             sleep(_PAUSE_SECONDS)
 
-    def _may_wait(self, error: BaseException) -> bool:
-        """Whether to retry a request for earlier versions: the result must not depend on how busy the registry is."""
+    def _may_retry(self, error: BaseException) -> bool:
+        """Return whether to retry a request for earlier versions: the result must not depend on how busy the registry is."""
         is_in_time = self._clock() + _PAUSE_SECONDS <= self._deadline
         is_busy = isinstance(as_frazil(error, self._registry, self._doing), Retryable)
         return self._seconds == _EARLIER_SECONDS and is_in_time and is_busy
 
 
 def _content_id(registry: Registry, client: SchemaRegistryClient, global_id: int) -> int:
-    """Return the id of a version's content, by which Apicurio's API of Confluent's kind knows it.
+    """Return the id of a version's content, which is its schema id in Apicurio's API of Confluent's kind.
 
     Raises:
         SchemaRegistryError: There is no such version.
         Terminal: The server has no such search, or its API of Confluent's kind takes global ids.
     """
     try:
-        answer = client._rest_client.get(_VERSIONS, {"globalId": global_id})  # noqa: SLF001  # addresses, logins and tries
+        answer = client._rest_client.get(_VERSIONS, {"globalId": global_id})  # noqa: SLF001  # it knows addresses and logins
     except SchemaRegistryError as error:
         if not is_missing(error):
             raise
         raise _no_search(registry) from error
-    # A server that does not know the parameter leaves it out, and tells of other versions.
+    # A server that does not know the parameter ignores it, and returns other versions.
     version = next((version for version in answer["versions"] if version["globalId"] == global_id), None)
     if version is None and answer["versions"]:
         raise _no_search(registry)
@@ -424,9 +430,9 @@ def _content_id(registry: Registry, client: SchemaRegistryClient, global_id: int
 
 
 def _has_version(client: SchemaRegistryClient, content_id: int, artifact: str, number: str) -> bool:
-    """Whether the API of Confluent's kind knows a version, Apicurio's own, below the id of its content."""
+    """Return whether, in the API of Confluent's kind, the schema with an id is a version that Apicurio's own API returned."""
     try:
-        places = _subject_versions(client, content_id)
+        versions = _subject_versions(client, content_id)
     except SchemaRegistryError as error:
         if not is_missing(error):
             raise
@@ -434,7 +440,7 @@ def _has_version(client: SchemaRegistryClient, content_id: int, artifact: str, n
     # A version may have a name in place of a number, and a subject its group in front.
     return any(
         subject.rpartition(":")[2] == artifact and (not number.isdecimal() or listed == int(number))
-        for subject, listed in places
+        for subject, listed in versions
     )
 
 
@@ -446,15 +452,14 @@ def _no_search(registry: Registry) -> Terminal:
     )
 
 
-def _subject_versions(client: SchemaRegistryClient, schema_id: int) -> list[tuple[str, int]]:
+def _subject_versions(client: SchemaRegistryClient, schema_id: int) -> list[Version]:
     """Return the subjects that have a schema, each with the schema's version there, highest version first."""
-    versions = client.get_schema_versions(schema_id, deleted=True)
-    places = (
+    versions = [
         (version.subject, version.version)
-        for version in versions
+        for version in client.get_schema_versions(schema_id, deleted=True)
         if version.subject is not None and version.version is not None
-    )
-    return sorted(places, key=lambda place: (-place[1], place[0]))
+    ]
+    return sorted(versions, key=lambda version: (-version[1], version[0]))
 
 
 def _text(schema: Schema) -> str:

@@ -1,5 +1,6 @@
-"""A Schema Registry by name: how to reach it, without ever showing its secrets, what exceptions of its client, its
-HTTP library and TLS mean (no other module maps them), and the one of AWS Glue, which has an API of its own.
+"""A Schema Registry and how to reach it, without ever showing its secrets; and AWS Glue, a registry with its own API.
+
+Only this module translates exceptions of the client, of its HTTP library, of TLS and of boto3.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from urllib.parse import unquote
 from uuid import UUID
 
 from confluent_kafka.schema_registry._sync.schema_registry_client import (
-    httpx,  # the one of two HTTP libraries that the client took
+    httpx,  # there are two HTTP libraries; the client chose this one
 )
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
@@ -26,10 +27,13 @@ from frazil.records.model.format import Framing, SchemaKind, WriterSchema
 
 MASK = "***"
 _SECRET_MARKS = ("user.info", "password", "secret", "token")
-"""Parts of property names whose values open a door: `basic.auth.user.info`, `ssl.key.password`, `bearer.auth.token`, …"""
+"""Parts of the names of secret properties: `basic.auth.user.info`, `ssl.key.password`, `bearer.auth.token`, …"""
 
-_PASSWORD = re.compile(r"//[^/@:]*:([^/@]+)@")
-"""Of an address with credentials. (Python's own reading of addresses fails on malformed ones.)"""
+_PASSWORD = re.compile(r"//[^/?#:]*:([^/?#]+)@")
+"""Finds the password in an address: it ends at the last @. (Python's own parser of addresses fails on malformed ones.)"""
+
+_SHOWN_CHARACTERS = 300
+"""Most characters of a client's message. It is cut after its secrets are masked, since half a secret would not be found."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -37,7 +41,7 @@ class Registry:
     """A Schema Registry.
 
     Attributes:
-        url: Root of its API; several with commas are asked in turn.
+        url: Root of its API. Several, separated by commas, are tried in turn.
         properties: Further properties of confluent-kafka's registry client, or of Glue's.
         framing: How records name its schemas.
     """
@@ -53,7 +57,7 @@ class Registry:
         return tuple(url.strip() for url in self.url.split(","))
 
     def redact(self, text: str) -> str:
-        """`text` without credentials, for messages that a client wrote."""
+        """Return a client's message without the secrets of this registry."""
         for secret in sorted(self._secrets(), key=len, reverse=True):
             text = text.replace(secret, MASK)
         return text
@@ -62,16 +66,16 @@ class Registry:
         return f"Schema Registry {self.name!r} ({self.redact(self.url) or 'AWS Glue'})"
 
     def __repr__(self) -> str:
-        shown = {key: MASK if _is_secret(key) else value for key, value in self.properties.items()}
+        shown = {key: MASK if _is_secret(key) else self.redact(str(value)) for key, value in self.properties.items()}
         return f"Registry(name={self.name!r}, url={self.redact(self.url)!r}, properties={shown!r})"
 
     def _secrets(self) -> Iterator[str]:
         for key, value in self.properties.items():
             if isinstance(value, str) and value and _is_secret(key):
                 yield value
-                yield from value.split(":", 1)[1:]  # of `user:password` the password alone, too
-        for url in self.urls:
-            for password in _PASSWORD.findall(url):
+                yield from value.split(":", 1)[1:]  # of `user:password`, the password alone, too
+        for text in (*self.urls, *map(str, self.properties.values())):  # a proxy has an address, too
+            for password in _PASSWORD.findall(text):
                 yield from (password, unquote(password))
 
 
@@ -90,21 +94,21 @@ FOREIGN: Final = (
     AttributeError,
     KeyError,
 )
-"""What the client is known to raise. OSError: a certificate that is not there. The last four: a property that it does
-not know, or an answer that is none of a registry's (it reads fields without looking)."""
+"""Exceptions that the client is known to raise. OSError: a certificate file is missing. The last four: a property is unknown, or
+the answer is not a registry's (the client reads its fields without checks)."""
 
 NO_SCHEMA: Final = 40403
-"""The registry's own code for an id that it does not know; a server that has no such page says 404 without it."""
+"""The registry's code for an unknown id, besides status 404. A server without such a path answers 404 without this code."""
 
 _REFUSED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED})
 _BUSY: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 _CUT_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
-"""The other side went away in the middle: no matter of certificates."""
+"""The server ended the connection: certificates are not the cause."""
 
 
 @contextmanager
 def translated(registry: Registry, doing: str) -> Iterator[None]:
-    """Run a block; what it raises becomes Retryable or Terminal, with registry and `doing` as its coordinates."""
+    """Translate the client's exceptions in a block to Retryable or Terminal, with registry and `doing` as coordinates."""
     try:
         yield
     except FOREIGN as error:
@@ -127,26 +131,27 @@ def is_refused(error: SchemaRegistryError) -> bool:
 
 
 def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilError:
-    """Translate an error of the client into Frazil's error with a next step.
+    """Return Frazil's error for an error of the client.
 
     Returns:
-        `Retryable` if a later try may help: no answer, a slow, busy or broken server. `Terminal` if a person must act:
-        credentials, permissions, certificates, the address, a property.
+        `Retryable` if a later try may help: the server does not answer, is slow, busy or broken. `Terminal` if a person must act: on
+        credentials, permissions, certificates, the address, or a property.
     """
-    description = registry.redact(f"{type(error).__name__}: {str(error)[:300]}")
+    description = registry.redact(f"{type(error).__name__}: {error}")[:_SHOWN_CHARACTERS]
     where = f"{registry}: {doing}"
     if isinstance(error, SchemaRegistryError):
         return _answer_error(error.http_status_code, registry, where, description)
-    if (broken := _tls(error)) is not None:
+    if (tls_error := _tls_error(error)) is not None:
         return REGISTRY_FAILED.terminal(
-            f"{where}: no trusted connection ({registry.redact(str(broken))})",
+            f"{where}: no trusted connection ({registry.redact(str(tls_error))})",
             next_step=f"check the certificates in registries.{registry.name} of the settings",
         )
     if isinstance(error, OAuthTokenError) and not isinstance(error.__context__, httpx.TransportError):
         return REGISTRY_FAILED.terminal(
             f"{where}: no token was granted ({description})", next_step=_settings(registry, "properties")
         )
-    if _is_silence(error):
+    # An OAuthTokenError with another cause was handled before.
+    if isinstance(error, OAuthTokenError | httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol):
         return REGISTRY_FAILED.retryable(
             f"{where}: no answer ({description})",
             next_step=f"check that the registry runs. If it persists, {_settings(registry, 'url')}",
@@ -154,7 +159,7 @@ def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilErr
     return REGISTRY_FAILED.terminal(
         f"{where}: {description}",
         next_step=f"check registries.{registry.name} of the settings: url must be the root of a Schema Registry's API, and"
-        " properties must be such as confluent-kafka's client knows",
+        " properties must be those of confluent-kafka's client",
     )
 
 
@@ -178,14 +183,8 @@ def _settings(registry: Registry, key: str) -> str:
     return f"check registries.{registry.name}.{key} of the settings"
 
 
-def _is_silence(error: BaseException) -> bool:
-    if isinstance(error, OAuthTokenError):
-        return True  # its other cause was looked at before
-    return isinstance(error, httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol)
-
-
-def _tls(error: BaseException | None) -> ssl.SSLError | None:
-    """Return the reason of a failed TLS connection: it is the innermost of the exceptions that the HTTP library raises."""
+def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
+    """Return the TLS error that caused an error, unless the server only ended the connection."""
     while error is not None:
         if isinstance(error, ssl.SSLError):
             return None if isinstance(error, _CUT_OFF) else error
@@ -200,10 +199,10 @@ GLUE_CLIENT: Final = {
     "glue.session-token": "aws_session_token",
     "glue.profile-name": "profile_name",
 }
-"""What the session of boto3 takes for the properties of the settings, which a catalog of type `glue` has as well."""
+"""Properties of the settings, as a catalog of type `glue` has them -> arguments of boto3's session."""
 
 _SECONDS: Final = 4.0
-"""Of a connection, and of an answer; each is tried twice. A schema is served in milliseconds."""
+"""Most seconds to connect, and to wait for an answer. Each is tried twice. A schema takes milliseconds."""
 
 _MISSING: Final = "EntityNotFoundException"
 _GLUE_REFUSED: Final = frozenset(
@@ -213,12 +212,12 @@ _GLUE_REFUSED: Final = frozenset(
     }
 )
 _GLUE_BUSY: Final = frozenset({"ThrottlingException", "Throttling", "RequestLimitExceeded", "TooManyRequestsException"})
-_NOBODY: Final = UUID(int=0)
-"""A version that does not exist: an answer that says so proves that this client may read versions."""
+_NO_VERSION: Final = UUID(int=0)
+"""A version that does not exist: the answer that it is missing proves that this client may read versions."""
 
 
 class GlueVersions:
-    """Versions of schemas by their UUIDs."""
+    """Reads versions of schemas from AWS Glue by their UUIDs."""
 
     def __init__(self, registry: Registry) -> None:
         require("glue", f"registry {registry.name}, with framing: glue,")
@@ -227,14 +226,14 @@ class GlueVersions:
 
         self._registry: Final = registry
         session = {GLUE_CLIENT[name]: value for name, value in registry.properties.items()}
-        bounds = Config(connect_timeout=_SECONDS, read_timeout=_SECONDS, retries={"total_max_attempts": 2})
+        limits = Config(connect_timeout=_SECONDS, read_timeout=_SECONDS, retries={"total_max_attempts": 2})
         with self._translated("opening the client"):
             self._client: Final[Any] = boto3.Session(**session).client(
-                "glue", endpoint_url=registry.url or None, config=bounds
+                "glue", endpoint_url=registry.url or None, config=limits
             )
 
     def schema(self, version: UUID) -> WriterSchema | None:
-        """Return a version of a schema, or None if there is none.
+        """Return a version of a schema, or None if it does not exist.
 
         Raises:
             Retryable: Glue does not answer, or is too busy.
@@ -250,8 +249,8 @@ class GlueVersions:
                 code = _code(error)
                 if code == _MISSING:
                     return None
-                # Anybody may write the UUID of another registry's schema: that must not stop all others.
-                if code != "AccessDeniedException" or version == _NOBODY or self.schema(_NOBODY) is not None:
+                # A producer may write the UUID of a schema that this pipeline may not read: that must not stop the pipeline.
+                if code != "AccessDeniedException" or version == _NO_VERSION or self.schema(_NO_VERSION) is not None:
                     raise
                 return WriterSchema("AVRO", "", refusal="the registry does not show it to this pipeline")
 
@@ -260,8 +259,8 @@ class GlueVersions:
         self._client.close()
 
     def ask(self) -> None:
-        """Ask for a version that does not exist, to check that Glue answers and that this pipeline may ask."""
-        self.schema(_NOBODY)
+        """Request a version that does not exist, to check that Glue answers and that this pipeline may read versions."""
+        self.schema(_NO_VERSION)
 
     @contextmanager
     def _translated(self, doing: str) -> Iterator[None]:
@@ -271,7 +270,7 @@ class GlueVersions:
         try:
             yield
         except boto.NoCredentialsError as error:
-            # A role that is missing looks like one that the machine's metadata service could not be asked for just now.
+            # A missing role looks the same as a metadata service of the machine that does not answer just now.
             raise REGISTRY_FAILED.retryable(
                 f"{where}: found no AWS credentials here",
                 next_step="if it persists, give this machine or pod a role, or set glue.access-key-id and glue.secret-access-key in"
@@ -280,7 +279,7 @@ class GlueVersions:
         except (boto.HTTPClientError, boto.ConnectionError) as error:
             if isinstance(error, boto.SSLError):
                 raise REGISTRY_FAILED.terminal(
-                    f"{where}: no trusted connection ({error})"[:500],
+                    f"{where}: no trusted connection ({self._registry.redact(str(error))[:_SHOWN_CHARACTERS]})",
                     next_step="let AWS_CA_BUNDLE name the certificates to trust",
                 ) from error
             raise REGISTRY_FAILED.retryable(
@@ -290,14 +289,14 @@ class GlueVersions:
         except boto.ClientError as error:
             raise self._answer_error(error, where) from error
         except (boto.BotoCoreError, ValueError, TypeError, KeyError) as error:
-            description = self._registry.redact(f"{type(error).__name__}: {str(error)[:300]}")
+            description = self._registry.redact(f"{type(error).__name__}: {error}")[:_SHOWN_CHARACTERS]
             raise REGISTRY_FAILED.terminal(
                 f"{where}: {description}",
                 next_step=f"check url and properties of registries.{self._registry.name} in the settings",
             ) from error
 
     def _answer_error(self, error: Any, where: str) -> Exception:
-        description = self._registry.redact(str(error)[:300])
+        description = self._registry.redact(str(error))[:_SHOWN_CHARACTERS]
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         if _code(error) in _GLUE_BUSY or status >= 500:  # noqa: PLR2004 - HTTP's servers
             return REGISTRY_FAILED.retryable(

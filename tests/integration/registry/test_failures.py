@@ -17,8 +17,8 @@ import pytest
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.records.model.format import NamedSchema, TooManyUnknownIds, WriterSchema
 from frazil.registry.client import (
-    KEPT_SCHEMAS,
     MAX_ANSWER,
+    MAX_CACHED_SCHEMAS,
     MAX_REFERENCES,
     MAX_UNKNOWN,
     UNKNOWN_SECONDS,
@@ -244,13 +244,13 @@ def test_a_schema_is_found_by_its_guid() -> None:
 def test_memory_for_schemas_has_an_end() -> None:
     """A topic whose producers register a schema per run must not fill a worker's memory."""
     with served(Scripted(otherwise=schema())) as script, closing(RegistrySchemas(script.registry())) as schemas:
-        for number in range(KEPT_SCHEMAS + 2):
+        for number in range(MAX_CACHED_SCHEMAS + 2):
             schemas.schema(number)
         schemas.schema(0)
-        schemas.schema(KEPT_SCHEMAS)
+        schemas.schema(MAX_CACHED_SCHEMAS)
 
     assert script.asked.count("/schemas/ids/0") == 2
-    assert script.asked.count(f"/schemas/ids/{KEPT_SCHEMAS}") == 1
+    assert script.asked.count(f"/schemas/ids/{MAX_CACHED_SCHEMAS}") == 1
 
 
 DIAMOND = {

@@ -103,7 +103,7 @@ def test_every_key_has_a_description(of: Any) -> None:
         ({"type": "Cast$key", "spec": "int8"}, ("Cast",), "no form"),
         ({"type": "Cast$Key", "spec": "int8", "target": "value"}, ("Cast",), "beside a target"),
         ({"type": "ReplaceField"}, ("ReplaceField",), "nothing to do"),
-        ({"type": "ReplaceField", "renames": "a"}, ("ReplaceField", "renames"), "no pair"),
+        ({"type": "ReplaceField", "renames": "a"}, ("ReplaceField", "renames"), "expected a pair"),
         ({"type": "ReplaceField", "renames": "a:b,a:c"}, ("ReplaceField", "renames"), "named twice"),
         ({"type": "ReplaceField", "renames": "a:x,b:x"}, ("ReplaceField",), "one name"),
         ({"type": "ReplaceField", "renames": "a:x", "exclude": "a"}, ("ReplaceField",), "renamed and excluded"),

@@ -1,4 +1,4 @@
-"""What can be said of a registry without asking it."""
+"""A registry, as far as it needs no request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from frazil.errors import Terminal
 from frazil.project import Project
 from frazil.registry.client import MAX_ID, RegistrySchemas, configuration
-from frazil.registry.registry import Registry
+from frazil.registry.registry import Registry, as_frazil
 from frazil.run.state.context import RunContext
 
 SECRETIVE = Registry(
@@ -32,6 +32,30 @@ def test_no_text_of_a_registry_shows_a_secret(text: str) -> None:
 def test_client_messages_are_cleared_of_secrets(said: str) -> None:
     """A client repeats addresses and headers in its messages."""
     assert not {"hunter2", "t0ken", "p%40ss", "p@ss"} & set(SECRETIVE.redact(said).replace(":", " ").split())
+
+
+@pytest.mark.parametrize(
+    "registry",
+    [
+        pytest.param(Registry("main", "https://me@corp.example:hunter2@one.example"), id="user with @"),
+        pytest.param(Registry("main", "https://me:hunter@2way@one.example"), id="password with @"),
+        pytest.param(Registry("main", "https://a", {"proxy": "http://me:hunter2@proxy:3128"}), id="proxy"),
+    ],
+)
+def test_password_in_any_address_is_masked(registry: Registry) -> None:
+    """An address takes the last @ as the end of the credentials, and a proxy has an address, too."""
+    message = f"{registry} {registry!r} {registry.redact(str([registry.url, registry.properties]))}"
+
+    assert not [part for part in ("hunter", "2way") if part in message]
+
+
+def test_secret_that_is_cut_in_a_long_message_is_masked() -> None:
+    """A client quotes what it sent, and half a password helps to guess the rest."""
+    registry = Registry("main", "http://a", {"ssl.key.password": "hunter2hunter2"})
+
+    error = as_frazil(ValueError(f"{'x' * 290} hunter2hunter2"), registry, "asking")
+
+    assert "hunter" not in str(error)
 
 
 def test_a_malformed_address_still_makes_a_message() -> None:

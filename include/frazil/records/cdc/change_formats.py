@@ -1,4 +1,4 @@
-"""Change events of Canal, AWS DMS and Maxwell, and those that the pipeline file describes itself."""
+"""Change events of Canal, AWS DMS and Maxwell, and those whose fields the pipeline file describes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
 from frazil.error_codes import FIELDS_UNFIT
 from frazil.records.cdc.debezium import (
     SingleChangeFormat,
+    change_times,
     has_image,
     has_op,
     image_columns,
@@ -21,14 +22,13 @@ from frazil.records.cdc.debezium import (
     images_for_op,
     map_ops,
     op_facts,
-    read_instants,
     sortable_positions,
 )
 from frazil.records.model.changes import Images, ParsedImages, ParsedValue
 from frazil.records.model.column import type_name
 from frazil.records.model.rows import mask_without
 from frazil.records.transforms.fields import find, typed_field
-from frazil.records.transforms.kinds.change_events import Verdict, choose_image, failures, text_field
+from frazil.records.transforms.kinds.change_events import RowCheck, choose_image, failures, text_field
 
 _NAME: Final = "canal"
 _OPS: Final = {"INSERT": UPSERT, "UPDATE": UPSERT, "DELETE": DELETE, "TRUNCATE": TRUNCATE}
@@ -36,7 +36,7 @@ _OPS: Final = {"INSERT": UPSERT, "UPDATE": UPSERT, "DELETE": DELETE, "TRUNCATE":
 
 @dataclass(frozen=True, slots=True)
 class Canal:
-    """Records with type, a list of rows in data and, for updates, those fields in old that changed, row by row.
+    """Records with type, a list of rows in data and, for updates, the changed fields of each row in old.
 
     All values come as text. DDL changes no row, except TRUNCATE.
     """
@@ -44,46 +44,43 @@ class Canal:
     text_casts: ClassVar = True
 
     def find_images(self, value: ParsedValue) -> ParsedImages:
-        """Find the rows of a message."""
+        """Find the images in a parsed message."""
         return images_for_op(_OPS.get(str(value.get("type"))), value.get("data"), value.get("old"))
 
     def images(self, value: pa.RecordBatch) -> Images:
-        """Take messages apart."""
+        """Split messages into row images and operations."""
         source_ops = text_field(_NAME, value, "type")
         op, is_known = map_ops(source_ops, _OPS)
         kind, step = ("boolean", "boolean"), "declare it as boolean"
         ddl = typed_field(f"changes.format {_NAME}", value, "isDdl", kind, step, nested=False)
         is_ddl = pc.fill_null(pa.nulls(len(op), pa.bool_()) if ddl is None else ddl, fill_value=False)
         data, old = _row_lists(value, "data"), _row_lists(value, "old")
-        tells_rows = has_op(op, UPSERT, DELETE)
+        changes_rows = has_op(op, UPSERT, DELETE)
         lengths = pc.fill_null(pc.list_value_length(data), 0)
         has_other_length = pc.fill_null(pc.not_equal(pc.list_value_length(old), lengths), fill_value=False)
-        verdicts: list[Verdict] = [
-            (
-                pc.and_not(pc.invert(is_known), is_ddl),
-                f"{_NAME}: expected type INSERT, UPDATE or DELETE, found {{}}",
-                "type",
-            ),
-            (pc.and_(tells_rows, pc.equal(lengths, 0)), f"{_NAME}: expected the rows of {{}}, found none", "data"),
-            (pc.and_(tells_rows, has_other_length), f"{_NAME}: expected as many rows in old as in data", "old"),
+        unknown_type = f"{_NAME}: expected type INSERT, UPDATE or DELETE, found {{}}"
+        checks: list[RowCheck] = [
+            (pc.and_not(pc.invert(is_known), is_ddl), unknown_type, "type"),
+            (pc.and_(changes_rows, pc.equal(lengths, 0)), f"{_NAME}: expected the rows of {{}}, found none", "data"),
+            (pc.and_(changes_rows, has_other_length), f"{_NAME}: expected as many rows in old as in data", "old"),
         ]
-        failed = failures(verdicts, pa.repeat(pa.scalar(value=True), len(op)), source_ops)
-        has_rows = pc.and_(tells_rows, mask_without(len(op), failed))
+        failed = failures(checks, values=source_ops)
+        has_rows = pc.and_(changes_rows, mask_without(len(op), failed))
         statements = pc.indices_nonzero(has_rows).cast(pa.int64())
         messages, rows, old_rows = _split_statements(statements, data.take(statements), old.take(statements))
         truncates = pc.indices_nonzero(has_op(op, TRUNCATE)).cast(pa.int64())
         if len(truncates):
             messages, rows, old_rows = _with_truncates(messages, rows, old_rows, truncates)
         ops = op.take(messages)
-        had = pc.and_(old_rows.is_valid(), pc.equal(ops, UPSERT))
+        has_before = pc.and_(old_rows.is_valid(), pc.equal(ops, UPSERT))
         no_order = pa.nulls(len(messages), pa.string())
-        timestamps = read_instants(_NAME, value, "es", "ms")
+        timestamps = change_times(_NAME, value, "es", "ms")
         facts = {"op": source_ops.take(messages), "ts": timestamps.take(messages), "order": no_order}
-        return Images(messages, ops, image_columns(rows), image_columns(old_rows), had, facts, failed)
+        return Images(messages, ops, image_columns(rows), image_columns(old_rows), has_before, facts, failed)
 
 
 def _row_lists(value: pa.RecordBatch, name: str) -> pa.ListArray:
-    """The rows of each message, null where it has none."""
+    """Return the rows in a field of each message, null if it has none."""
     values = find(value, name, nested=False)
     if values is None or pa.types.is_null(values.type):
         return pa.nulls(value.num_rows, pa.list_(pa.struct([])))
@@ -98,7 +95,7 @@ def _row_lists(value: pa.RecordBatch, name: str) -> pa.ListArray:
 def _split_statements(
     statements: pa.Int64Array, data: pa.ListArray, old: pa.ListArray
 ) -> tuple[pa.Int64Array, pa.StructArray, pa.StructArray]:
-    """Split statements into rows: per row its message, the row after the change, and the row before."""
+    """Split statements into rows: per row, its message, the row after the change, and the row before."""
     parent_indices = pc.list_parent_indices(data)
     has_old = old.is_valid().take(parent_indices)
     old_indices = pc.subtract(pc.cumulative_sum(has_old.cast(pa.int64())), pa.scalar(1, pa.int64()))
@@ -109,7 +106,7 @@ def _split_statements(
 def _with_truncates(
     messages: pa.Int64Array, rows: pa.StructArray, old_rows: pa.StructArray, truncates: pa.Int64Array
 ) -> tuple[pa.Int64Array, pa.StructArray, pa.StructArray]:
-    """Add truncate messages, which have no row, at their places in the order of the messages."""
+    """Add truncate messages, which have no row, so that all messages keep their order."""
     all_messages = pa.concat_arrays([messages, truncates])
     order = pc.array_sort_indices(all_messages)
     images = (
@@ -119,12 +116,12 @@ def _with_truncates(
 
 
 _DMS_BEFORE: Final = "BI_"
-"""Begins the names of columns that the rule `add-before-image-columns` of a task adds to `data`."""
+"""Prefix of the columns that the rule `add-before-image-columns` of a DMS task adds to `data`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dms(SingleChangeFormat):
-    """Records with data, metadata and, where the task sends one, before-image. Or data has columns `BI_*` for the row as it was."""
+    """Records with data and metadata. The row before is in before-image or in columns `BI_*` of data, if the DMS task sends it."""
 
     name: ClassVar = "dms"
     ops: ClassVar = {"load": UPSERT, "insert": UPSERT, "update": UPSERT, "delete": DELETE, "truncate-table": TRUNCATE}
@@ -133,35 +130,36 @@ class Dms(SingleChangeFormat):
     key_in_record: bool = False
 
     def find_images(self, value: ParsedValue) -> ParsedImages:
-        """Find the rows of a record."""
+        """Find the images in a parsed record."""
         images, row = SingleChangeFormat.find_images(self, value), value.get("data")
         if images.ignored_rows:
             return images
         return replace(images, hidden=_before_names(row) if isinstance(row, dict) else frozenset())
 
     def images(self, value: pa.RecordBatch) -> Images:
-        """Take records apart."""
+        """Split records into row images and operations."""
         return _with_before_columns(SingleChangeFormat.images(self, value))
 
-    def is_unknown(self, op: pa.StringArray, value: pa.RecordBatch) -> pa.BooleanArray:
-        """Records that control the task have ops of their own, which change no row."""
+    def is_unknown(self, source_ops: pa.StringArray, value: pa.RecordBatch) -> pa.BooleanArray:
+        """Return which values have an unknown operation code. Control records have their own codes, which change no row."""
         control = pc.equal(text_field(self.name, value, "metadata.record-type"), "control")
-        return pc.and_not(SingleChangeFormat.is_unknown(self, op, value), pc.fill_null(control, fill_value=False))
+        is_unknown = SingleChangeFormat.is_unknown(self, source_ops, value)
+        return pc.and_not(is_unknown, pc.fill_null(control, fill_value=False))
 
     def facts(self, source_ops: pa.StringArray, value: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Return op and time."""
+        """Return op and time of each change."""
         timestamps = find(value, "metadata.timestamp")
         return op_facts(source_ops) | ({} if timestamps is None else {"ts": timestamps})
 
 
 def _before_names(row: Collection[str]) -> frozenset[str]:
-    """Return the columns of a row that hold an earlier value of another one of its columns."""
+    """Return the columns of a row that have the value before the change of another column of it."""
     return frozenset(name for name in row if name.startswith(_DMS_BEFORE) and name.removeprefix(_DMS_BEFORE) in row)
 
 
 def _with_before_columns(images: Images) -> Images:
-    """Return the images with `BI_*` columns taken as the row before the change, where a before-image has no value."""
-    hidden, before, had = _before_names(images.row), dict(images.before), images.has_before
+    """Return the images with values of `BI_*` columns in the row before the change, if the before-image lacks them."""
+    hidden, before, has_before = _before_names(images.row), dict(images.before), images.has_before
     upserts = has_op(images.op, UPSERT)
     for name in sorted(hidden):
         column_name, (_, values) = name.removeprefix(_DMS_BEFORE), images.row[name]
@@ -171,13 +169,13 @@ def _with_before_columns(images: Images) -> Images:
             before[column_name] = field, values
         elif earlier[1].type == values.type and not pa.types.is_nested(values.type):
             before[column_name] = field, pc.coalesce(earlier[1], values)
-        had = pc.or_(had, pc.and_(upserts, values.is_valid()))
-    return replace(images, before=before, has_before=had, hidden=hidden)
+        has_before = pc.or_(has_before, pc.and_(upserts, values.is_valid()))
+    return replace(images, before=before, has_before=has_before, hidden=hidden)
 
 
 @dataclass(frozen=True, slots=True)
 class Maxwell(SingleChangeFormat):
-    """Records with type, data and, for updates, those fields of old that changed."""
+    """Records with type, data and, for updates, the changed fields in old."""
 
     name: ClassVar = "maxwell"
     ops: ClassVar = {
@@ -195,20 +193,20 @@ class Maxwell(SingleChangeFormat):
     key_in_record: bool = False
 
     def facts(self, source_ops: pa.StringArray, value: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Return op, time and place in the log."""
-        return {"op": source_ops, "ts": read_instants(self.name, value, "ts", "s"), "order": _position(value)}
+        """Return op, time and log position of each change."""
+        return {"op": source_ops, "ts": change_times(self.name, value, "ts", "s"), "order": _position(value)}
 
 
 def _position(value: pa.RecordBatch) -> pa.StringArray:
-    """`master.000006:800911`, which Maxwell sends with output_binlog_position, as text that sorts; null without."""
-    binlog_position = pc.extract_regex(text_field(Maxwell.name, value, "position"), r"^(?P<file>.+):(?P<at>[0-9]+)$")
-    log_offset = sortable_positions(Maxwell.name, "position", binlog_position.field("at"))
+    """Return log positions as text that sorts: `master.000006:800911`, which Maxwell sends with output_binlog_position."""
+    position = pc.extract_regex(text_field(Maxwell.name, value, "position"), r"^(?P<file>.+):(?P<offset>[0-9]+)$")
+    log_offset = sortable_positions(Maxwell.name, "position", position.field("offset"))
     row_offset = find(value, "xoffset")
-    offset = sortable_positions(
-        Maxwell.name, "xoffset", pa.nulls(len(log_offset), pa.string()) if row_offset is None else row_offset
-    )
-    joined = pc.binary_join_element_wise(binlog_position.field("file"), log_offset, pc.fill_null(offset, ""), ":")
-    return pc.if_else(binlog_position.is_valid(), joined, pa.scalar(None, pa.string()))
+    if row_offset is None:
+        row_offset = pa.nulls(len(log_offset), pa.string())
+    row_offset = pc.fill_null(sortable_positions(Maxwell.name, "xoffset", row_offset), "")
+    joined = pc.binary_join_element_wise(position.field("file"), log_offset, row_offset, ":")
+    return pc.if_else(position.is_valid(), joined, pa.scalar(None, pa.string()))
 
 
 _ENVELOPE: Final = "envelope"
@@ -219,11 +217,11 @@ class OpColumn(SingleChangeFormat):
     """Changes with an operation code in a field.
 
     Attributes:
-        op: Its name or path.
+        op: Name or path of that field.
         words: Value of that field -> `Op`.
-        row: The field that contains the row as it is; None: the value itself is the row.
-        before: The field that contains the row as it was, if any does.
-        key_in_record: Whether all key columns are of the record's key.
+        row: The field that contains the row after the change; None: the value itself is the row.
+        before: The field that contains the row before the change; None: there is none.
+        key_in_record: Whether all key columns come from the record's key.
     """
 
     name: ClassVar = "op_column"
@@ -237,29 +235,27 @@ class OpColumn(SingleChangeFormat):
 
     @property
     def ops(self) -> Mapping[str, str | None]:  # type: ignore[override]
-        """The operation of each word."""
+        """The words with their operations."""
         return self.words
 
     @property
     def _change_fields(self) -> frozenset[str]:
-        """The fields that describe the change, where they are fields of the row itself."""
+        """The fields of the row that describe the change."""
         paths = [self.op, *([] if self.before is None else [self.before])]
         return frozenset(path.partition(".")[0] for path in paths) if self.row is None else frozenset()
 
     def find_images(self, value: ParsedValue) -> ParsedImages:
-        """Find the rows of a record."""
+        """Find the images in a parsed record."""
         op, row = value.get(self.op), value.whole if self.row is None else value.get(self.row)
         word = {True: "true", False: "false"}.get(op) if isinstance(op, bool) else str(op)
         images = images_for_op(self.words.get(word or ""), row, None if self.before is None else value.get(self.before))
         return replace(images, hidden=self._change_fields)
 
     def images(self, value: pa.RecordBatch) -> Images:
-        """Take records apart."""
-        kind, step = (
-            ("string, long or boolean", "string", "integer", "boolean"),
-            "declare it so under value.fields, or name another field",
-        )
-        # Numbers and flags become texts as JSON writes them.
+        """Split records into row images and operations."""
+        kind = ("string, long or boolean", "string", "integer", "boolean")
+        step = "declare it so under value.fields, or name another field"
+        # Numbers and booleans become texts as JSON writes them.
         ops = typed_field("changes.op", value, self.op, kind, step)
         source_ops = pa.nulls(len(value), pa.string()) if ops is None else ops.cast(pa.string())
         is_unknown = pc.invert(map_ops(source_ops, self.ops)[1])
@@ -272,7 +268,7 @@ class OpColumn(SingleChangeFormat):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """The row is in a field whose name says what happened: `{"insert": {…}}`."""
+    """Changes whose row is in a field named like the operation: `{"insert": {…}}`."""
 
     text_casts: ClassVar = False
 
@@ -280,21 +276,16 @@ class Envelope:
     key_in_record: bool = False
 
     def find_images(self, value: ParsedValue) -> ParsedImages:
-        """Find the row of a record."""
+        """Find the image in a parsed record."""
         images = [images_for_op(op, value.get(name), None) for name, op in self.words.items()]
-        upserted, deleted = (
-            tuple(row for named_images in images for row in named_images.current_rows),
-            tuple(row for named_images in images for row in named_images.past_rows),
-        )
-        # A value with several rows is ambiguous: none of them counts.
-        return (
-            ParsedImages(upserted, deleted)
-            if len(upserted) + len(deleted) == 1
-            else ParsedImages(ignored_rows=(*upserted, *deleted))
-        )
+        upserted = tuple(row for named_images in images for row in named_images.current_rows)
+        deleted = tuple(row for named_images in images for row in named_images.past_rows)
+        if len(upserted) + len(deleted) == 1:
+            return ParsedImages(upserted, deleted)
+        return ParsedImages(ignored_rows=(*upserted, *deleted))  # a value with several rows is ambiguous
 
     def images(self, value: pa.RecordBatch) -> Images:
-        """Take records apart."""
+        """Split records into row images and operations."""
         size = value.num_rows
         rows = {name: image_struct(_ENVELOPE, value, name) for name in self.words}
         is_present = {name: has_image(values, size) for name, values in rows.items()}
@@ -306,10 +297,7 @@ class Envelope:
             fields = image_columns(values)
             row = choose_image(f"changes.format {_ENVELOPE}", row, fields, is_present[name]) if row else fields
         op, _ = map_ops(source_ops, self.words)
-        listed = ", ".join(self.words)
-        verdicts = [
-            (pc.not_equal(count, 1), f"{_ENVELOPE}: expected one of {listed} with a row, found none or several", "")
-        ]
-        failed = failures(verdicts, pa.repeat(pa.scalar(value=True), size))
-        no_row = pa.repeat(pa.scalar(value=False), size)
-        return Images(pa.arange(0, size), op, row, {}, no_row, op_facts(source_ops), failed)
+        message = f"{_ENVELOPE}: expected one of {', '.join(self.words)} with a row, found none or several"
+        failed = failures([(pc.not_equal(count, 1), message, "")])
+        has_before = pa.repeat(value=False, size=size)
+        return Images(pa.arange(0, size), op, row, {}, has_before, op_facts(source_ops), failed)

@@ -1,5 +1,5 @@
-"""Change events of Debezium (MySQL, Postgres, SQL Server, Oracle, MongoDB), and what all change formats share: row
-images, ops, times and log positions of changes.
+"""Change events of Debezium (MySQL, Postgres, SQL Server, Oracle, MongoDB), and what all change formats share: images of rows
+before and after a change, ops, times and log positions.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
-from frazil.records.model.changes import Images, Object, ParsedImages, ParsedValue
+from frazil.records.model.changes import Images, ParsedImages, ParsedValue
 from frazil.records.model.format import Columns
-from frazil.records.model.json_number import JsonValue
-from frazil.records.model.rows import TIMESTAMP
+from frazil.records.model.json_number import JsonObject, JsonValue
 from frazil.records.transforms.fields import find, require_type, typed_field
-from frazil.records.transforms.kinds.change_events import Verdict, choose_image, failures, text_field
+from frazil.records.transforms.kinds.change_events import (
+    RowCheck,
+    choose_image,
+    failures,
+    read_instants,
+    text_field,
+)
 from frazil.records.transforms.kinds.nested import children
 
 _DIGITS: Final = 20
-"""An unsigned 64-bit number has so many."""
-
-_MICROS: Final = {"s": 1_000_000, "ms": 1_000}
+"""Digits of the largest unsigned 64-bit number."""
 
 
 class SingleChangeFormat:
@@ -33,12 +36,12 @@ class SingleChangeFormat:
 
     Attributes:
         name: Name of the format.
-        ops: Operation code of the source -> `Op`; None: the change affects no row.
-        op, after, before: Paths of the operation code and of the rows. Without a row before, `after` has the deleted row.
-        text_casts: Values have types of their own.
-        before_has_deleted: Whether deletes also have the row before the change.
-        no_op_hint: Ends the message about a value without an operation code.
-        key_in_record: Whether all key columns are of the record's key, so that a delete needs no image.
+        ops: Operation code of the source -> `Op`; None if it changes no row.
+        paths: Paths of the operation code, of the row after the change, and of the row before.
+        text_casts: Whether all values of rows come as text.
+        before_has_deleted: Whether the deleted row may be the image before; else it is always the image after.
+        no_op_hint: End of the message about a value without an operation code.
+        key_in_record: Whether all key columns come from the record's key, so that a delete needs no image.
     """
 
     __slots__ = ()
@@ -52,29 +55,29 @@ class SingleChangeFormat:
     key_in_record: bool
 
     def find_images(self, value: ParsedValue) -> ParsedImages:
-        """Find the rows of a value."""
+        """Find the images in a parsed value."""
         op, after, before = (value.get(path) for path in self.paths)
         return images_for_op(self.ops.get(str(op)), after, before)
 
     def images(self, value: pa.RecordBatch) -> Images:
-        """Take values apart."""
+        """Split values into row images and operations."""
         op, after, before = self.paths
         source_ops = text_field(self.name, value, op)
         after_rows, before_rows = image_struct(self.name, value, after), image_struct(self.name, value, before)
         message = f"{self.name}: expected {op} as one of {', '.join(self.ops)}, found {{}}"
         undefined_ops = self.is_unknown(source_ops, value)
-        verdicts = [
+        checks = [
             (pc.and_(undefined_ops, source_ops.is_null()), message + self.no_op_hint, op),
             (undefined_ops, message, op),
         ]
-        return self.single_images(source_ops, after_rows, before_rows, self.facts(source_ops, value), verdicts)
+        return self.single_images(source_ops, after_rows, before_rows, self.facts(source_ops, value), checks)
 
-    def is_unknown(self, source_ops: pa.StringArray, value: pa.RecordBatch) -> pa.BooleanArray:  # noqa: ARG002 - for formats that look further
+    def is_unknown(self, source_ops: pa.StringArray, value: pa.RecordBatch) -> pa.BooleanArray:  # noqa: ARG002 - a subclass's
         """Return which values have an unknown operation code."""
         return pc.invert(map_ops(source_ops, self.ops)[1])
 
     def facts(self, source_ops: pa.StringArray, value: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Return the facts about each change."""
+        """Return the facts about each change: op, ts and order."""
         raise NotImplementedError
 
     def single_images(
@@ -83,9 +86,9 @@ class SingleChangeFormat:
         after: pa.StructArray | None,
         before: pa.StructArray | None,
         facts: Mapping[str, pa.Array],
-        verdicts: Iterable[Verdict],
+        checks: Iterable[RowCheck],
     ) -> Images:
-        """Return the images of values that each hold one change; those that `verdicts` tell of fail."""
+        """Return the images of values with one change each; `checks` find values that fail."""
         size = len(source_ops)
         op, _ = map_ops(source_ops, self.ops)
         upserts, deletes = has_op(op, UPSERT), has_op(op, DELETE)
@@ -96,55 +99,55 @@ class SingleChangeFormat:
         lacks_row = pc.and_not(upserts, has_image(after, size))
         if not self.key_in_record:
             lacks_row = pc.or_(lacks_row, pc.and_not(pc.and_not(deletes, has_image(after, size)), takes_before))
-        no_row: Verdict = (lacks_row, f"{self.name}: expected the row for op {{}}, found none", "")
-        failed = failures([*verdicts, no_row], pa.repeat(pa.scalar(value=True), size), source_ops)
-        had = pc.and_(upserts, has_image(before, size))
-        return Images(pa.arange(0, size), op, row, image_columns(before), had, facts, failed)
+        no_row: RowCheck = (lacks_row, f"{self.name}: expected the row for op {{}}, found none", "")
+        failed = failures([*checks, no_row], values=source_ops)
+        has_before = pc.and_(upserts, has_image(before, size))
+        return Images(pa.arange(0, size), op, row, image_columns(before), has_before, facts, failed)
 
 
 def image_struct(format_name: str, fields: pa.RecordBatch, name: str, *, nested: bool = False) -> pa.StructArray | None:
-    """Return a struct that contains a row, or None if there is no such field.
+    """Return the field of a row's image, a struct; None if there is no such field.
 
     Raises:
-        Terminal: It is no struct.
+        Terminal: The field is no struct.
     """
     step = f"declare {name} as struct under value.fields, or correct changes.format"
     return typed_field(f"changes.format {format_name}", fields, name, ("struct", "struct"), step, nested=nested)
 
 
 def image_columns(values: pa.StructArray | None) -> Columns:
-    """Return the fields of an image, with their values; a null image has nulls. Without an image there are no fields."""
+    """Return the fields of an image, with their values: null in rows where the image is null. `values` None: no fields."""
     if values is None:
         return {}
-    # A change without the image that it needs fails. So an image adds no nulls of its own to the other changes.
+    # A change without the image that it needs fails. So the image adds no nulls to changes that continue.
     declared = pa.field("image", values.type, nullable=False)
     return {child.name: (child, child_values) for child, child_values in children(declared, values)}
 
 
 def has_image(values: pa.Array | None, size: int) -> pa.BooleanArray:
     """Return, per value, whether it has an image."""
-    return pa.repeat(pa.scalar(value=False), size) if values is None else values.is_valid()
+    return pa.repeat(value=False, size=size) if values is None else values.is_valid()
 
 
 def has_op(ops: pa.StringArray, *words: str) -> pa.BooleanArray:
-    """Return which ops are one of these, never null."""
+    """Return, per op, whether it is one of these words; never null."""
     return pc.is_in(ops, value_set=pa.array(words, pa.string()))
 
 
 def map_ops(values: pa.StringArray, ops: Mapping[str, str | None]) -> tuple[pa.StringArray, pa.BooleanArray]:
-    """Return the `Op` for each operation code of a source, null where no row changes, and which codes are known."""
+    """Return, per operation code, its `Op` (null if it changes no row), and whether the code is known."""
     indices = pc.index_in(values, value_set=pa.array(list(ops), pa.string()))
     return pa.array(list(ops.values()), pa.string()).take(indices), indices.is_valid()
 
 
 def op_facts(source_ops: pa.StringArray) -> dict[str, pa.Array]:
-    """Return the facts about changes whose op is all that is known."""
+    """Return the facts about changes without time and order."""
     no_text = pa.nulls(len(source_ops), pa.string())
     return {"op": source_ops, "ts": no_text, "order": no_text}
 
 
 def images_for_op(op: str | None, after: JsonValue, before: JsonValue) -> ParsedImages:
-    """Return the images of a value with a row, or a list of rows, after the change and one before it."""
+    """Return the images of a parsed value: a row, or a list of rows, after the change and before it."""
     rows, before_rows = tuple(_objects(after)), tuple(_objects(before))
     if op == UPSERT:
         return ParsedImages(rows, before_rows)
@@ -152,16 +155,16 @@ def images_for_op(op: str | None, after: JsonValue, before: JsonValue) -> Parsed
     return ParsedImages((), all_rows) if op == DELETE else ParsedImages(ignored_rows=all_rows)
 
 
-def _objects(parsed: JsonValue) -> list[Object]:
+def _objects(parsed: JsonValue) -> list[JsonObject]:
     candidates: Sequence[JsonValue] = parsed if isinstance(parsed, list) else [parsed]
     return [candidate for candidate in candidates if isinstance(candidate, dict)]
 
 
 def sortable_positions(format_name: str, path: str, values: pa.Array) -> pa.StringArray:
-    """Return positions in a source's log as texts that sort like them: numbers, also those sent as text, get leading zeros.
+    """Return positions in a source's log as texts that sort like them: numbers, even if sent as text, get leading zeros.
 
     Raises:
-        Terminal: They are neither numbers nor texts.
+        Terminal: The positions are neither numbers nor texts.
     """
     kind, step = ("number or text", "integer", "string", "null"), f"declare {path} as long under value.fields"
     texts = require_type(f"changes.format {format_name}", path, values, kind, step).cast(pa.string())
@@ -169,31 +172,23 @@ def sortable_positions(format_name: str, path: str, values: pa.Array) -> pa.Stri
     return pc.if_else(is_number, pc.utf8_lpad(texts, _DIGITS, "0"), texts)
 
 
-def read_instants(format_name: str, value: pa.RecordBatch, path: str, unit: str) -> pa.TimestampArray:
-    """Return the instants of a field that contains numbers since 1970, or timestamps; null where they are out of range.
+def change_times(format_name: str, value: pa.RecordBatch, path: str, unit: str) -> pa.TimestampArray:
+    """Return the times of changes from a field with numbers since 1970, or timestamps; null if they are out of range.
 
     Raises:
-        Terminal: It is neither.
+        Terminal: The field is neither.
     """
-    kind, step = ("long", "integer", "timestamp"), f"declare {path} as long under value.fields"
-    values = typed_field(f"changes.format {format_name}", value, path, kind, step)
-    if values is None:
-        return pa.nulls(value.num_rows, TIMESTAMP)
-    if pa.types.is_timestamp(values.type):
-        return values.cast(TIMESTAMP)
-    micros, limit = _MICROS[unit], pa.scalar(2**63 // _MICROS[unit] - 1, pa.int64())
-    wide = values.cast(pa.int64())
-    inside = pc.and_(pc.less_equal(wide, limit), pc.greater_equal(wide, pc.negate(limit)))
-    return pc.multiply(pc.if_else(inside, wide, None), pa.scalar(micros, pa.int64())).cast(TIMESTAMP)
+    step = f"declare {path} as long under value.fields"
+    return read_instants(f"changes.format {format_name}", value, path, unit, step)[0]
 
 
 _NAME: Final = "debezium"
 
 _UNAVAILABLE: Final = "__debezium_unavailable_value"
-"""What Debezium's Postgres connector sends for a large value that an update did not touch (TOAST)."""
+"""What Debezium's Postgres connector sends in place of a large value that an update did not change (TOAST)."""
 
 _UNAVAILABLE_BYTES: Final = [*_UNAVAILABLE.encode()]
-"""The same for a list of numbers: each byte is one."""
+"""The same for a list of numbers: one number per byte."""
 
 _UNAVAILABLE_TEXTS: Final = (
     _UNAVAILABLE,
@@ -202,11 +197,11 @@ _UNAVAILABLE_TEXTS: Final = (
     f'["{_UNAVAILABLE}"]',
     json.dumps(_UNAVAILABLE_BYTES, separators=(",", ":")),
 )
-"""The same in a column of texts: of a text, of a value of type hstore (JSON text), of bytes, of lists of texts and numbers."""
+"""The same as a text: for a text, an hstore (JSON text), bytes, and for lists of texts and of numbers."""
 
 _NOT_SENT: Final = (
-    f"{_NAME}: expected a value, found {_UNAVAILABLE}: the update did not touch this large value, and the image before does"
-    " not hold it; REPLICA IDENTITY FULL of the table sends it each time"
+    f"{_NAME}: expected a value, found {_UNAVAILABLE}: the update did not change this large value, and the image before does"
+    " not have it; REPLICA IDENTITY FULL of the table sends it each time"
 )
 
 _NO_KEY: Final = (
@@ -223,9 +218,9 @@ _ORDERS: Final[Sequence[tuple[str, ...]]] = (
     ("source.scn", "source.scn"),
     ("source.ts_ms", "source.ord"),
 )
-"""Places in the log of Postgres, MySQL, SQL Server, Oracle, and MongoDB or any other: the first that is there counts.
+"""Fields with the position of a change in the log: of Postgres, MySQL, SQL Server, Oracle, and MongoDB or any other.
 
-Rows that SQL Server's and Oracle's snapshots read have the place of the snapshot alone.
+The first group whose first field exists counts. In snapshots of SQL Server and Oracle all rows have the position of the snapshot.
 """
 
 
@@ -234,13 +229,13 @@ class Debezium(SingleChangeFormat):
     """Envelopes with op, before, after and source.
 
     Args:
-        key_in_record: Whether all key columns are of the record's key, so that a delete needs no image.
-        used_fields: Fields of a row that columns take; None: any may be. A value that was not sent matters in those only.
+        key_in_record: Whether all key columns come from the record's key, so that a delete needs no image.
+        used_fields: Fields of a row that columns take; None: perhaps all. A value that was not sent matters only in these.
     """
 
     name: ClassVar = _NAME
     ops: ClassVar = {"c": UPSERT, "r": UPSERT, "u": UPSERT, "d": DELETE, "t": TRUNCATE, "m": None}
-    """Debezium, data change events: create, read (snapshot), update, delete, truncate, and message of the log."""
+    """Create, read (snapshot), update, delete, truncate, and message of the log."""
     paths: ClassVar = ("op", "after", "before")
     before_has_deleted: ClassVar = True
     no_op_hint: ClassVar = "; values of Kafka Connect with schema and payload need value.format: json-envelope"
@@ -249,12 +244,12 @@ class Debezium(SingleChangeFormat):
     used_fields: frozenset[str] | None = None
 
     def find_images(self, value: ParsedValue) -> ParsedImages:
-        """Find the rows of an envelope."""
+        """Find the images in a parsed envelope."""
         return replace(SingleChangeFormat.find_images(self, value), is_left_out=_is_left_out)
 
     def facts(self, source_ops: pa.StringArray, value: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Return op, time and place in the log."""
-        return {"op": source_ops, "ts": read_instants(_NAME, value, "ts_ms", "ms"), "order": _order(value)}
+        """Return op, time and log position of each change."""
+        return {"op": source_ops, "ts": change_times(_NAME, value, "ts_ms", "ms"), "order": _order(value)}
 
     def single_images(
         self,
@@ -262,19 +257,19 @@ class Debezium(SingleChangeFormat):
         after: pa.StructArray | None,
         before: pa.StructArray | None,
         facts: Mapping[str, pa.Array],
-        verdicts: Iterable[Verdict],
+        checks: Iterable[RowCheck],
     ) -> Images:
-        """Take the images of envelopes; values that were not sent come from the image before."""
+        """Return the images of envelopes; a value that was not sent comes from the image before."""
         op, _ = map_ops(source_ops, self.ops)
         filled, not_sent = _fill_unavailable(after, before)
-        further = [
+        own_checks = [
             (pc.and_(mask, has_op(op, UPSERT)), _NOT_SENT, f"after.{name}")
             for name, mask in not_sent.items()
             if self.used_fields is None or name in self.used_fields
         ]
         if not self.key_in_record:
-            further.insert(0, (pc.and_not(has_op(op, DELETE), has_image(before, len(op))), _NO_KEY, "before"))
-        return SingleChangeFormat.single_images(self, source_ops, filled, before, facts, [*verdicts, *further])
+            own_checks.insert(0, (pc.and_not(has_op(op, DELETE), has_image(before, len(op))), _NO_KEY, "before"))
+        return SingleChangeFormat.single_images(self, source_ops, filled, before, facts, [*checks, *own_checks])
 
 
 def _is_left_out(item: JsonValue) -> bool:
@@ -287,23 +282,20 @@ def _is_unavailable(values: pa.Array) -> pa.BooleanArray:
     data_type = values.type
     if pa.types.is_string(data_type) or pa.types.is_binary(data_type):
         return pc.is_in(values, value_set=pa.array(_UNAVAILABLE_TEXTS, pa.string()).cast(data_type))
-    no_row = pa.repeat(pa.scalar(value=False), len(values))
-    if not pa.types.is_list(data_type):
-        return no_row
-    element_type = data_type.value_type
+    element_type = data_type.value_type if pa.types.is_list(data_type) else pa.null()
     if pa.types.is_string(element_type):
         return pc.or_(
             _lists_equal(values, [_UNAVAILABLE]), _lists_equal(values, [str(byte) for byte in _UNAVAILABLE_BYTES])
         )
     if pa.types.is_integer(element_type) or pa.types.is_floating(element_type) or pa.types.is_decimal(element_type):
         return _lists_equal(values, _UNAVAILABLE_BYTES)
-    return no_row
+    return pa.repeat(value=False, size=len(values))
 
 
-def _lists_equal(lists: pa.ListArray, sought: Sequence[str | int]) -> pa.BooleanArray:
-    """Return which lists hold exactly these items."""
-    is_equal = pc.fill_null(pc.equal(pc.list_value_length(lists), len(sought)), fill_value=False)
-    for index, item in enumerate(sought):
+def _lists_equal(lists: pa.ListArray, items: Sequence[str | int]) -> pa.BooleanArray:
+    """Return, per list, whether it has exactly these items; never null."""
+    is_equal = pc.fill_null(pc.equal(pc.list_value_length(lists), len(items)), fill_value=False)
+    for index, item in enumerate(items):
         if not is_equal.true_count:
             break
         is_same_item = pc.equal(pc.list_element(lists.filter(is_equal), index), item)
@@ -314,7 +306,7 @@ def _lists_equal(lists: pa.ListArray, sought: Sequence[str | int]) -> pa.Boolean
 def _fill_unavailable(
     after: pa.StructArray | None, before: pa.StructArray | None
 ) -> tuple[pa.StructArray | None, dict[str, pa.BooleanArray]]:
-    """Return rows after the change, with values that were not sent taken from `before`; and, by field, where it has none."""
+    """Return rows after the change, with values that were not sent taken from `before`; and, by field, which rows lack theirs."""
     old_columns, not_sent, columns = image_columns(before), dict[str, pa.BooleanArray](), list[pa.Array]()
     for name, (_, values) in image_columns(after).items():
         is_unavailable = _is_unavailable(values)
@@ -326,7 +318,7 @@ def _fill_unavailable(
             if name in old_columns and old_columns[name][1].type == values.type
             else pa.nulls(len(values), values.type)
         )
-        # A value too large to be sent is not null. A null in `before` means an image that holds the key alone.
+        # A value too large to be sent is not null. So if it is null in `before`, that image has the key alone.
         has_old_value = pc.and_not(old_values.is_valid(), _is_unavailable(old_values))
         not_sent[name] = pc.and_not(is_unavailable, has_old_value)
         columns.append(pc.if_else(is_unavailable, old_values, values))
@@ -337,7 +329,7 @@ def _fill_unavailable(
 
 
 def _order(value: pa.RecordBatch) -> pa.StringArray:
-    """Position of a change in the source's log, as text that sorts in log order."""
+    """Return the position of each change in the source's log, as text that sorts in log order."""
     orders = []
     for paths in _ORDERS:
         first, *more = (find(value, path) for path in paths)

@@ -1,10 +1,10 @@
-"""Fits changes to the columns of their table, declared ones or those of a schema that evolves: each value becomes rows
-that say what happens to which key.
+"""Turns change events into rows to merge: a row has the columns of the table, and the operation on the row with its key.
+
+`ChangeFitter` does it for decoded columns, `EvolvingChanges` for JSON values of a table whose schema follows its records.
 """
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -33,21 +33,18 @@ from frazil.records.evolution.schema_requests import SchemaRequests
 from frazil.records.formats.keys_and_headers import KeyColumns
 from frazil.records.json.exact import parse_object
 from frazil.records.json.typed import Dead, JsonValues
-from frazil.records.model.changes import FACTS, ChangeFormat, Images, Object, ParsedImages, ParsedValue
+from frazil.records.model.changes import FACTS, ChangeFormat, Images, ParsedImages, ParsedValue
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.format import JSON
-from frazil.records.model.json_number import JsonValue, Number, document
+from frazil.records.model.json_number import JsonObject, JsonValue, document, number_in
 from frazil.records.model.rows import NOTHING_UNKNOWN, Block, UnknownFieldPairs
 from frazil.records.model.spec import RecordSpec
-from frazil.records.transforms.fields import batch_of
+from frazil.records.transforms.fields import batch_of, null_row
 from frazil.records.transforms.kinds.change_events import cdc_struct
 
 
 class PartialFitter:
-    """Fits values and keys to some columns.
-
-    Value or key is None if no column takes a field of it.
-    """
+    """Fits fields of values and of keys to some columns; either part is None if no column takes a field of it."""
 
     def __init__(self, value_fitter: Fitter | EvolvingFitter | None, key_columns: KeyColumns | None) -> None:
         self._value_fitter = value_fitter
@@ -55,11 +52,13 @@ class PartialFitter:
 
     @classmethod
     def for_all_columns(cls, spec: RecordSpec, requests: SchemaRequests, *, text_casts: bool) -> Self:
-        """Return a fitter for all columns, which handles unknown fields and, if the schema evolves, requests changes."""
+        """Return a fitter for all columns. It handles unknown fields and, if the schema evolves, requests schema changes."""
         keys = KeyColumns(spec) if spec.of_key else None
         if spec.evolution is not None:
             return cls(EvolvingFitter(spec.of_value, requests, text_casts=text_casts), keys)
-        if spec.of_key.union(spec.of_header).issuperset(spec.columns.names):  # no row brought any of its own yet
+        if spec.of_key.union(spec.of_header).issuperset(
+            spec.columns.names
+        ):  # no record brought a column of the value yet
             return cls(None, keys)
         return cls(Fitter.for_spec(spec.of_value, text_casts=text_casts), keys)
 
@@ -74,7 +73,7 @@ class PartialFitter:
         return cls(fitter, KeyColumns(spec.only(names)) if is_keyed else None)
 
     def check(self, shape: pa.Schema) -> list[str]:
-        """Return, for values of one shape, each column that none of them could ever fill, and why."""
+        """Return each column that no value of this shape could fill, and why."""
         return [] if self._value_fitter is None else self._value_fitter.check(shape)
 
     def fit(self, value: pa.RecordBatch, key: pa.RecordBatch | None) -> Fitted:
@@ -92,7 +91,7 @@ _OPS: Final = (UPSERT, DELETE, TRUNCATE)
 
 @dataclass(frozen=True)
 class _ChangeRows:
-    """Rows of one op in the block's schema, the index of each row's change, and the reasons of dead values by position."""
+    """Rows of one op in the block's schema, the index of each row's change, and the reasons of dead letters by position."""
 
     rows: pa.RecordBatch
     changes: pa.Int64Array
@@ -103,9 +102,9 @@ class _ChangeRows:
 class ChangeFitter:
     """Turns changes into rows to merge.
 
-    A deleted row has its key, the column of `order_by`, and columns that take facts about the change; all others are null,
-    required or not. An update that changes the key is a delete of the old key and then an upsert. Of one value all deletes
-    come first: a statement that moves several keys may give one row the key that another one had.
+    A deleted row has its key, the column of `order_by`, and the columns of facts about the change; all others are null, required
+    or not. An update that changes the key becomes a delete of the old key and an upsert. Of one value, all deletes come first: one
+    statement may change several keys, and give one row the key that another row had.
     """
 
     def __init__(self, spec: RecordSpec, requests: SchemaRequests) -> None:
@@ -118,7 +117,7 @@ class ChangeFitter:
         self._keys: Final = [name for name in merge.keys if name not in spec.of_key]
         fact_paths = {name: path[1:] for name, path in spec.sources.items() if path[:1] == (FACTS,)}
         carried = fact_paths.keys() | ({merge.order_by} if merge.order_by is not None else set())
-        # A JSON string is cast to its column's type: the pipeline file may declare a decimal that is sent as text.
+        # Strings in JSON are cast to the column's type: the pipeline file may declare a decimal that is sent as text.
         casts = spec.format.is_text or spec.format.name == JSON or merge.changes.text_casts
         self._fact_paths: Final = {*fact_paths.values()}
         self._carried: Final = carried - {*merge.keys}
@@ -135,11 +134,8 @@ class ChangeFitter:
         )
 
     def check(self, shape: pa.Schema) -> list[str]:
-        """Return, for values of one shape, each column that no row of them could ever fill, and why."""
-        null_row = batch_of(
-            [(shape_field.with_nullable(nullable=True), pa.nulls(1, shape_field.type)) for shape_field in shape], 1
-        )
-        images = self._format.images(null_row)
+        """Return each column that no row in values of this shape could fill, and why."""
+        images = self._format.images(null_row(shape))
         return self._upsert_fitter.check(self._fields(images).schema)
 
     def fit(self, value: pa.RecordBatch, key: pa.RecordBatch | None) -> Fitted:
@@ -147,7 +143,7 @@ class ChangeFitter:
         try:
             images = self._format.images(value)
             fields = self._fields(images)
-        except Terminal as error:  # these records brought this schema: they fail, those with another schema go on
+        except Terminal as error:  # only records of this schema fail; those of another schema continue
             reason = Reason(DeadCode.TRANSFORM_FAILED, error.message)
             no_rows = pa.RecordBatch.from_pylist([], self._schema)
             return Fitted(no_rows, pa.array([], pa.int64()), dict.fromkeys(range(len(value)), reason), NOTHING_UNKNOWN)
@@ -174,7 +170,7 @@ class ChangeFitter:
         return Fitted(merged_rows, kept_values, dict(sorted(dead.items())), upserts.ignored.at_positions(kept_values))
 
     def _fields(self, images: Images) -> pa.RecordBatch:
-        """Return the fields of rows, with the facts about their changes if a column takes one."""
+        """Return the fields of rows, and the facts about their changes if a column takes one."""
         hidden = images.hidden - self._declared_fields
         columns = [column for name, column in images.row.items() if name not in hidden]
         if self._fact_paths:
@@ -192,9 +188,8 @@ class ChangeFitter:
     def _deletes_of_old_keys(self, images: Images, upserts: _ChangeRows) -> _ChangeRows:
         """Return deletes of the old keys of updates that changed the key."""
         had_before = images.has_before.take(upserts.changes)
-        no_moves = _ChangeRows(upserts.rows.slice(0, 0), upserts.changes.slice(0, 0), {})
         if self._old_key_fitter is None or not had_before.true_count:
-            return no_moves
+            return _ChangeRows(upserts.rows.slice(0, 0), upserts.changes.slice(0, 0), {})
         updates, after = upserts.changes.filter(had_before), upserts.rows.filter(had_before)
         before = {name: _fill_from_row(column, images.row.get(name)) for name, column in images.before.items()}
         fitted = self._old_key_fitter.fit(
@@ -223,7 +218,7 @@ class ChangeFitter:
         key: pa.RecordBatch | None,
         op: str,
     ) -> _ChangeRows:
-        """Return the rows of changes with an op; without a fitter nothing but the op is in them."""
+        """Return the rows of changes with one op; without a fitter they have the op alone."""
         if fitter is None:
             return _ChangeRows(self._filled({}, len(changes), op), changes, {})
         values_of_changes = images.value_positions.take(changes)
@@ -239,7 +234,7 @@ class ChangeFitter:
         )
 
     def _filled(self, columns: Mapping[str, pa.Array], size: int, op: str) -> pa.RecordBatch:
-        """Return rows in the block's schema; columns that are not given are null."""
+        """Return rows in the block's schema, with null in all other columns."""
         *names, last = self._schema.names
         arrays = [columns[name] if name in columns else pa.nulls(size, self._schema.field(name).type) for name in names]
         arrays.append(pa.repeat(pa.scalar(op, self._schema.field(last).type), size))
@@ -249,23 +244,21 @@ class ChangeFitter:
 def _fill_from_row(
     before: tuple[pa.Field, pa.Array], row: tuple[pa.Field, pa.Array] | None
 ) -> tuple[pa.Field, pa.Array]:
-    """Return a key field before the change: an image of the changed fields alone has null there, so the new row fills it."""
+    """Return a key field before the change. An image may have changed fields alone: where it is null, the new row fills it."""
     field, values = before
     if row is None or row[1].type != values.type or pa.types.is_nested(values.type):
         return before
     return field.with_nullable(nullable=True), pc.coalesce(values, row[1])
 
 
-# Values are decoded as for any merged table, by its present columns. Those that another schema may decode better are inspected
-# one by one: the rows of inserts and updates request schema changes. Of deleted rows, and of rows before a change, only the key
-# counts: nothing else of them requests a column, or makes a record a dead letter.
+# Values are first decoded by the present columns of the table. Those that another schema may decode better are inspected one by
+# one: rows of inserts and updates request schema changes. Of deleted rows, and of rows before a change, only the key matters:
+# their other fields request no column and make no record a dead letter.
 
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _NUMBER_KINDS: Final = {Kind.INT, Kind.FLOAT, Kind.DECIMAL}
 
-
 _INSPECTED_CODES: Final = EVOLVABLE | {DeadCode.LONE_SURROGATE}
-"""Codes of dead values that an inspection may save: the fault may be in an image that does not count."""
+"""Codes of dead letters that an inspection may make good: the fault may be in an image that does not matter."""
 
 
 class EvolvingChanges:
@@ -276,7 +269,7 @@ class EvolvingChanges:
         if merge is None or merge.changes is None or merge.shape is None:
             raise AssertionError(spec)
         self._format: Final[ChangeFormat] = merge.changes
-        # A random name, which no value holds by chance: no sender can fake the text of rescued fields.
+        # A random name, so that no producer can send a field of this name and forge rescued fields.
         self._rest_name: Final = f"_{secrets.token_hex(16)}"
         self._shape: Final = _renamed_schema(merge.shape, spec.rescued_column, self._rest_name)
         self._fitter: Final = ChangeFitter(spec.without_evolution(self._rest_name), requests)
@@ -297,38 +290,26 @@ class EvolvingChanges:
         self._has_rescued: Final = spec.rescued_column in spec.columns.names
         self._rescued_column: Final = spec.rescued_column
         self._inspector: Final = None if spec.evolution is None else ObjectInspector(spec.of_value)
-        steps = [
-            column.steps[0]
-            for column in spec.of_value.column_specs
-            if column.steps and column.name in (*merge.keys, merge.order_by)
-        ]
-        # A default would take the place of null.
-        self._required_keys: Final = {
-            self._key(column.steps[0])
-            for column in spec.of_value.column_specs
-            if column.name in (*merge.keys, merge.order_by) and len(column.steps) == 1 and not column.has_default
+        columns = [(self._key(column.steps[0]), column) for column in spec.of_value.column_specs if column.steps]
+        whole_fields = [(key, column) for key, column in columns if len(column.steps) == 1]
+        identifying = {*merge.keys, merge.order_by}
+        self._declared_fields: Final = {key for key, _ in columns}
+        self._needed_fields: Final = {key for key, column in columns if column.name in identifying}
+        self._required_fields: Final = {
+            key
+            for key, column in whole_fields
+            if column.name in identifying and not column.has_default  # a default replaces null
         }
-        self._needed_fields: Final = {self._key(name) for name in steps}
-        # Where all values are sent as texts, the inspection sees what they become.
-        column_types = {
-            self._key(column.steps[0]): column.type for column in spec.of_value.column_specs if len(column.steps) == 1
-        }
-        self._column_types: Final = column_types if self._format.text_casts else {}
-        self._inferred_types: Final = {
-            self._key(column.steps[0]): column.type
-            for column in spec.of_value.column_specs
-            if column.reading.inferred and len(column.steps) == 1
-        }
-        self._declared_fields: Final = {
-            self._key(column.steps[0]) for column in spec.of_value.column_specs if column.steps
-        }
+        # If all values are sent as texts, the inspection sees the numbers and booleans that they become.
+        self._column_types: Final = {key: column.type for key, column in whole_fields if self._format.text_casts}
+        self._inferred_types: Final = {key: column.type for key, column in whole_fields if column.reading.inferred}
 
     def check(self) -> list[str]:
-        """Return each column that no row could ever fill, and why."""
+        """Return each column that no row could fill, and why."""
         return self._fitter.check(self._shape)
 
     def fit(self, values: pa.BinaryArray, key: pa.RecordBatch | None) -> Fitted:
-        """Fit values, none of them null, each with its key; the rows are void if a schema change is requested."""
+        """Fit values, none of them null, each with its key. The rows are void if a schema change is requested."""
         block, dead = self._json.rows(values)
         if self._inspector is not None:
             block, dead = self._inspect_suspects(self._inspector, values, block, dead)
@@ -346,13 +327,13 @@ class EvolvingChanges:
     def _inspect_suspects(
         self, inspector: ObjectInspector, values: pa.BinaryArray, block: Block, dead: Dead
     ) -> tuple[Block, Dead]:
-        """Inspect values and request what their rows need; decode those again whose fields are rescued or moved."""
+        """Inspect values and request the columns that their rows need. Decode those again whose fields are rescued or moved."""
         requests, texts = SchemaRequests(self._fold), dict[int, bytes]()
         for position in self._suspects(block, dead, len(values)):
             parsed = self._parsed(values[position].as_py())
             images = self._format.find_images(ParsedValue(parsed, self._fold))
             if images.current_rows and position in dead and dead[position].code not in EVOLVABLE:
-                continue  # a lone surrogate in a row that counts: no schema helps
+                continue  # a lone surrogate in a row that matters: no schema helps
             fits = position not in dead and not self._format.text_casts
             inspections = [self._inspect_image(inspector, image, images, fits=fits) for image in images.current_rows]
             if any(inspection.rescued_fields for inspection in inspections):
@@ -371,7 +352,7 @@ class EvolvingChanges:
         self._requests.add_all(requests)
         return (block, dead) if requests or not texts else replace_values(self._json, block, dead, texts, {})
 
-    def _parsed(self, raw: bytes) -> Object:
+    def _parsed(self, raw: bytes) -> JsonObject:
         return parse_object(raw, repeated_keys=self._allows_repeated_keys, in_order=self._fold)
 
     def _suspects(self, block: Block, dead: Dead, size: int) -> list[int]:
@@ -381,9 +362,9 @@ class EvolvingChanges:
         return suspects(block, dead, size, _INSPECTED_CODES)
 
     def _inspect_image(
-        self, inspector: ObjectInspector, image: Object, images: ParsedImages, *, fits: bool
+        self, inspector: ObjectInspector, image: JsonObject, images: ParsedImages, *, fits: bool
     ) -> Inspection:
-        """Inspect a row after its change; move fields to their variant columns, and take rescued ones out of the row."""
+        """Inspect a row after its change. Move fields to their variant columns, and remove rescued fields from the row."""
         original = dict(image)
         hidden = {name: item for name, item in image.items() if self._is_hidden(name, item, images)}
         row = {name: self._parse_text(name, item) for name, item in image.items() if name not in hidden}
@@ -400,12 +381,12 @@ class EvolvingChanges:
         }
         return inspection
 
-    def _has_key(self, image: Object) -> bool:
-        """Return whether a row has its identifier and order fields: without one it is a dead letter with any schema."""
-        return self._required_keys <= {self._key(name) for name, item in image.items() if item is not None}
+    def _has_key(self, image: JsonObject) -> bool:
+        """Return whether a row has its key and order fields: without one it is a dead letter with any schema."""
+        return self._required_fields <= {self._key(name) for name, item in image.items() if item is not None}
 
     def _text_if_inferred(self, name: str, item: JsonValue) -> JsonValue:
-        """Return a value with JSON text for each undeclared string column: such a column accepts any value."""
+        """Return a value with JSON texts where its undeclared column has strings: such a column accepts any value."""
         column_type = self._inferred_types.get(self._key(name))
         return item if column_type is None else _with_texts(item, column_type, self._key)
 
@@ -416,7 +397,7 @@ class EvolvingChanges:
         return document(item) if isinstance(item, bool) else str(item)
 
     def _rescue_fields(self, images: ParsedImages, inspections: list[Inspection], raw: bytes) -> None:
-        """Add to rows the JSON text of their rescued fields, just as they were sent."""
+        """Add to rows the JSON text of their rescued fields, as these were sent."""
         original_images = self._format.find_images(ParsedValue(self._parsed(raw), self._fold))
         for image, inspection, original in zip(
             images.current_rows, inspections, original_images.current_rows, strict=True
@@ -427,7 +408,7 @@ class EvolvingChanges:
                 )
 
     def _is_hidden(self, name: str, item: JsonValue, images: ParsedImages) -> bool:
-        """Return whether a field describes the change, not the row, or stands for a column's value that was not sent."""
+        """Return whether a field describes the change rather than the row, or marks a column's value that was not sent."""
         key = self._key(name)
         if key in self._declared_fields:
             return images.is_left_out(item)
@@ -438,12 +419,12 @@ class EvolvingChanges:
         column_type = self._column_types.get(self._key(name))
         if column_type is None or type(item) is not str:
             return item
-        if kind_of(column_type) in _NUMBER_KINDS and _NUMBER.fullmatch(item):
-            return Number(item)
+        if kind_of(column_type) in _NUMBER_KINDS:
+            return number_in(item) or item
         return {"true": True, "false": False}.get(item, item) if kind_of(column_type) is Kind.BOOL else item
 
     def _strip_other_rows(self, images: ParsedImages) -> None:
-        """Reduce deleted rows and rows before a change to their key, and to values that the row after it lacks."""
+        """Reduce deleted rows and rows before a change to their key, and to the fields that were not sent for the row after."""
         left_out = {
             self._key(name) for row in images.current_rows for name, item in row.items() if images.is_left_out(item)
         }

@@ -308,7 +308,7 @@ def _topic_names(rule: TopicRoute) -> Callable[[Sequence[str]], Iterable[str | N
         is_unmatched = pa.array([True] * len(texts), pa.bool_())
         for pattern, pieces in patterns:
             matched = pc.and_(is_unmatched, pattern.holds(texts))
-            names = pc.if_else(matched, pattern.replaced(texts, pieces), names)
+            names = pc.if_else(matched, pattern.replace(texts, pieces), names)
             is_unmatched = pc.and_not(is_unmatched, matched)
         table_names: list[str | None] = pc.if_else(_any_matches(deny, names), None, names).to_pylist()
         return table_names

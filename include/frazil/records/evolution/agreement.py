@@ -1,6 +1,6 @@
-"""Groups JSON values with undeclared fields for decoding: values that agree about each field's type share a group.
+"""Groups JSON values with undeclared fields, so that each group is decoded at once: its values agree about each field's type.
 
-Each field is looked up once, by its path. So values that each have another subset of a few fields still form one group.
+Values of a group need not have the same fields: those that have different subsets of a few fields form one group.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ Path = tuple[str, ...]
 """Names of a field and of the objects around it, outermost first."""
 
 _MAX_COMPARED_GROUPS: Final = 64
-"""The number of groups, the newest of those with the same exact fields, that a value is compared with."""
+"""A value is compared with so many groups at most: the newest of those with the same exact fields."""
 
 _MAX_CACHED: Final = 10_000
-"""The size of a cache of paths or types: keys that are data bring ever new ones."""
+"""The most paths or types in a cache: if keys are data, each record may bring new ones."""
 
 _PATH_SEPARATOR: Final = "\0"
 """Separates the names of a path where no flattening joins them with a delimiter."""
@@ -27,13 +27,13 @@ _NULL: Final = pa.null()
 
 
 class FieldTraits(NamedTuple):
-    """How a field is treated, by its path.
+    """How the field at a path is treated.
 
     Attributes:
-        name: Its folded name: the path, joined.
-        is_opened: Whether an object there is flattened: its fields become fields of their own.
-        takes_column: Whether the field may have its column's type, since no transform looks at it.
-        takes_whole: Whether no transform looks into the field before its column takes it.
+        name: Its casefolded name: the path, joined.
+        is_opened: Whether an object there is flattened: its fields become fields of the record.
+        takes_column: Whether the field may have its column's type, because no transform reads it.
+        takes_whole: Whether no transform reads the fields inside before its column takes it.
     """
 
     name: str
@@ -44,11 +44,11 @@ class FieldTraits(NamedTuple):
 
 @dataclass(frozen=True)
 class Agreement:
-    """In which fields values may differ and still be decoded together without any effect on their rows.
+    """The fields in which values of a group may differ, without an effect on their rows.
 
     Attributes:
-        exact: Folded names of fields for which null and absent differ to transforms or columns; None: all fields.
-        closed: Folded names of columns that not all tables have with the same type.
+        exact: Casefolded names of fields for which transforms or columns treat null and absent differently; None: all fields.
+        closed: Casefolded names of columns whose type differs among the tables.
         delimiter: Joins the names of flattened objects; None: objects are not flattened.
         depth: The number of object levels that are flattened; None: all.
     """
@@ -68,7 +68,7 @@ class Agreement:
         return traits
 
     def spelled_name(self, path: Path) -> str:
-        """Return the name that a path has once objects are flattened, in its own spelling."""
+        """Return the name that a path has after flattening, not casefolded."""
         return (_PATH_SEPARATOR if self.delimiter is None else self.delimiter).join(path)
 
     def _compute_traits(self, path: Path) -> FieldTraits:
@@ -80,16 +80,16 @@ class Agreement:
 
 
 EXACT: Final = Agreement()
-"""Values of a group have the very same fields: transforms may look at any of them."""
+"""Values of a group have the very same fields, because transforms may read any of them."""
 
 
 Fields = dict[str, tuple[Path, pa.DataType]]
-"""Paths and types of fields by folded name."""
+"""Paths and types of fields by casefolded name."""
 
 
 @dataclass
 class Leaves:
-    """The fields of a value by path, with their types; the fields of opened objects one by one, and the objects' paths."""
+    """The types of a value's fields by path, and the paths of its opened objects, whose fields are listed one by one."""
 
     types: dict[Path, pa.DataType] = field(default_factory=dict)
     opened: set[Path] = field(default_factory=set)
@@ -97,7 +97,7 @@ class Leaves:
 
 @dataclass
 class Group:
-    """Values that are decoded together."""
+    """The positions of values that are decoded together, and their fields."""
 
     fields: Fields
     opened: set[Path]
@@ -117,8 +117,8 @@ class Group:
 class ShapeGroups:
     """Collects values into groups that agree about the type of each field.
 
-    `common_type` returns the type for two values of one field, or None; `most_fields` bounds groups whose values have
-    different ones.
+    `common_type` returns the type that holds two values of one field, or None. `most_fields` limits the fields of a group whose
+    values have different fields.
     """
 
     def __init__(
@@ -134,16 +134,18 @@ class ShapeGroups:
         self.groups: Final[list[Group]] = []
 
     def add(self, leaves: Leaves, position: int) -> bool:
-        """Add a value to the group that it agrees with; return whether it had to start a new group.
+        """Add a value to a group that it agrees with, or else to a new group; return whether it started a new group.
 
-        Fields that transforms look at must be the very same in a group. Otherwise a value would get nulls for fields of
-        other values, and `Explode` or a renamed field treats null and absent differently.
+        Fields that transforms read must be the very same in a group. Otherwise a value would get nulls for the fields of other
+        values, and some transforms (`Explode`, `ReplaceField`) treat null and absent differently.
         """
         traits = self._agreement.traits
         fields = {traits(path).name: (path, field_type) for path, field_type in leaves.types.items()}
         exact = self._agreement.exact
         has_spellings = len(fields) < len(leaves.types)
-        if has_spellings:  # fields whose names differ in case only stay apart: no value with others joins them
+        if (
+            has_spellings
+        ):  # the names of some fields differ in case only: such a value shares a group with its like alone
             fields = {self._agreement.spelled_name(path): (path, kind) for path, kind in leaves.types.items()}
         if exact is None or has_spellings:
             key: object = frozenset(fields.values()), frozenset(leaves.opened)
@@ -163,7 +165,7 @@ class ShapeGroups:
         return True
 
     def drop_last(self) -> None:
-        """Remove the group that the last `add` started, and its value."""
+        """Remove the group that the last `add` started, with its value."""
         last = self.groups.pop()
         for key, groups in self._by_exact.items():
             if groups and groups[-1] is last:
@@ -175,7 +177,7 @@ class ShapeGroups:
     def _join_if_agreed(self, group: Group, fields: Fields, opened: set[Path]) -> bool:
         """Add a value's fields to those of a group if they agree; return whether they do."""
         traits = self._agreement.traits
-        # An object in another spelling would be read by the spelling of the group, and have nothing there.
+        # An object in another spelling would be read by the group's spelling, and found empty.
         if (other_objects := opened - group.opened) and {traits(path).name for path in other_objects} & {
             traits(path).name for path in group.opened
         }:
@@ -185,7 +187,7 @@ class ShapeGroups:
             shared_type = self._shared_type(group, name, path, field_type)
             if shared_type is None:
                 return False
-            if path not in group.opened:  # null for an opened object: its fields are simply absent
+            if path not in group.opened:  # else it is null for an opened object, whose fields are absent then
                 wider[name] = path, shared_type
         group_fields = group.fields
         replaced_nulls = group_fields.keys() & {traits(path).name for path in other_objects}
@@ -200,7 +202,7 @@ class ShapeGroups:
         return True
 
     def _shared_type(self, group: Group, name: str, path: Path, field_type: pa.DataType) -> pa.DataType | None:
-        """Return the type for a field of a group and of a value; None if they don't agree."""
+        """Return the type that holds a field of a group and of a value; None if they don't agree."""
         group_field = group.fields.get(name)
         if group_field is None:
             return field_type if field_type == _NULL or path not in group.opened else None
@@ -210,7 +212,7 @@ class ShapeGroups:
 
 
 class NestedTypes:
-    """Builds each struct and list type once: a list may contain millions of objects, and Arrow is slow to build or compare types."""
+    """Caches struct and list types: a list may contain millions of objects, and Arrow is slow to build and compare types."""
 
     def __init__(self) -> None:
         # Keys hold the ids of types. The cache keeps these types alive, so that no id is used again.
@@ -220,7 +222,7 @@ class NestedTypes:
         """Return the type of objects with these fields."""
         key = tuple(part for name, field_type in fields for part in (name, id(field_type)))
         cached = self._cache.get(key)
-        return self._remember(key, struct_of(fields), fields) if cached is None else cached[0]
+        return self._remember(key, sorted_struct(fields), fields) if cached is None else cached[0]
 
     def list_of(self, element: pa.DataType) -> pa.ListType:
         """Return the type of lists with these elements."""
@@ -237,7 +239,7 @@ class NestedTypes:
         return nested_type
 
 
-def struct_of(fields: Iterable[tuple[str, pa.DataType]]) -> pa.StructType:
+def sorted_struct(fields: Iterable[tuple[str, pa.DataType]]) -> pa.StructType:
     """Return the type of objects with these fields."""
     return pa.struct(
         [pa.field(name, field_type) for name, field_type in sorted(fields, key=lambda named_type: named_type[0])]
@@ -252,6 +254,6 @@ def _insert(tree: dict[str, object], path: Path, child: object) -> None:
 
 
 def _struct_from_tree(tree: dict[str, object]) -> pa.StructType:
-    return struct_of(
+    return sorted_struct(
         (name, _struct_from_tree(child) if isinstance(child, dict) else child) for name, child in tree.items()
     )

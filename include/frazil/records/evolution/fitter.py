@@ -1,4 +1,4 @@
-"""Fits decoded Arrow columns to those of a table whose schema follows its records."""
+"""Fits decoded columns to those of a table whose schema follows its records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from frazil.records.model.rows import NOTHING_UNKNOWN, UnknownFieldPairs
 from frazil.records.model.spec import RecordSpec
 
 _MAX_INSPECTIONS: Final = 64
-"""The number of schemas whose inspections are cached."""
+"""The most schemas whose inspections are cached."""
 
 _INCOMPATIBLE: Final = frozenset({DeadCode.WRONG_TYPE, DeadCode.OUT_OF_RANGE, DeadCode.LOSSY_CAST})
 
@@ -37,17 +37,14 @@ class EvolvingFitter:
     def __init__(self, spec: RecordSpec, requests: SchemaRequests, *, text_casts: bool | None = None) -> None:
         self._spec: Final = spec
         self._requests: Final = requests
+        # A random name, so that no producer can send a field of this name and forge rescued fields.
         self._rest_name: Final = f"_{secrets.token_hex(16)}"
-        any_case = spec.field_names == "case_insensitive"
-        self._any_case: Final = any_case
+        self._any_case: Final = spec.field_names == "case_insensitive"
         self._text_casts: Final = spec.format.is_text if text_casts is None else text_casts
-        rules = FitRules(text_casts=self._text_casts, number_texts=self._text_casts, case_insensitive=any_case)
+        rules = FitRules(text_casts=self._text_casts, number_texts=self._text_casts, case_insensitive=self._any_case)
         self._inspector: Final = SchemaInspector(spec, rules)
         self._inspections: Final[dict[pa.Schema, tuple[pa.Schema, SchemaInspection]]] = {}
-        types = {column.name: column.type for column in spec.columns}
-        self._targets: Final = [
-            (column.steps, types[column.name]) for column in spec.column_specs if column.name in types
-        ]
+        self._targets: Final = [(column.steps, column.type) for column in spec.column_specs]
         self._has_rescued: Final = spec.rescued_column in spec.columns.names
         self._fitter: Final = self._plain_fitter() if spec.columns.names else None
         optional = {column.name for column in spec.columns if column.nullable}
@@ -60,7 +57,7 @@ class EvolvingFitter:
         return Fitter.for_spec(plain_spec, text_casts=self._text_casts)
 
     def _column_fitter(self, name: str) -> Fitter:
-        # Built when it is needed: a thousand columns take a second.
+        # Made when it is needed: for a thousand columns it takes a second.
         if name not in self._column_fitters:
             spec = self._spec.only({name})
             self._column_fitters[name] = Fitter(
@@ -69,19 +66,18 @@ class EvolvingFitter:
         return self._column_fitters[name]
 
     def check(self, schema: pa.Schema) -> list[str]:
-        """Return, for values of `schema`, each column that none of them could ever fill, and why."""
+        """Return each column that no value of this schema could fill, and why."""
         return [] if self._fitter is None else self._fitter.check(schema)
 
     def fit(self, value: pa.RecordBatch, records: pa.Int64Array | None = None) -> Fitted:
-        """Fit rows to the columns; they are void if a schema change is requested. An empty batch requests none."""
-        # Where a misfit may be rescued it does not kill the other rows of its record.
+        """Fit rows to the columns. The rows are void if a schema change is requested. An empty batch requests none."""
+        # If a value that does not fit can be rescued, it does not kill the other rows of its record.
         records = None if self._rescuing_columns else records
         value = renamed_values(value, self._targets, any_case=self._any_case)
         inspection = self._inspection(value.schema)
-        rescued_names = sorted(
-            inspection.rescued_paths.keys()
-            | (inspection.untyped_fields if self._spec.unknown_fields == "rescue" else set())
-        )
+        rescued_names = set(inspection.rescued_paths)
+        if self._spec.unknown_fields == "rescue":
+            rescued_names |= inspection.untyped_fields
         dead: dict[int, Reason] = {}
         requests = SchemaRequests(self._spec.fold is not None)
         requests.add_all(inspection.requests)
@@ -91,23 +87,19 @@ class EvolvingFitter:
             requests.add_all(
                 self._needed_widenings(named.take(pa.array(too_large, pa.int64())), inspection.range_requests)
             )
-        if (evolution := self._spec.evolution) is not None:
-            required = filter(evolution.relaxes, self._inspector.required())
-            requests.optional |= {(name,) for name in required if self._has_nulls(named, name)}
-        if (
-            misfits := {} if requests.widens else self._find_misfits(named, fitted.dead)
-        ):  # else they may fit the wider type
+        requests.optional |= {(name,) for name in self._inspector.relaxable() if self._has_nulls(named, name)}
+        # After a widening, they may fit the wider type.
+        misfits = {} if requests.widens else self._find_misfits(named, fitted.dead)
+        if misfits:
             names = {
                 source_field.name
                 for source_field, column in zip(value.schema, inspection.fields, strict=True)
                 if column.name in misfits
             }
-            fitting, rescued_values = _split_misfits(value, inspection, misfits, names - set(rescued_names))
+            fitting, rescued_values = _split_misfits(value, inspection, misfits, names - rescued_names)
             dead.clear()
-            fitted = self._fitted(
-                self._named(fitting, rescued_values, inspection, sorted(names | set(rescued_names)), requests, dead),
-                records,
-            )
+            named = self._named(fitting, rescued_values, inspection, names | rescued_names, requests, dead)
+            fitted = self._fitted(named, records)
         if len(value):
             self._requests.add_all(requests)
         return self._with_rescued(_without_dead(fitted, dead), value, inspection, misfits)
@@ -115,22 +107,24 @@ class EvolvingFitter:
     def _find_misfits(self, named: pa.RecordBatch, dead: dict[int, Reason]) -> dict[str, pa.Int64Array]:
         """Return, for each undeclared column, the rows whose value it can't hold."""
         rows = pa.array([row for row, reason in dead.items() if reason.code in _INCOMPATIBLE], pa.int64())
-        dead_rows = named.take(rows) if len(rows) else named.slice(0, 0)
-        misfits = {}
+        if not len(rows):
+            return {}
+        dead_rows = named.take(rows)
         names = dead_rows.schema.names
-        for name in self._rescuing_columns if len(rows) else ():
+        misfits = {}
+        for name in self._rescuing_columns:
             index = index_of_name(name, names, case_insensitive=self._any_case)
             if index is None or dead_rows.column(index).type == self._spec.columns.field(name).type:
                 continue
             refused = self._column_fitter(name).fit(dead_rows.select([index])).dead
             if misfit_rows := [row for row, reason in refused.items() if reason.code in _INCOMPATIBLE]:
-                misfits[dead_rows.schema.names[index]] = rows.take(pa.array(misfit_rows, pa.int64()))
+                misfits[names[index]] = rows.take(pa.array(misfit_rows, pa.int64()))
         return misfits
 
     def _with_rescued(
         self, fitted: Fitted, value: pa.RecordBatch, inspection: SchemaInspection, misfits: Mapping[str, pa.Int64Array]
     ) -> Fitted:
-        """Count the rescued fields: those without a column of their own, and those that do not fit theirs."""
+        """Count the rescued fields: those without a column, and those whose value does not fit their column."""
         if not (inspection.rescued_paths or misfits):
             return fitted
         rescued_paths = {".".join(path) for paths in inspection.rescued_paths.values() for path in paths}
@@ -163,7 +157,7 @@ class EvolvingFitter:
         return len(value) > 0 and (index is None or plain(value.column(index)).null_count > 0)
 
     def _inspection(self, schema: pa.Schema) -> SchemaInspection:
-        # Equality of schemas ignores metadata, but former names of fields are metadata.
+        # Schemas are equal whatever their metadata, which have the former names of fields.
         inspected, inspection = self._inspections.get(schema, (None, None))
         if inspected is not None and inspection is not None and inspected.equals(schema, check_metadata=True):
             return inspection
@@ -178,7 +172,7 @@ class EvolvingFitter:
         value: pa.RecordBatch,
         rescued_values: pa.RecordBatch,
         inspection: SchemaInspection,
-        rescued_names: list[str],
+        rescued_names: set[str],
         requests: SchemaRequests,
         dead: dict[int, Reason],
     ) -> pa.RecordBatch:
@@ -218,22 +212,22 @@ class EvolvingFitter:
 def _split_misfits(
     value: pa.RecordBatch, inspection: SchemaInspection, misfits: Mapping[str, pa.Int64Array], names: Collection[str]
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Split values in two: without the misfits, and with nothing but the misfits in the fields that have some.
+    """Return values without the misfits, and values whose fields in `names` have nothing but their misfits.
 
     Args:
         value: The values.
         inspection: Names the column of each field.
         misfits: Column -> the rows whose value it can't hold.
-        names: Fields to reduce to their misfits in the second. A field that is rescued anyway stays whole there.
+        names: Fields with misfits that are not rescued anyway.
     """
     fitting, rescued_values = list(value.columns), list(value.columns)
-    all_rows, null_row = pa.arange(0, len(value)), pa.scalar(None, pa.int64())
+    all_rows, no_row = pa.arange(0, len(value)), pa.scalar(None, pa.int64())
     for index, column in enumerate(inspection.fields):
         if column.name in misfits:
             is_misfit = pc.is_in(all_rows, value_set=misfits[column.name])
-            fitting[index] = value.column(index).take(pc.if_else(is_misfit, null_row, all_rows))
+            fitting[index] = value.column(index).take(pc.if_else(is_misfit, no_row, all_rows))
             if value.schema.names[index] in names:
-                rescued_values[index] = value.column(index).take(pc.if_else(is_misfit, all_rows, null_row))
+                rescued_values[index] = value.column(index).take(pc.if_else(is_misfit, all_rows, no_row))
     optional = pa.schema([source_field.with_nullable(nullable=True) for source_field in value.schema])
     return pa.RecordBatch.from_arrays(fitting, schema=optional), pa.RecordBatch.from_arrays(
         rescued_values, schema=optional
@@ -243,7 +237,7 @@ def _split_misfits(
 def _values_at_path(
     array: pa.Array, column: pa.DataType, path: Path, *, any_case: bool
 ) -> Iterator[tuple[pa.Array, pa.DataType]]:
-    """Yield the values at a path, of all rows, with the column's type there. Field names are spelled as in the source."""
+    """Yield the values of all rows at a path, and the column's type there. Names in the path are those of the values."""
     values = plain(array)
     if not path:
         yield values, column

@@ -1,8 +1,7 @@
-"""The column type of JSON values: inferred from one value alone, and the narrowest type that holds the values of
-several types.
+"""Infers the column type of a JSON value, and finds the narrowest type that holds the values of several types.
 
 Integers are longs, numbers with a fraction or an exponent are doubles, and strings are strings, whatever they look like.
-Numbers that a long or a double can't hold are decimals. Null, `[]`, `{}` and what holds nothing else have no type.
+Numbers that a long or a double can't hold are decimals. Null, `[]`, `{}`, and values that contain nothing else have no type.
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ from frazil.batch.schema_change import REMEMBERED
 from frazil.records.casting.source import Kind, kind_of
 from frazil.records.evolution.types import (
     LARGE,
+    MAX_EVIDENCE_PRECISION,
+    MAX_PRECISION,
     NO_TYPE,
     WRITTEN_OUT,
     can_name_column,
@@ -30,17 +31,11 @@ from frazil.records.evolution.types import (
     with_position,
 )
 from frazil.records.json.exact import Fold
-from frazil.records.model.json_number import SURE_DIGITS, JsonValue, Number, exact_value
+from frazil.records.model.json_number import SURE_DIGITS, JsonObject, JsonValue, Number, exact_value
 from frazil.records.model.spec import Evolution
 
-# Types form a lattice: the order and the number of merges make no difference. So the schema that a batch asks for does not
-# depend on how the batch was split over tasks.
-
-_MAX_PRECISION: Final = 38
-"""Of a decimal in Iceberg."""
-
-_MAX_EVIDENCE_PRECISION: Final = 76
-"""Of a decimal that stands for numbers that a double holds (`number_evidence`)."""
+# Types form a lattice: the order and the number of merges make no difference. So the schema that a batch requests does not
+# depend on how the batch was split into tasks.
 
 _INTEGER_DIGITS: Final = {pa.int32(): 10, pa.int64(): 19, LARGE: 19}
 _NUMBER_KINDS: Final = {Kind.INT, Kind.FLOAT, Kind.DECIMAL}
@@ -48,7 +43,7 @@ _NUMBER_KINDS: Final = {Kind.INT, Kind.FLOAT, Kind.DECIMAL}
 
 @dataclass(slots=True)
 class FieldBudget:
-    """The number of further fields that may be remembered for a group of records: JSON keys may be data, without end."""
+    """The number of fields that may still be remembered for a group of records: keys may be data, so there may be any number."""
 
     remaining: int = REMEMBERED
 
@@ -60,13 +55,13 @@ class FieldBudget:
 
 @dataclass
 class Widest:
-    """Accumulates the types of one field. Adding a type costs time by its own size, whatever was added before.
+    """Accumulates the types of one field. The time to add a type depends on its size alone, not on what was added before.
 
     Attributes:
         fold: Whether names that differ in case only are the same field.
-        budget: Limits the struct fields; one beyond it is forgotten. None: no limit.
-        scalar: The widest of the types without children.
-        fields: Struct fields by folded name: the spelling that sorts first, the lowest position, and their types.
+        budget: Limits the struct fields; a field beyond is ignored. None: no limit.
+        scalar: The widest of the types without parts.
+        fields: Struct fields by casefolded name: the spelling that sorts first, the lowest position, and the types.
         items: Types of list elements.
         keys: Types of map keys.
         values: Types of map values.
@@ -81,7 +76,7 @@ class Widest:
     values: Widest | None = None
 
     def add(self, data_type: pa.DataType) -> Widest:
-        """Add a type, as `column_type` returns it."""
+        """Add a type that `column_type` or `infer` returned."""
         match kind_of(data_type):
             case Kind.NULL:
                 pass
@@ -107,7 +102,7 @@ class Widest:
         self.fields[key] = (min(name, struct_field.name), min(first, position), widest_type.add(struct_field.type))
 
     def has(self, path: Sequence[str]) -> bool:
-        """Whether a field inside, by its path from here, is remembered."""
+        """Return whether the field at a path from here is remembered."""
         if not path:
             return True
         part = {"element": self.items, "key": self.keys, "value": self.values}.get(path[0])
@@ -124,7 +119,7 @@ class Widest:
 
     @property
     def type(self) -> pa.DataType:
-        """The narrowest type that holds all added ones; `NO_TYPE` if there is none."""
+        """The narrowest type that holds all added ones; `NO_TYPE` if none was added."""
         candidates = [
             self.scalar,
             self._struct(),
@@ -143,7 +138,7 @@ def widest(first: pa.DataType, second: pa.DataType, *, fold: bool = False) -> pa
 
 
 def _wider(first: pa.DataType, second: pa.DataType) -> pa.DataType:
-    """Return the narrowest type that holds two types without children."""
+    """Return the narrowest type that holds two types without parts."""
     if first in {second, NO_TYPE}:
         return second
     kinds = {kind_of(first), kind_of(second)}
@@ -164,10 +159,10 @@ def _wider_number(first: pa.DataType, second: pa.DataType) -> pa.DataType:
     )
     scale = max(0 if number in _INTEGER_DIGITS else max(number.scale, 0) for number in numbers)
     if LARGE in numbers or any(pa.types.is_decimal128(number) and number.scale != WRITTEN_OUT for number in numbers):
-        return pa.decimal128(whole + scale, scale) if whole + scale <= _MAX_PRECISION else pa.float64()
+        return pa.decimal128(whole + scale, scale) if whole + scale <= MAX_PRECISION else pa.float64()
     if not any(map(pa.types.is_decimal256, numbers)):
         return pa.decimal128(whole, WRITTEN_OUT)
-    return pa.decimal256(whole + scale, scale) if whole + scale <= _MAX_EVIDENCE_PRECISION else pa.float64()
+    return pa.decimal256(whole + scale, scale) if whole + scale <= MAX_EVIDENCE_PRECISION else pa.float64()
 
 
 _LONG_DIGITS: Final = 20
@@ -180,7 +175,7 @@ def infer(
 ) -> tuple[pa.DataType, bool]:
     """Return the column type for a value, and whether such a column takes the whole value.
 
-    The type leaves out fields that are nested too deep, that no column can be named after, or that exceed the budget.
+    The type leaves out fields that are nested too deep, have a name that no column can have, or exceed the budget.
 
     `depth` is the number of levels around the value.
     """
@@ -208,7 +203,7 @@ def _infer_list(
 
 
 def _distinct_evidence(items: list[JsonValue]) -> Iterator[JsonValue]:
-    """Yield the items that decide about the element type, without repetition: a long list mostly holds one kind of value."""
+    """Yield the items that decide about the element type, without repeating a kind: most long lists have items of one kind."""
     kinds = {type(item): item for item in items}
     if any(issubclass(kind, dict | list) for kind in kinds):
         yield from (item for item in items if isinstance(item, dict | list) and item)
@@ -218,13 +213,13 @@ def _distinct_evidence(items: list[JsonValue]) -> Iterator[JsonValue]:
 
 
 def _distinct_numbers(items: list[JsonValue]) -> Iterator[Number]:
-    """Yield one number of each form (digits in the same places), and every number too long for that."""
+    """Yield one number of each form, such as `-1.1` for all with digits in these places, and each number that is longer."""
     shapes: set[str] = set()
     for item in items:
         if not isinstance(item, Number):
             continue
         if len(item) <= SURE_DIGITS:
-            # The places of the digits decide about the column type of a short number, with an exponent its value as well.
+            # The places of the digits decide about the column type of a short number; with an exponent, its value does.
             shape = "1" if item.isdecimal() else item if "e" in item or "E" in item else item.translate(_ANY_DIGIT)
             if shape in shapes:
                 continue
@@ -233,7 +228,7 @@ def _distinct_numbers(items: list[JsonValue]) -> Iterator[Number]:
 
 
 def _infer_struct(
-    value: dict[str, JsonValue], depth: int, evolution: Evolution, fold: Fold | None, budget: FieldBudget
+    value: JsonObject, depth: int, evolution: Evolution, fold: Fold | None, budget: FieldBudget
 ) -> tuple[pa.DataType, bool]:
     fields: dict[str, pa.Field] = {}
     is_whole = True
@@ -272,6 +267,6 @@ def wider_scalar(number: Number, column_type: pa.DataType) -> pa.DataType | None
     if pa.types.is_decimal128(column_type):
         exact = exact_value(number)
         digits = exact.magnitude + column_type.scale
-        fits = exact.exponent >= -column_type.scale and column_type.precision < digits <= _MAX_PRECISION
+        fits = exact.exponent >= -column_type.scale and column_type.precision < digits <= MAX_PRECISION
         return pa.decimal128(digits, column_type.scale) if fits else None
     return None

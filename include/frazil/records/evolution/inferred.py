@@ -1,4 +1,4 @@
-"""Decodes JSON objects with undeclared fields into Arrow columns for transforms, independently of the table's columns.
+"""Decodes JSON objects with undeclared fields for transforms: into columns by the types of their values, not of the table.
 
 Only values that agree about the type of each field are decoded together. So one value never changes another: an integer
 stays an integer, even if the next record has a fraction.
@@ -14,7 +14,7 @@ import pyarrow as pa
 from frazil.records.casting.source import Kind, kind_of
 from frazil.records.evolution.agreement import EXACT, Agreement, Group, Leaves, NestedTypes, Path, ShapeGroups
 from frazil.records.evolution.infer import Widest
-from frazil.records.evolution.types import leaf_paths, number_evidence, type_from_evidence
+from frazil.records.evolution.types import MAX_PRECISION, leaf_paths, number_evidence, type_from_evidence
 from frazil.records.json.convert import check_characters
 from frazil.records.json.exact import fold_fields, parse_object
 from frazil.records.json.typed import JsonValues
@@ -24,39 +24,41 @@ from frazil.records.model.json_number import JsonValue, Number, describe, double
 from frazil.records.model.spec import RecordSpec
 
 _MAX_DECODERS: Final = 64
-"""The number of schemas whose decoders are cached."""
+"""The most schemas whose decoders are cached."""
 
 _MAX_ONE_BY_ONE: Final = 16
-"""Up to so many values of a group are decoded one by one: preparing a block takes longer."""
+"""A group of so many values, or fewer, is decoded one by one: preparing a block takes longer."""
 
 _MAX_FIELDS: Final = 500
-"""The most fields of a group of values beside those that have a column: objects whose keys are data bring ever new ones."""
+"""The most fields of a group without a column: if keys are data, each record may bring new ones."""
 
 _MAX_NAMES: Final = 2_000
-"""The most names, in one call, of fields without a column; `max_columns`, if that is more."""
+"""The most names of fields without a column in one call; `max_columns`, if that is more."""
 
 _MAX_SHAPES: Final = 250
-"""The most groups that bring such names: each needs a decoder of its own, which costs more the more columns there are."""
+"""The most groups in one call that bring such names: each needs its own decoder, which costs more with more columns."""
 
 _MAX_CELLS: Final = _MAX_SHAPES * 250
 """The most such groups, times the leaf columns of the table."""
 
-_MAX_PRECISION: Final = 38
 
 _NULL: Final = pa.null()
 _LONG: Final = pa.int64()
 _SURE_LONG_DIGITS: Final = 18
-"""An integer of so many digits is a long without doubt."""
+"""Any integer of so many digits fits a long."""
 
 _DOUBLE: Final = pa.float64()
 _EMPTY_STRUCT: Final = pa.struct([])
 _NULL_LIST: Final = pa.list_(_NULL)
 _JSON_LISTS: Final = frozenset(map(pa.list_, (pa.bool_(), pa.int64(), pa.float64(), pa.string())))
-"""List types of columns that JSON lists have as well, so that an empty list may have its column's type."""
+"""List types that JSON lists can have, too: an empty list may have such a column's type."""
 
 
 class _ColumnShape(NamedTuple):
-    """A column's type, prepared for look-up: fields by key, the element, and whether all fields of a struct are nullable."""
+    """A column's type, prepared for look-up: its kind, fields by casefolded name, the element type of a list.
+
+    `is_open`: it is a struct, all fields of which are nullable.
+    """
 
     type: pa.DataType
     kind: Kind
@@ -71,7 +73,7 @@ _NO_COLUMN: Final = _ColumnShape(_NULL, Kind.NULL, {})
 class InferredJson:
     """Decodes JSON objects into the fields that they have; a `frazil.records.model.format.Format`.
 
-    Decimals among `columns`, the table's, are read as such, since a double has fewer digits.
+    `columns` are the table's. A number for a decimal column becomes a decimal, since a double has fewer digits.
     """
 
     def __init__(
@@ -108,23 +110,25 @@ class InferredJson:
                         shape_groups.drop_last()
                         raise _too_many(new_names, f"{self._most_shapes} shapes with names")
                 names |= new_names
-            except Rejection as verdict:
-                dead[position] = verdict.reason
+            except Rejection as e:
+                dead[position] = e.reason
         decoded = [shaped for group in shape_groups.groups for shaped in self._decode_alive(group, values, dead)]
         return Decoded(tuple(group for group in decoded if len(group.positions)), dict(sorted(dead.items())))
 
     def _decode_alive(self, group: Group, values: pa.BinaryArray, dead: dict[int, Reason]) -> list[Shaped]:
-        """Decode the values of a group, and add to `dead`. A dead record brings no field: the others are as without it."""
+        """Decode the values of a group, and add reasons to `dead`. Fields that only a dead value has do not exist for the others."""
         positions = pa.array(group.positions, pa.int64())
         shaped, failed = self._decode_group(group.type, values.take(positions))
         dead |= {group.positions[index]: reason for index, reason in failed.items()}
         alive = positions.take(shaped.positions)
-        if not failed or self._agreement.exact is None:  # the same fields in all of them
+        if not failed or self._agreement.exact is None:  # all values have the same fields
             return [Shaped(shaped.columns, alive)]
         shape_groups = ShapeGroups(self._agreement, self._common_type, self._most_fields)
         for position in alive.to_pylist():
             shape_groups.add(self._leaves(self._parsed(values[position].as_py())), position)
-        return [each for rest in shape_groups.groups for each in self._decode_alive(rest, values, dead)]
+        return [
+            shaped for alive_group in shape_groups.groups for shaped in self._decode_alive(alive_group, values, dead)
+        ]
 
     def _parsed(self, raw: bytes) -> dict[str, JsonValue]:
         repeated = self._spec.duplicate_keys == "last"
@@ -178,17 +182,17 @@ class InferredJson:
         return unknown_names
 
     def _is_whole(self, key: str, column: _ColumnShape) -> bool:
-        """Return whether its column takes an object whole: it is a map or a string, and no transform looks into it before."""
+        """Return whether a column takes an object whole: the column is a map or a string, and no transform reads its fields before."""
         return column.kind in {Kind.MAP, Kind.TEXT} and self._agreement.traits((key,)).takes_whole
 
     def _common_type(self, first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
-        """Return the type for two values of one field; None if they don't agree. Null agrees with any type."""
-        # Transforms see types of nested fields: a null or `[]` inside must not get one from another record.
+        """Return the type that holds two values of one field; None if they don't agree. Null agrees with any type."""
+        # Transforms see the types of nested fields: a null or `[]` inside must not get its type from another record.
         is_exact = self._is_transformed and _NULL not in (first, second)
         return None if is_exact else self._unify(first, second, union=False)
 
     def _leaves(self, value: Mapping[str, JsonValue]) -> Leaves:
-        """Return the types of a value's fields by path. An object is opened if other values may have other fields of it."""
+        """Return the types of a value's fields by path. An object is opened if its fields may differ from value to value."""
         leaves = Leaves()
         self._add_open_fields(value, self._columns, (), leaves)
         return leaves
@@ -220,7 +224,7 @@ class InferredJson:
         leaves.types[path] = self._type(item, field_column)
 
     def _leaves_if_fitting(self, value: JsonValue, path: Path, column: _ColumnShape) -> Leaves | None:
-        """Return the fields of a value that fits its column; None if a field does not, so that the whole may become a string.
+        """Return the fields of a value that fits its column; None if a field does not fit: then the whole may become a string.
 
         In a struct column null and absent are the same; in a string they differ.
         """
@@ -256,7 +260,7 @@ class InferredJson:
         return {self._key(name): name for name in value}
 
     def _whole_type(self, value: JsonValue, column: _ColumnShape) -> pa.DataType:
-        """Return the type of a value for a map or string column: keys that are data must not become field names."""
+        """Return the type of a value for a map or string column, so that keys that are data don't become field names."""
         if column.kind is Kind.TEXT:
             return pa.string()
         if not isinstance(value, dict) or not pa.types.is_string(column.type.key_type):
@@ -266,11 +270,9 @@ class InferredJson:
         is_map = (
             all(isinstance(item, str) for item in value.values()) if pa.types.is_string(value_type) else bool(value)
         )
-        return (
-            pa.map_(pa.string(), value_type)
-            if is_map and not _has_untyped_parts(value_type)
-            else self._type(value, _NO_COLUMN)
-        )
+        if is_map and not _has_untyped_parts(value_type):
+            return pa.map_(pa.string(), value_type)
+        return self._type(value, _NO_COLUMN)
 
     def _type(self, value: JsonValue, column: _ColumnShape) -> pa.DataType:
         """Return the type of a value; its column decides only about decimals."""
@@ -293,11 +295,12 @@ class InferredJson:
         )
 
     def _element_type(self, items: list[JsonValue], column: _ColumnShape) -> pa.DataType:
-        """Return the element type of a list: the type that all agree about, else a compromise that some may not fit."""
+        """Return the element type of a list: the type that holds all items, else a compromise that some items may not fit."""
         if not items:
             return _NULL
-        once = {id(item_type): item_type for item_type in (self._type(item, column) for item in items)}
-        item_types = list(dict.fromkeys(once.values()))
+        # `id` first: most items share a cached type, and comparing types is slow.
+        types_by_id = {id(item_type): item_type for item_type in (self._type(item, column) for item in items)}
+        item_types = list(dict.fromkeys(types_by_id.values()))
         if (agreed := self._unify_all(item_types)) is not None:
             return agreed
         widest_item = Widest(self._fold is not None)
@@ -316,7 +319,7 @@ class InferredJson:
         return None if first is None or second is None else self._unify(first, second, union=True)
 
     def _unify(self, first: pa.DataType, second: pa.DataType, *, union: bool) -> pa.DataType | None:
-        """Return the type that holds two types unchanged, or None; with `union` structs may have different fields."""
+        """Return the type that holds two types unchanged, or None. With `union`, structs may have different fields."""
         if first in (second, _NULL):  # a set would hash the types, which writes them out as text
             return second
         if second == _NULL:
@@ -346,12 +349,12 @@ class InferredJson:
     def _decode_group(self, group_type: pa.StructType, values: pa.BinaryArray) -> tuple[Shaped, Mapping[int, Reason]]:
         schema = pa.schema([field for field in group_type if field.type != _NULL])
         if not schema.names:  # all fields are null: there is nothing to decode
-            block = pa.RecordBatch.from_struct_array(pa.array([{}] * len(values), group_type))
-            return Shaped(block, pa.arange(0, len(values))), {}
-        block_, dead = self._decoder(schema, blocks=self._blocks and len(values) > _MAX_ONE_BY_ONE).rows(values)
+            null_rows = pa.RecordBatch.from_struct_array(pa.array([{}] * len(values), group_type))
+            return Shaped(null_rows, pa.arange(0, len(values))), {}
+        block, dead = self._decoder(schema, blocks=self._blocks and len(values) > _MAX_ONE_BY_ONE).rows(values)
         nulls = [field for field in group_type if field.type == _NULL]
-        columns = [*block_.rows.columns, *(pa.nulls(len(block_.rows)) for _ in nulls)]
-        return Shaped(pa.RecordBatch.from_arrays(columns, schema=pa.schema([*schema, *nulls])), block_.positions), dead
+        columns = [*block.rows.columns, *(pa.nulls(len(block.rows)) for _ in nulls)]
+        return Shaped(pa.RecordBatch.from_arrays(columns, schema=pa.schema([*schema, *nulls])), block.positions), dead
 
     def _decoder(self, schema: pa.Schema, *, blocks: bool) -> JsonValues:
         key = schema, blocks
@@ -373,14 +376,14 @@ class InferredJson:
 
 def _too_many(new_names: Collection[str], limit: str) -> Rejection:
     more = f" and {len(new_names) - 1:,} more" if len(new_names) > 1 else ""
-    message = f"expected at most {limit} that no column has in records that are decoded together, found {describe(min(new_names))}{more}"
-    return Rejection(DeadCode.TOO_MANY_NAMES, message)
+    expected = f"at most {limit} that no column has, in records that are decoded together"
+    return Rejection(DeadCode.TOO_MANY_NAMES, f"expected {expected}, found {describe(min(new_names))}{more}")
 
 
 def _decimal_type(value: Number, column: pa.Decimal128Type) -> pa.DataType:
     """Return the type of a decimal column, with more digits if a number is too large for it."""
     digits = exact_value(value).magnitude + column.scale
-    return pa.decimal128(_MAX_PRECISION, column.scale) if column.precision < digits <= _MAX_PRECISION else column
+    return pa.decimal128(MAX_PRECISION, column.scale) if column.precision < digits <= MAX_PRECISION else column
 
 
 def _number_type(value: Number) -> pa.DataType:
@@ -396,7 +399,7 @@ def _is_double(value: JsonValue) -> bool:
 
 
 def _has_untyped_parts(data_type: pa.DataType) -> bool:
-    """Return whether a type has nested parts whose type no value showed: nulls, or structs without fields."""
+    """Return whether a type has parts without a known type: nulls, or structs without fields."""
     match kind_of(data_type):
         case Kind.STRUCT:
             return not data_type.num_fields or any(_has_untyped_parts(field.type) for field in data_type)

@@ -1,8 +1,7 @@
-"""Decodes JSON objects straight into the columns of a table whose schema follows them: which changes the table needs
-for each, and which fields must move.
+"""Decodes JSON objects straight into the columns of a table whose schema follows its records.
 
-The decoder decides what a value becomes; the inspection only collects the columns that it would need. A field that no
-column may be made for goes, with all that is in it, to the column for rescued fields.
+The decoder decides what a value becomes. An inspection of the object finds the schema changes that it needs, the fields that move
+to another column, and those that get no column: they go, with all that is in them, to the column for rescued fields.
 """
 
 from __future__ import annotations
@@ -19,42 +18,34 @@ import pyarrow.compute as pc
 from frazil.records.casting.source import Kind, child_fields, kind_of
 from frazil.records.evolution.infer import has_evidence, infer, wider_scalar
 from frazil.records.evolution.schema_requests import (
+    Inspector,
     Path,
     SchemaRequests,
-    column_budget,
     rescued_labels,
     rescuing_columns,
 )
-from frazil.records.evolution.types import (
-    NO_TYPE,
-    can_name_column,
-    reserved_file_names,
-    type_from_evidence,
-    variant_name,
-)
+from frazil.records.evolution.types import NO_TYPE, type_from_evidence, variant_name
 from frazil.records.json.convert import Converter, converter
 from frazil.records.json.exact import parse_object
 from frazil.records.json.record import unknown_field
 from frazil.records.json.typed import Dead, JsonValues
 from frazil.records.model.column import Reading
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
-from frazil.records.model.json_number import JsonValue, Number, document
+from frazil.records.model.json_number import JsonObject, JsonValue, Number, document
 from frazil.records.model.rows import Block, UnknownFieldPairs, in_order
 from frazil.records.model.spec import RecordSpec
 
 EVOLVABLE: Final = frozenset(
     {DeadCode.WRONG_TYPE, DeadCode.OUT_OF_RANGE, DeadCode.LOSSY_CAST, DeadCode.MISSING_REQUIRED}
 )
-"""Codes of dead letters that another schema of the table may make good."""
+"""Codes of dead letters that would be rows if the table had another schema."""
 
 _MAX_COUNTED: Final = 100
-"""The most rescued paths of one object that are counted: keys may be data."""
-
-Object = dict[str, JsonValue]
+"""The most rescued paths of one object that are counted. Keys may be data, so there may be any number."""
 
 
 class _Plans(dict[str, "_ColumnPlan"]):
-    """The columns of a table, or the fields of a nested one, by their keys; `required` are those that each value must have."""
+    """The columns of a table, or the fields of a nested column, by folded name; `required` are those that may not be null."""
 
     def __init__(self, plans: dict[str, _ColumnPlan]) -> None:
         super().__init__(plans)
@@ -70,7 +61,8 @@ class _ColumnPlan:
         self.required: Final = not column.nullable and not has_default
         self.kind: Final = kind_of(column.type)
         children = child_fields(column.type)
-        self.parts: Final = _Plans({_key(child.name, reading.fold): _ColumnPlan(child, reading) for child in children})
+        key = str if reading.fold is None else str.casefold
+        self.parts: Final = _Plans({key(child.name): _ColumnPlan(child, reading) for child in children})
         self.convert: Final[Converter | None] = None if self.parts else converter(column.type, reading)
         self.reading: Final = reading
 
@@ -79,21 +71,17 @@ class _ColumnPlan:
         return self.kind is Kind.STRUCT or any(part.has_structs for part in self.parts.values())
 
 
-def _key(name: str, fold: object) -> str:
-    return name if fold is None else name.casefold()
-
-
 @dataclass
 class Inspection:
-    """The outcome for one object.
+    """The result of inspecting one object.
 
     Attributes:
         requests: The schema changes that it needs.
-        rescued_fields: Top-level fields that go, as they are, to the column for rescued fields.
-        rescued_paths: Paths of the fields without a column, because of which the top-level ones are rescued.
-        untyped_fields: Top-level fields without a column that are not null and have no type, such as `[]`.
-        is_dead: Whether it can't be a row, whatever columns the table has.
-        is_moved: Whether a field was renamed to that of a variant column.
+        rescued_fields: Top-level fields that go unchanged to the column for rescued fields.
+        rescued_paths: Paths of the fields without a column that cause this.
+        untyped_fields: Top-level fields without a column that are not null but have no type, such as `[]`.
+        is_dead: Whether it can't become a row, whatever columns the table has.
+        is_moved: Whether a field now has the name of a variant column.
         fits: Whether its values are known to fit the columns that take them.
     """
 
@@ -106,46 +94,34 @@ class Inspection:
     fits: bool = False
 
     def rescue(self, top_field: str, path: Path) -> None:
-        """Mark a top-level field as rescued, because of the field at a path that no column takes."""
+        """Mark a top-level field as rescued, because no column takes the field at `path`."""
         self.rescued_fields.add(top_field)
         if len(self.rescued_paths) < _MAX_COUNTED:
             self.rescued_paths.add(path)
 
 
-class ObjectInspector:
+class ObjectInspector(Inspector):
     """Inspects JSON objects."""
 
     def __init__(self, spec: RecordSpec) -> None:
-        if spec.evolution is None:
-            raise ValueError("a table that does not evolve asks for nothing")
-        self._evolution: Final = spec.evolution
-        self._fold: Final = spec.fold
-        columns = [column for column in spec.column_specs if column.name != spec.rescued_column]
+        super().__init__(spec)
         self._columns: Final = _Plans(
             {
-                _key(column.name, self._fold): _ColumnPlan(
+                self._key(column.name): _ColumnPlan(
                     spec.columns.field(column.name), column.reading, has_default=column.has_default
                 )
-                for column in columns
+                for column in self._column_specs
                 if column.steps == (column.name,)
             }
         )
-        self._source_fields: Final = {_key(column.steps[0], self._fold) for column in columns if column.steps}
-        self._reserved_names: Final = {
-            _key(name, self._fold) for name in (*spec.columns.names, *spec.evolution.reserved, spec.rescued_column)
-        }
-        self._key_fields: Final = {_key(name, self._fold) for name in spec.known_names}
-        self._takes_all: Final = bool(spec.whole_columns)
-        self._column_budget: Final = column_budget(spec)
-        self._reserved_file_names: Final = reserved_file_names(spec.columns)
-        self._rescuing_columns: Final = {_key(name, self._fold) for name in rescuing_columns(spec)}
+        self._rescuing_columns: Final = {self._key(name) for name in rescuing_columns(spec)}
         self.has_structs: Final = any(plan.has_structs for plan in self._columns.values())
         """Whether some column has nested fields."""
 
-    def inspect(self, value: Object, *, is_row: bool = False) -> Inspection:
-        """Inspect an object, and rename those of its fields that a variant column takes.
+    def inspect(self, value: JsonObject, *, is_row: bool = False) -> Inspection:
+        """Inspect an object, and rename its fields that variant columns take.
 
-        `is_row`: its values are known to fit the columns that take them.
+        `is_row`: the object is decoded already, so its values fit the columns that take them.
         """
         inspection = Inspection(SchemaRequests(self._fold is not None), fits=is_row)
         self._inspect_fields(value, self._columns, (), None, inspection)
@@ -153,14 +129,10 @@ class ObjectInspector:
             inspection.requests = SchemaRequests(self._fold is not None)
         return inspection
 
-    def has_column(self, name: str) -> bool:
-        """Return whether some column takes a top-level field, or a part of it."""
-        return _key(name, self._fold) in self._source_fields
-
     def _inspect_fields(
-        self, value: Object, plans: _Plans, path: Path, top_field: str | None, inspection: Inspection
+        self, value: JsonObject, plans: _Plans, path: Path, top_field: str | None, inspection: Inspection
     ) -> None:
-        last = {_key(name, self._fold): name for name in value}
+        last = {self._key(name): name for name in value}
         for position, (key, name) in enumerate(last.items()):
             item, plan = value[name], plans.get(key)
             if item is None:
@@ -176,10 +148,8 @@ class ObjectInspector:
     def _inspect_unknown(
         self, name: str, item: JsonValue, path: Path, top_field: str | None, inspection: Inspection, position: int
     ) -> None:
-        key = _key(name, self._fold)
-        if top_field is None and (
-            self._takes_all or key in self._key_fields or (key in self._source_fields and key not in self._columns)
-        ):
+        key = self._key(name)
+        if top_field is None and self._needs_no_column(key, self._columns):
             return
         if top_field is None and key in self._reserved_names:
             if has_evidence(item):
@@ -187,8 +157,7 @@ class ObjectInspector:
             else:
                 inspection.untyped_fields.add(name)
             return
-        is_valid_name = can_name_column(name, self._evolution.max_name_length, self._reserved_file_names)
-        may_add = self._column_budget and not inspection.requests.is_full and is_valid_name
+        may_add = not inspection.requests.is_full and self._may_add(name)
         if not may_add and has_evidence(item):
             inspection.rescue(top_field or name, (*path, name))
             return
@@ -212,14 +181,14 @@ class ObjectInspector:
         (item_plan,) = plan.parts.values()
         if plan.kind is Kind.LIST:
             return isinstance(item, list) and self._items_fit(item, item_plan, path, top_field, inspection)
-        if not isinstance(item, dict):  # a list may be a map's entries: the decoder decides
+        if not isinstance(item, dict):  # a list may be the entries of a map: the decoder decides
             return isinstance(item, list)
         return self._items_fit(list(item.values()), item_plan, path, top_field, inspection)
 
     def _items_fit(
         self, items: list[JsonValue], item_plan: _ColumnPlan, path: Path, top_field: str, inspection: Inspection
     ) -> bool:
-        # Check all, even after a misfit: requests must not depend on the order of the items.
+        # Check all items, even after one that does not fit: requests must not depend on their order.
         fits = [
             item is None or self._fits(item, item_plan, (*path, item_plan.name), top_field, inspection)
             for item in items
@@ -242,9 +211,9 @@ class ObjectInspector:
             inspection.requests.widen(path, wider)
         return True
 
-    def _inspect_incompatible(  # noqa: PLR0913 - all say where it is
+    def _inspect_incompatible(  # noqa: PLR0913 - all of them say where the value is
         self,
-        value: Object,
+        value: JsonObject,
         name: str,
         plan: _ColumnPlan,
         plans: _Plans,
@@ -255,11 +224,9 @@ class ObjectInspector:
     ) -> None:
         """Rescue a value that does not fit its column, or move it to a variant column; else the object is dead."""
         may_be_null = not plan.required or self._evolution.relaxes(*path, plan.name)
-        if may_be_null and _key(top_field or name, self._fold) in self._rescuing_columns:
+        if may_be_null and self._key(top_field or name) in self._rescuing_columns:
             inspection.rescue(top_field or name, (*path, name))
-            for spelling in [
-                field_name for field_name in value if _key(field_name, self._fold) == _key(name, self._fold)
-            ]:
+            for spelling in [field_name for field_name in value if self._key(field_name) == self._key(name)]:
                 del value[spelling]
             return
         evidence, is_whole = infer(value[name], len(path) + 1, self._evolution, fold=self._fold)
@@ -269,8 +236,8 @@ class ObjectInspector:
             inspection.is_dead = True
             return
         variant = variant_name(plan.name, value_type)
-        key = _key(variant, self._fold)
-        if any(_key(field_name, self._fold) == key for field_name in value) or (
+        key = self._key(variant)
+        if any(self._key(field_name) == key for field_name in value) or (
             not path and key in self._reserved_names - plans.keys()
         ):
             inspection.is_dead = True
@@ -294,16 +261,16 @@ def _is_out_of_range(item: JsonValue, column_type: pa.DataType, reading: Reading
     return False
 
 
-# Values are decoded as for any table. Only values that another schema may decode better are inspected one by one: those with
-# a field that no column takes, or with a value that its column can't hold. Where columns are nested, more values are.
-
-
 class EvolvingJson:
-    """Decodes JSON objects, and collects the schema changes that they need."""
+    """Decodes JSON objects, and collects the schema changes that they need.
+
+    Values are first decoded by the present columns. Only those that another schema may decode better are inspected one by one: values
+    with a field that no column takes, or that its column can't hold. If columns have nested fields, more values are inspected.
+    """
 
     def __init__(self, spec: RecordSpec, requests: SchemaRequests, *, blocks: bool = True) -> None:
         self._spec: Final = spec
-        # A random name, which no value holds by chance: no sender can fake the text of rescued fields.
+        # A random name, so that no producer can send a field of this name and forge rescued fields.
         self._rest_name: Final = f"_{secrets.token_hex(16)}"
         self._json: Final = (
             JsonValues(spec.without_evolution(self._rest_name), blocks=blocks) if spec.columns.names else None
@@ -313,7 +280,7 @@ class EvolvingJson:
         self._has_rescued: Final = spec.rescued_column in spec.columns.names
 
     def rows(self, values: pa.BinaryArray) -> tuple[Block, Dead]:
-        """Return rows and reasons, as `JsonValues.rows`; both are void if a schema change is requested."""
+        """Return rows and reasons, as `JsonValues.rows` does; both are void if a schema change is requested."""
         block, dead = self._rows_without_columns(values) if self._json is None else self._json.rows(values)
         texts: dict[int, bytes] = {}
         rescued: dict[int, list[str]] = {}
@@ -323,7 +290,7 @@ class EvolvingJson:
             value = self._parsed(values, position)
             inspection = self._inspector.inspect(value, is_row=position not in dead)
             requests.add_all(inspection.requests)
-            if requests.is_full:  # the rows are void already, and no further field can be requested
+            if requests.is_full:  # the rows are void, and no further field can be requested
                 break
             if not self._has_rescued and self._rescued_fields(inspection):
                 requests.add((self._spec.rescued_column,), pa.string())
@@ -337,7 +304,9 @@ class EvolvingJson:
         self._requests.add_all(requests)
         if requests or not (texts or refused):
             return block, dead
-        return self._with_replaced(block, dead, texts, refused, UnknownFieldPairs.from_names(rescued))
+        merged, reasons = replace_values(self._json, block, dead, texts, refused)
+        unknown_fields = UnknownFieldPairs.concat([merged.unknown_fields, UnknownFieldPairs.from_names(rescued)])
+        return Block(merged.rows, merged.positions, unknown_fields), dict(sorted(reasons.items()))
 
     def _suspects(self, block: Block, dead: Dead, size: int) -> list[int]:
         """Return the positions of the values to inspect, ascending."""
@@ -345,22 +314,18 @@ class EvolvingJson:
             return suspects(block, dead, size, EVOLVABLE)
         return without_hopeless(pc.unique(block.unknown_fields.positions).to_pylist(), dead, EVOLVABLE)
 
-    def _parsed(self, values: pa.BinaryArray, position: int) -> Object:
-        """Parse a value again; that can't fail, since the decoder has parsed it."""
-        repeated, in_order_ = self._spec.duplicate_keys == "last", self._spec.fold is not None
-        return parse_object(values[position].as_py(), repeated_keys=repeated, in_order=in_order_)
+    def _parsed(self, values: pa.BinaryArray, position: int) -> JsonObject:
+        is_repeatable, keeps_order = self._spec.duplicate_keys == "last", self._spec.fold is not None
+        return parse_object(values[position].as_py(), repeated_keys=is_repeatable, in_order=keeps_order)
 
     def _rescued_fields(self, inspection: Inspection) -> set[str]:
         """Return the top-level fields that go to the column for rescued fields."""
         if inspection.is_dead:
             return set()
-        return (
-            inspection.rescued_fields | inspection.untyped_fields
-            if self._spec.unknown_fields == "rescue"
-            else inspection.rescued_fields
-        )
+        untyped_fields = inspection.untyped_fields if self._spec.unknown_fields == "rescue" else set()
+        return inspection.rescued_fields | untyped_fields
 
-    def _document_with_rest(self, value: Object, rescued_fields: set[str], original: Object) -> bytes:
+    def _document_with_rest(self, value: JsonObject, rescued_fields: set[str], original: JsonObject) -> bytes:
         """Return the JSON text of an object, with its rescued fields as the JSON text of one field."""
         written = {
             name: item for name, item in value.items() if name not in rescued_fields or self._inspector.has_column(name)
@@ -369,52 +334,44 @@ class EvolvingJson:
             written[self._rest_name] = document({name: original[name] for name in original if name in rescued_fields})
         return document(written).encode()
 
-    def _with_replaced(
-        self, block: Block, dead: Dead, texts: dict[int, bytes], refused: Dead, rescued: UnknownFieldPairs
-    ) -> tuple[Block, Dead]:
-        merged, reasons = replace_values(self._json, block, dead, texts, refused)
-        unknown_fields = UnknownFieldPairs.concat([merged.unknown_fields, rescued])
-        return Block(merged.rows, merged.positions, unknown_fields), dict(sorted(reasons.items()))
-
     def _rows_without_columns(self, values: pa.BinaryArray) -> tuple[Block, Dead]:
-        """Return rows without columns, for a table that has none yet."""
+        """Return rows without columns, for a table without columns."""
         names: dict[int, tuple[str, ...]] = {}
         dead: dict[int, Reason] = {}
         for position in range(len(values)):
             try:
                 names[position] = tuple(self._parsed(values, position))
-            except Rejection as verdict:
-                dead[position] = verdict.reason
+            except Rejection as e:
+                dead[position] = e.reason
         rows = pa.RecordBatch.from_struct_array(pa.array([{}] * len(names), pa.struct([])))
         return Block(rows, pa.array(names, pa.int64()), UnknownFieldPairs.from_names(names)), dead
 
 
 def suspects(block: Block, dead: Dead, size: int, codes: AbstractSet[DeadCode]) -> list[int]:
-    """Return the positions of values that were not fully read, ascending; of dead ones those with one of these codes."""
-    plain = pc.is_in(pa.arange(0, size), value_set=block.fully_read)
-    return without_hopeless(pc.indices_nonzero(pc.invert(plain)).to_pylist(), dead, codes)
+    """Return the positions of values that were not fully read, ascending; of the dead ones, only those with one of these codes."""
+    is_read = pc.is_in(pa.arange(0, size), value_set=block.fully_read)
+    return without_hopeless(pc.indices_nonzero(pc.invert(is_read)).to_pylist(), dead, codes)
 
 
 def without_hopeless(positions: Iterable[int], dead: Dead, codes: AbstractSet[DeadCode]) -> list[int]:
-    """Return these and the dead values that have one of these codes, ascending; no other dead value."""
+    """Return these positions and those of dead values, ascending, without dead values that have none of these codes."""
     return sorted({*positions, *dead} - {position for position, reason in dead.items() if reason.code not in codes})
 
 
 def replace_values(
     json: JsonValues | None, block: Block, dead: Dead, texts: Mapping[int, bytes], refused: Dead
 ) -> tuple[Block, Dead]:
-    """Return rows and reasons with some values decoded again from other texts, and others refused."""
+    """Return rows and reasons, with some values decoded again from `texts`, and others dead for the reasons in `refused`."""
     replaced, text_positions = pa.array([*texts, *refused], pa.int64()), pa.array(texts, pa.int64())
     is_unchanged = pc.invert(pc.is_in(block.positions, value_set=replaced))
-    is_counted = pc.invert(pc.is_in(block.unknown_fields.positions, value_set=replaced))
     pairs = block.unknown_fields
-    unknown_fields = UnknownFieldPairs(pairs.positions.filter(is_counted), pairs.names.filter(is_counted))
+    unknown_fields = pairs.filter(pc.invert(pc.is_in(pairs.positions, value_set=replaced)))
     blocks = [Block(block.rows.filter(is_unchanged), block.positions.filter(is_unchanged), unknown_fields)]
     reasons = {position: reason for position, reason in dead.items() if position not in texts} | refused
     if json is not None and texts:
         decoded, failed = json.rows(pa.array(list(texts.values()), pa.binary()))
-        read_fields = decoded.unknown_fields.map_positions(text_positions)
-        blocks.append(Block(decoded.rows, text_positions.take(decoded.positions), read_fields))
+        unknown_fields = decoded.unknown_fields.map_positions(text_positions)
+        blocks.append(Block(decoded.rows, text_positions.take(decoded.positions), unknown_fields))
         reasons |= {text_positions[position].as_py(): reason for position, reason in failed.items()}
     merged = in_order(blocks, block.rows.schema)
     all_unknown = UnknownFieldPairs.concat(part.unknown_fields for part in blocks)

@@ -1,9 +1,12 @@
-"""Collects the schema changes that records request, and merges those of all tasks; the order makes no difference."""
+"""Collects the schema changes that records request, and merges those of all tasks: their order makes no difference.
+
+`Inspector` is the base of the code that finds these changes.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,12 +17,14 @@ from frazil.records.casting.nested import index_of_name
 from frazil.records.casting.source import NESTED, Kind, child_fields, kind_of
 from frazil.records.evolution.infer import FieldBudget, Widest, widest
 from frazil.records.evolution.types import (
+    can_name_column,
     leaf_paths,
     list_of,
     map_of,
     order_key,
     position_of,
     read_type,
+    reserved_file_names,
     select_leaves,
     struct_of,
     type_from_evidence,
@@ -31,7 +36,7 @@ from frazil.records.model.spec import RecordSpec
 Path = tuple[str, ...]
 
 _MIN_REQUESTS: Final = 500
-"""The number of sibling fields, nested ones and others each, that a task may request however few columns are left."""
+"""So many nested sibling fields, and so many others, a task may request at least, however few columns may still be added."""
 
 
 @dataclass
@@ -41,9 +46,9 @@ class RequestedField:
     Attributes:
         path: Its path in the table.
         widest: The types of its values.
-        former: Names that the field had before; with its own name if some record has no former name for it.
+        former: Names that the field had before. Its own name is one of them if a record has no former name for it.
         position: Its lowest position among its siblings in any record.
-        docs: Path -> comment of the field, and of those inside it. Of several the one that sorts first counts.
+        docs: Path -> comment, of the field and the fields inside it. Of several comments the one that sorts first counts.
     """
 
     path: Path
@@ -59,11 +64,11 @@ class SchemaRequests:
 
     Attributes:
         fold: Whether names that differ in case only are the same field.
-        adds: Folded path of a missing column or field -> the request.
-        widens: Path of an existing one -> the wider type.
-        optional: Paths of existing ones that must become nullable.
-        untyped_paths: Paths without a column whose values have no type, so that nothing is requested; one more than are reported.
-        budget: Limits the columns and fields; those beyond are not requested.
+        adds: Casefolded path of a missing column or field -> the request.
+        widens: Path of an existing column or field -> the wider type.
+        optional: Paths of existing columns and fields that must become nullable.
+        untyped_paths: Paths without a column whose values show no type, so that none is requested. At most one more than is reported.
+        budget: Limits the requested columns and fields; those beyond are ignored.
     """
 
     fold: bool = False
@@ -82,7 +87,7 @@ class SchemaRequests:
         return self.budget.remaining <= 0
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all requests."""
         self.adds.clear()
         self.widens.clear()
         self.optional.clear()
@@ -109,7 +114,7 @@ class SchemaRequests:
         request.widest.add(data_type)
         request.former.update(tuple(former) or path[-1:])
         for described, doc in docs:
-            if request.widest.has(described[len(path) :]):  # what the budget left out needs none
+            if request.widest.has(described[len(path) :]):  # else the budget left the field out
                 described_key = self._key(described)
                 request.docs[described_key] = min(doc, request.docs.get(described_key, doc))
 
@@ -142,13 +147,13 @@ class SchemaRequests:
             self.add_untyped(path)
 
     def demands(self, spec: RecordSpec) -> tuple[SchemaChange, ...]:
-        """Return the requests as schema changes, in order, to be merged with those of other tasks.
+        """Return the requests of a task as schema changes, in order, to be merged with those of other tasks.
 
-        Only the merged demands decide which fields get columns: a struct with many fields may turn out to be a string, which
-        leaves its columns to others. So a task drops only fields that can't get a column in any case: of sibling fields it
-        keeps the first ones that are nested, and the first others, as many of each as columns are left.
+        Only the merged requests decide which fields get columns: if a struct with many fields turns out to be a string, other fields
+        get its columns. So a task drops only fields that can't get a column in any case. Of sibling fields it keeps the first nested
+        ones and the first others, of each as many as columns may still be added.
         """
-        limit = max(column_budget(spec), _MIN_REQUESTS) + 1  # one more shows that there are further ones
+        limit = max(column_budget(spec), _MIN_REQUESTS) + 1  # one more shows that fields are left out
         counts: Counter[tuple[Path, bool]] = Counter()
         changes = self._changes_of_columns()
         for request in sorted(self.adds.values(), key=_column_order):
@@ -160,19 +165,17 @@ class SchemaRequests:
                 widest, depth = Widest(self.fold).add(fewer), len(request.path)
                 docs = tuple(sorted((path, doc) for path, doc in request.docs.items() if widest.has(path[depth:])))
                 changes.append(SchemaChange(request.path, "add", write_type(fewer), former, request.position, docs))
-                # A renamed field may turn out to be one that is counted already, and the rescued column needs no budget.
+                # A renamed field may be the same column as another one; the column for rescued fields needs no budget.
                 counts[group] += not former and not is_rescued
         return tuple(sorted(changes))
 
     def _changes_of_columns(self) -> list[SchemaChange]:
-        relaxed = [SchemaChange(path, "optional") for path in self.optional]
-        return [
-            *relaxed,
-            *(SchemaChange(path, "widen", write_type(data_type)) for path, data_type in self.widens.items()),
-        ]
+        """Return the changes of existing columns."""
+        widened = [SchemaChange(path, "widen", write_type(data_type)) for path, data_type in self.widens.items()]
+        return [*(SchemaChange(path, "optional") for path in self.optional), *widened]
 
     def changes(self, spec: RecordSpec) -> tuple[SchemaChange, ...]:
-        """Return the changes, in order: as many new columns as the table may have, and one that rescues the fields beyond."""
+        """Return the changes of the table, in order: as many new columns as it may have, and one that rescues the other fields."""
         if not self:
             return ()
         adds = self._by_oldest_name()
@@ -186,9 +189,8 @@ class SchemaRequests:
         fitting = {
             request.path: select_leaves(request.widest.type, selected, request.path) for request in adds.values()
         }
-        if (
-            len(selected) < len(ordered_leaves) and rescued_path[0] not in spec.columns.names
-        ) or rescued_request is not None:
+        has_others = len(selected) < len(ordered_leaves)
+        if rescued_request is not None or (has_others and spec.rescued_column not in spec.columns.names):
             fitting[rescued_path] = pa.string()
         added = [
             SchemaChange(path, "add", write_type(type_from_evidence(data_type)), docs=docs.get(path, ()))
@@ -198,9 +200,9 @@ class SchemaRequests:
         return (*sorted(self._changes_of_columns()), *added)
 
     def _by_oldest_name(self) -> dict[Path, RequestedField]:
-        """Return the requests by path, in the order of columns, with renamed fields merged into one.
+        """Return the requests by path, in the order of columns, with the requests of a renamed field merged into one.
 
-        A field that is also requested under a former name gets a column of that name alone.
+        A field that is also requested under a former name gets only the column of that name.
         """
         merged = SchemaRequests(self.fold)
         for request in self.adds.values():
@@ -209,9 +211,9 @@ class SchemaRequests:
         return {request.path: request for request in sorted(merged.adds.values(), key=_column_order)}
 
     def _oldest(self, request: RequestedField) -> RequestedField:
-        """Follow former names to the oldest one; in a circle (renamed, and back) the name that sorts first counts."""
+        """Return the request for a field's oldest name. In a circle (renamed, and back) the name that sorts first counts."""
         visited = [self._key(request.path)]
-        # A field is in its own `former` if some record knows no other name: only a column of this name takes its value.
+        # If a field's own name is in `former`, a record knows no other name: only a column of this name takes its value.
         while request.path[-1] not in request.former:
             former_keys = (self._key((*request.path[:-1], name)) for name in sorted(request.former))
             former_key = next((key for key in former_keys if key in self.adds), None)
@@ -225,7 +227,7 @@ class SchemaRequests:
 
 
 def _column_order(request: RequestedField) -> tuple[Path, tuple[bool, int, str]]:
-    """Return the sort key of requested columns: siblings are in the order of the records."""
+    """Return the sort key of requested columns: siblings have the order of their fields in the records."""
     return request.path[:-1], order_key(request.path[-1], request.position)
 
 
@@ -249,7 +251,7 @@ def _leaf_orders_of_type(
 
 
 def _with_fewer_fields(data_type: pa.DataType, limit: int) -> pa.DataType:
-    """Return a type with fewer fields: of siblings the first nested ones and the first others, at most `limit` of each."""
+    """Return a type with fewer fields: of siblings, the first nested ones and the first others, at most `limit` of each."""
     match kind_of(data_type):
         case Kind.STRUCT:
             counts: Counter[bool] = Counter()
@@ -279,23 +281,58 @@ def column_budget(spec: RecordSpec) -> int:
     return max(0, spec.evolution.max_columns - used)
 
 
+class Inspector:
+    """Base of the inspections of JSON objects and of Arrow schemas: which names a table has, and which columns it may get."""
+
+    def __init__(self, spec: RecordSpec) -> None:
+        if spec.evolution is None:
+            raise ValueError("the table does not evolve")
+        self._evolution: Final = spec.evolution
+        self._fold: Final = spec.fold
+        self._column_specs: Final = [column for column in spec.column_specs if column.name != spec.rescued_column]
+        self._source_fields: Final = {self._key(column.steps[0]) for column in self._column_specs if column.steps}
+        occupied = (*spec.columns.names, *spec.evolution.reserved, spec.rescued_column)
+        self._reserved_names: Final = {self._key(name) for name in occupied}
+        self._known_names: Final = {self._key(name) for name in spec.known_names}
+        self._takes_all: Final = bool(spec.whole_columns)
+        self._column_budget: Final = column_budget(spec)
+        self._reserved_file_names: Final = reserved_file_names(spec.columns)
+
+    def _key(self, name: str) -> str:
+        return name if self._fold is None else name.casefold()
+
+    def has_column(self, name: str) -> bool:
+        """Return whether some column takes a top-level field, or a part of it."""
+        return self._key(name) in self._source_fields
+
+    def _needs_no_column(self, key: str, columns: Container[str]) -> bool:
+        """Return whether a top-level field that is not one of these columns is taken anyway: whole, in parts, or elsewhere."""
+        is_taken_in_parts = key in self._source_fields and key not in columns
+        return self._takes_all or key in self._known_names or is_taken_in_parts
+
+    def _may_add(self, name: str) -> bool:
+        """Return whether the table may get a column of this name."""
+        max_length = self._evolution.max_name_length
+        return self._column_budget > 0 and can_name_column(name, max_length, self._reserved_file_names)
+
+
 def rescued_labels(spec: RecordSpec, paths: Iterable[Path]) -> list[str]:
     """Return the labels under which rescued fields are counted."""
     return [f"{spec.rescued_column}: {'.'.join(path)}" for path in sorted(paths)]
 
 
 def rescuing_columns(spec: RecordSpec) -> set[str]:
-    """Return the columns that become null for a value of another type, which is rescued."""
+    """Return the columns that become null, and their value rescued, if it has another type."""
     if spec.evolution is None or spec.evolution.on_incompatible != "rescue" or spec.whole_columns:
         return set()
-    # The type of a declared column is meant; so is that of a field of which a declared column takes a part.
+    # The author of the pipeline file chose the types of declared columns, and of fields of which a declared column takes a part.
     declared = {steps[0] for name, steps in spec.sources.items() if steps}
     names = (column.name for column in spec.column_specs if column.steps == (column.name,))
     return {name for name in names if not spec.declares(name)} - declared - {spec.rescued_column}
 
 
 def has_column(columns: pa.Schema, path: Path, *, fold: bool) -> bool:
-    """Return whether a table has a column at a path; for `ANYWHERE`, which may be any path, return True."""
+    """Return whether a table has a column at a path. `ANYWHERE`, the empty path, always has one."""
     data_type: pa.DataType = pa.struct(list(columns))
     for name in path:
         match kind_of(data_type):

@@ -1,4 +1,4 @@
-"""Inspects an Arrow schema: which schema changes a table needs for values of these types."""
+"""Finds the schema changes that a table needs for values of an Arrow schema."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from frazil.records.casting.nested import ExactPlan
 from frazil.records.casting.renames import former_names
 from frazil.records.casting.scalar import FitRules
 from frazil.records.casting.source import Kind, docs_of, kind_of, plain_type
-from frazil.records.evolution.schema_requests import Path, SchemaRequests, column_budget
+from frazil.records.evolution.schema_requests import Inspector, Path, SchemaRequests
 from frazil.records.evolution.types import (
+    MAX_PRECISION,
     NO_TYPE,
     can_name_column,
     column_type,
     leaf_paths,
-    reserved_file_names,
     select_leaves,
     variant_name,
     without_positions,
@@ -30,15 +30,15 @@ from frazil.records.model.spec import RecordSpec
 
 @dataclass
 class SchemaInspection:
-    """The outcome for values of one schema.
+    """The result of inspecting one schema.
 
     Attributes:
-        requests: The schema changes that they need, whatever their values.
-        range_requests: Widenings that they need only if a value is out of its column's range.
-        rescued_paths: Top-level fields that go, as they are, to the column for rescued fields -> the paths of the fields
-            without a column that are the cause.
-        untyped_fields: Top-level fields without a column whose type is not known, such as that of `[]`.
-        fields: The fields under the names of the columns that take them.
+        requests: The schema changes that all its values need.
+        range_requests: Widenings that are needed only if a value is out of its column's range.
+        rescued_paths: Top-level fields that go unchanged to the column for rescued fields -> the paths of the fields without a
+            column that are the cause.
+        untyped_fields: Top-level fields without a column and without a known type, such as `[]`.
+        fields: The fields, with the names of the columns that take them.
     """
 
     requests: SchemaRequests
@@ -48,45 +48,28 @@ class SchemaInspection:
     fields: tuple[pa.Field, ...] = ()
 
 
-class SchemaInspector:
+class SchemaInspector(Inspector):
     """Inspects schemas."""
 
     def __init__(self, spec: RecordSpec, rules: FitRules) -> None:
-        if spec.evolution is None:
-            raise ValueError("a table that does not evolve asks for nothing")
-        self._evolution: Final = spec.evolution
-        self._fold: Final = spec.fold is not None
+        super().__init__(spec)
         self._rules: Final = rules
         self._inferred_rules: Final = replace(rules, number_texts=True, json_texts=True)
         self._declares: Final = spec.declares
-        # JSON has no schema: an inferred long does not mean that a value exceeds an int column. Widen only where one does.
-        self._by_value: Final = spec.format.name == "json"
-        self._column_budget: Final = column_budget(spec)
-        self._reserved_file_names: Final = reserved_file_names(spec.columns)
-        columns = [column for column in spec.column_specs if column.name != spec.rescued_column]
+        # JSON has no schema: an inferred long does not mean that a value exceeds an int column. Widen only if one does.
+        self._is_json: Final = spec.format.name == "json"
         self._columns: Final = {
             self._key(column.name): spec.columns.field(column.name)
-            for column in columns
+            for column in self._column_specs
             if column.steps == (column.name,)
         }
-        self._by_name: Final[dict[str, ColumnSpec]] = {column.name: column for column in columns}
-        self._source_fields: Final = {self._key(column.steps[0]) for column in columns if column.steps}
-        occupied = (*spec.columns.names, *spec.evolution.reserved, spec.rescued_column)
-        self._reserved_names: Final = {self._key(name) for name in occupied}
-        self._key_fields: Final = {self._key(name) for name in spec.known_names}
-        self._takes_all: Final = bool(spec.whole_columns)
-        self._column_type: Final = partial(column_type, as_text=spec.evolution.as_text)
-
-    def _key(self, name: str) -> str:
-        return name.casefold() if self._fold else name
-
-    def has_column(self, name: str) -> bool:
-        """Return whether some column takes a top-level field, or a part of it."""
-        return self._key(name) in self._source_fields
+        self._by_name: Final[dict[str, ColumnSpec]] = {column.name: column for column in self._column_specs}
+        self._column_type: Final = partial(column_type, as_text=self._evolution.as_text)
 
     def inspect(self, schema: pa.Schema) -> SchemaInspection:
         """Inspect a schema."""
-        inspection = SchemaInspection(SchemaRequests(self._fold), SchemaRequests(self._fold))
+        folds = self._fold is not None
+        inspection = SchemaInspection(SchemaRequests(folds), SchemaRequests(folds))
         inspection.fields = tuple(self._renamed_fields(list(schema), self._columns, (), None, inspection))
         return inspection
 
@@ -156,12 +139,10 @@ class SchemaInspector:
         position: int,
     ) -> None:
         key = self._key(source_field.name)
-        if top_field is None and (
-            self._takes_all or key in self._key_fields or (key in self._source_fields and key not in self._columns)
-        ):
+        if top_field is None and self._needs_no_column(key, self._columns):
             return
         full_type = self._column_type(source_field.type)
-        if self._by_value:  # these fields are sorted by name and come from several values: they have no order to keep
+        if self._is_json:  # fields of several values, sorted by name: they have no order to keep
             full_type, position = without_positions(full_type), 0
         if top_field is None and key in self._reserved_names:
             if full_type == NO_TYPE:
@@ -175,9 +156,7 @@ class SchemaInspector:
         if pruned == NO_TYPE and full_type == NO_TYPE:
             inspection.untyped_fields.update([source_field.name] if top_field is None else [])
             return
-        may_add = bool(self._column_budget) and can_name_column(
-            source_field.name, self._evolution.max_name_length, self._reserved_file_names
-        )
+        may_add = self._may_add(source_field.name)
         if pruned != full_type or not may_add:
             inspection.rescued_paths.setdefault(top_field or source_field.name, set()).add((*path, source_field.name))
         if may_add and pruned != NO_TYPE:
@@ -203,7 +182,7 @@ class SchemaInspector:
     def _fitting(
         self, source_type: pa.DataType, column: pa.DataType, path: Path, top_field: str, inspection: SchemaInspection
     ) -> pa.DataType | None:
-        """Return a type with its fields renamed to the columns that take them; None if the column can't take its values."""
+        """Return a type with its fields renamed to the columns that take them; None if the column can't take values of the type."""
         source, fitting = plain_type(source_type), None
         match kind_of(source), kind_of(column):
             case Kind.NULL, _:
@@ -226,7 +205,7 @@ class SchemaInspector:
     def _entries(
         self, source: pa.StructType, column: pa.MapType, path: Path, top_field: str, inspection: SchemaInspection
     ) -> pa.DataType | None:
-        """Return the type of a struct whose fields become entries of a map; they keep their names as keys."""
+        """Return the type of a struct whose fields become entries of a map, with their names as keys; None if an entry can't."""
         value_path = (*path, "value")
         values = [self._fitting(entry.type, column.item_type, value_path, top_field, inspection) for entry in source]
         if None in values:
@@ -236,22 +215,22 @@ class SchemaInspector:
     def _leaf_fitting(
         self, source_type: pa.DataType, column: pa.DataType, path: Path, inspection: SchemaInspection
     ) -> pa.DataType | None:
-        """Return a type whose values the column takes by a cast, once it is wide enough; None if it can't take them."""
+        """Return the type if the column, perhaps widened, can take its values by a cast; else None. Request the widening."""
         source = plain_type(source_type)
         if self._evolution.widens and (wider := _widened_type(source, column)) is not None:
-            (inspection.range_requests if self._by_value else inspection.requests).widen(path, wider)
+            (inspection.range_requests if self._is_json else inspection.requests).widen(path, wider)
             return source_type
         plan = ExactPlan(self._rules if self._declares(path[0]) else self._inferred_rules)
         plan.exact(source, column, "")
         narrows = self._evolution.on_incompatible == "variant_column" and _narrows(source, column)
         return None if plan.problems or narrows else source_type
 
-    def required(self) -> list[str]:
-        """Return the names of required columns without a default."""
+    def relaxable(self) -> list[str]:
+        """Return the names of required columns without a default that may become optional."""
         return [
             column.name
             for column in self._columns.values()
-            if not column.nullable and not self._by_name[column.name].has_default
+            if not (column.nullable or self._by_name[column.name].has_default) and self._evolution.relaxes(column.name)
         ]
 
 
@@ -260,11 +239,11 @@ def _list_like(source: pa.DataType, element: pa.Field) -> pa.DataType:
 
 
 def _widened_type(source: pa.DataType, column: pa.DataType) -> pa.DataType | None:
-    """Return the type that a column must be widened to for all values of a type; None if it need not or can't be."""
+    """Return the type that a column must be widened to for all values of a type; None if it need not, or can't, be widened."""
     if kind_of(source) not in {Kind.INT, Kind.FLOAT, Kind.DECIMAL}:
         return None
     source_column = column_type(source)
-    if (column, source_column) in {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}:
+    if (column, source_column) in _WIDER_COLUMNS:
         return source_column
     if (
         not (pa.types.is_decimal128(source_column) and pa.types.is_decimal128(column))
@@ -272,10 +251,11 @@ def _widened_type(source: pa.DataType, column: pa.DataType) -> pa.DataType | Non
     ):
         return None
     digits = source_column.precision - source_column.scale + column.scale
-    return pa.decimal128(digits, column.scale) if column.precision < digits <= _MAX_PRECISION else None
+    return pa.decimal128(digits, column.scale) if column.precision < digits <= MAX_PRECISION else None
 
 
-_MAX_PRECISION: Final = 38
+_WIDER_COLUMNS: Final = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
+"""Pairs of a column type and the wider one that holds all its values."""
 
 _NARROWING: Final = {
     (Kind.INT, Kind.INT),
@@ -287,13 +267,10 @@ _NARROWING: Final = {
 
 
 def _narrows(source: pa.DataType, column: pa.DataType) -> bool:
-    """Return whether a column contains only some numbers of a type."""
+    """Return whether a column can hold only some of the numbers of a type."""
     if (kind_of(source), kind_of(column)) not in _NARROWING or (source_column := column_type(source)) == NO_TYPE:
         return False
     if kind_of(source) is not Kind.DECIMAL or kind_of(column) is Kind.INT:
-        return source_column != column and (source_column, column) not in {
-            (pa.int32(), pa.int64()),
-            (pa.float32(), pa.float64()),
-        }
+        return source_column != column and (source_column, column) not in _WIDER_COLUMNS
     exceeds_whole_digits = source_column.precision - source_column.scale > column.precision - column.scale
     return bool(exceeds_whole_digits or source_column.scale > column.scale)

@@ -1,4 +1,6 @@
-"""Column types that records bring: their Iceberg spelling, their Arrow form, and the column names they may have."""
+"""Types of columns that records bring: in Iceberg's spelling, as Arrow types, and as evidence of JSON numbers. And the names that
+new columns may have.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from frazil.records.casting.source import Kind, child_fields, kind_of, plain_typ
 from frazil.records.model.json_number import Number, double_holds, exact_value
 
 LARGE: Final = pa.uint64()
-"""Evidence of longs of which a double can't hold some. No column has this type."""
+"""Evidence of a long that no double holds. No column has this type."""
 
 _PRIMITIVES: Final = {
     "boolean": pa.bool_(),
@@ -33,11 +35,11 @@ _PRIMITIVES: Final = {
 }
 _PRIMITIVE_NAMES: Final = {data_type: name for name, data_type in _PRIMITIVES.items()}
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_TOKEN: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)+`|-?\d+|[<>(),:@\[\]])")
+_TOKEN: Final = re.compile(rf"\s*({_WORD.pattern}|`(?:[^`]|``)+`|-?\d+|[<>(),:@\[\]])")
 
 
 def write_type(data_type: pa.DataType) -> str:
-    """Return a type in Iceberg's spelling. The type is one that `column_type` or `infer` returns, and not `NO_TYPE`."""
+    """Return a type that `column_type` or `infer` returned, but not `NO_TYPE`, in Iceberg's spelling."""
     match kind_of(data_type):
         case Kind.STRUCT:
             return f"struct<{', '.join(_write_field(field, index) for index, field in enumerate(data_type))}>"
@@ -62,7 +64,7 @@ def _quoted_name(name: str) -> str:
 
 
 def read_type(text: str) -> pa.DataType:
-    """Return the type that `write_type` wrote."""
+    """Return the type from the text that `write_type` returned."""
     return _read_tokens(_TOKEN.findall(text)[::-1])
 
 
@@ -109,19 +111,19 @@ def _read_struct(tokens: list[str]) -> pa.DataType:
 
 
 NO_TYPE: Final = pa.null()
-"""Stands for the type of a value without any evidence of one: null, `[]`, `{}`."""
+"""The type of a value that shows none: null, `[]`, `{}`."""
 
-_MAX_PRECISION: Final = 38
-"""Of a decimal in Iceberg."""
-
+MAX_PRECISION: Final = 38
+"""Most digits of a decimal in Iceberg."""
 
 WRITTEN_OUT: Final = -1
-"""A decimal's scale that no column has. It marks a whole number beyond long that a double holds exactly."""
+"""A scale that no decimal column has. It marks a whole number beyond long that a double holds exactly."""
 
-_MAX_EVIDENCE_PRECISION: Final = 76
+MAX_EVIDENCE_PRECISION: Final = 76
+"""Most digits of a decimal that is evidence of numbers that a double holds (`number_evidence`)."""
 
 _MIN_FRACTION_DIGITS: Final = 9
-"""The least scale of a decimal column that is made for fractions: Iceberg can't raise a scale later."""
+"""The least scale of a new decimal column for fractions: Iceberg can't raise a scale later."""
 
 _LONG_LIMIT: Final = 1 << 63
 
@@ -138,21 +140,21 @@ _FIXED_TYPES: Final = {
 
 
 def number_evidence(number: Number) -> pa.DataType:
-    """Return what a JSON number says about the type of its column; `type_from_evidence` makes a column type of it.
+    """Return the evidence that a JSON number gives about the type of its column; `type_from_evidence` returns that type.
 
-    A number is held by a type that gives it back exactly. The evidence is one of these types:
+    A type holds a number if it keeps it exactly. The evidence is one of these types:
 
     - `long`: a whole number that both long and double hold; `LARGE`: one that only long holds.
-    - decimal256: a number with a fraction or exponent that a double holds. It makes a double column, or a decimal one next to
-      numbers that no double holds.
-    - decimal128: a number that neither long nor double holds. It makes a decimal column.
-    - decimal128 with the scale `WRITTEN_OUT`: a whole number beyond long that a double holds, as JavaScript writes
-      doubles. It makes a decimal column, since it may be an unsigned integer, or a double one next to fractions.
+    - decimal256: a number with a fraction or exponent that a double holds. The column is a double, or a decimal if other numbers fit
+      no double.
+    - decimal128: a number that neither long nor double holds. The column is a decimal.
+    - decimal128 with the scale `WRITTEN_OUT`: a whole number beyond long that a double holds, as JavaScript writes doubles. The
+      column is a decimal, since the number may be an unsigned integer, or a double if other numbers have fractions.
     """
     if number.lstrip("-").isdecimal():
         digits = len(number.lstrip("-"))
-        if digits > _MAX_PRECISION:
-            return pa.int64()  # no column holds it: a dead letter
+        if digits > MAX_PRECISION:
+            return pa.int64()  # no column holds it: the record is a dead letter
         value = int(number)
         if not -_LONG_LIMIT <= value < _LONG_LIMIT:
             return pa.decimal128(digits, WRITTEN_OUT if double_holds(number, float(value)) else 0)
@@ -161,13 +163,13 @@ def number_evidence(number: Number) -> pa.DataType:
     whole, scale = max(exact.magnitude, 0), max(-exact.exponent, 0)
     scale = max(scale, _MIN_FRACTION_DIGITS) if scale else 0
     is_double, digits = double_holds(number, double), max(1, whole + scale)
-    if digits > (_MAX_EVIDENCE_PRECISION if is_double else _MAX_PRECISION):
+    if digits > (MAX_EVIDENCE_PRECISION if is_double else MAX_PRECISION):
         return pa.float64()
     return pa.decimal256(digits, scale) if is_double else pa.decimal128(digits, scale)
 
 
 def type_from_evidence(evidence: pa.DataType) -> pa.DataType:
-    """Return the column type for evidence. Fields keep the order that they have, without positions of their own."""
+    """Return the column type for evidence. Fields keep their order, but no position metadata."""
     match kind_of(evidence):
         case Kind.STRUCT:
             return pa.struct([pa.field(field.name, type_from_evidence(field.type)) for field in evidence])
@@ -183,12 +185,12 @@ def type_from_evidence(evidence: pa.DataType) -> pa.DataType:
 
 
 def list_of(element: pa.DataType) -> pa.DataType:
-    """Return a list type with optional elements, as tables have it; `NO_TYPE` if the element has none."""
+    """Return a list type with optional elements, as tables have it; `NO_TYPE` if the element has no type."""
     return NO_TYPE if element == NO_TYPE else pa.list_(pa.field("element", element))
 
 
 def map_of(key: pa.DataType, value: pa.DataType) -> pa.DataType:
-    """Return a map type with optional values; `NO_TYPE` if key or value has none."""
+    """Return a map type with optional values; `NO_TYPE` if key or value has no type."""
     return NO_TYPE if NO_TYPE in {key, value} else pa.map_(key, value)
 
 
@@ -202,7 +204,7 @@ _POSITION: Final = b"position"
 
 
 def with_position(field: pa.Field, position: int) -> pa.Field:
-    """Return a field that carries, as metadata, its position among its siblings in the records."""
+    """Return a field whose metadata has its position among its siblings in the records."""
     return field.with_metadata({_POSITION: str(position).encode()})
 
 
@@ -221,7 +223,7 @@ def without_positions(data_type: pa.DataType) -> pa.DataType:
 
 
 def position_of(field: pa.Field, index: int) -> int:
-    """Return a field's position among its siblings in the records; without one, `index`, its position in the type."""
+    """Return a field's position among its siblings in the records, or else `index`, its position in the type."""
     return int(field.metadata[_POSITION]) if field.metadata and _POSITION in field.metadata else index
 
 
@@ -267,8 +269,8 @@ def _number_type(kind: Kind, arrow_type: pa.DataType) -> pa.DataType:
         if not pa.types.is_signed_integer(arrow_type):
             return _UNSIGNED[arrow_type.bit_width]
         return pa.int32() if arrow_type.bit_width <= _NARROW_BITS else pa.int64()
-    fits = arrow_type.scale >= 0 and max(arrow_type.precision, arrow_type.scale) <= _MAX_PRECISION
-    return pa.decimal128(max(arrow_type.precision, arrow_type.scale), arrow_type.scale) if fits else NO_TYPE
+    digits = max(arrow_type.precision, arrow_type.scale)
+    return pa.decimal128(digits, arrow_type.scale) if arrow_type.scale >= 0 and digits <= MAX_PRECISION else NO_TYPE
 
 
 def _with_positions(struct_type: pa.StructType) -> list[pa.Field]:
@@ -279,7 +281,7 @@ def _with_positions(struct_type: pa.StructType) -> list[pa.Field]:
 
 
 def leaf_paths(data_type: pa.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of a type's leaves: the children, at any depth, that have no children."""
+    """Yield the paths of a type's leaves: its parts at any depth that have no parts themselves."""
     children = child_fields(data_type)
     if not children:
         yield path
@@ -309,8 +311,8 @@ def select_leaves(
 def can_name_column(name: str, max_length: int, reserved: frozenset[str] = frozenset()) -> bool:
     """Return whether a new column can have this name.
 
-    Dots separate names in paths, so a name with a dot could mean two fields. Names that files spell alike would collide
-    there: a new column has a name that its spelling in files leads back to, and whose spelling is not `reserved`.
+    Dots separate names in paths, so a name with a dot could mean two fields. Data files spell names in another way, and two names
+    with one spelling would collide: a new column has a name that can be read back from its spelling, which is not `reserved`.
     """
     if not 0 < len(name) <= max_length or "." in name or not name.isprintable():
         return False
@@ -318,15 +320,15 @@ def can_name_column(name: str, max_length: int, reserved: frozenset[str] = froze
 
 
 def reserved_file_names(columns: Iterable[pa.Field]) -> frozenset[str]:
-    """Return the spellings in files of columns, and nested fields, whose names a new column could not have."""
+    """Return the spellings in data files of existing columns and nested fields whose names a new column could not have."""
     names = {step for column in columns for leaf in leaf_paths(column.type, (column.name,)) for step in leaf}
     return frozenset(written for name in names if not _survives_file_names(name) for written in names_in_files(name))
 
 
 def names_in_files(name: str) -> list[str]:
-    """Return the names of a column in Parquet and Avro files: Iceberg escapes all characters but letters and digits.
+    """Return the spellings of a name in Parquet and Avro files: Iceberg escapes all characters but letters and digits.
 
-    Python and Java disagree about some letters. What one of them may escape is escaped here, so names that collide in
+    Python and Java disagree about some letters. A character that one of them may escape is escaped here. So names that collide in
     the files of either collide here.
     """
     return [_escaped(form) for form in _unicode_forms(name)]
@@ -339,7 +341,7 @@ def _survives_file_names(name: str) -> bool:
 
 
 def _unicode_forms(name: str) -> set[str]:
-    """Return a name in Python's form and in Java's: the latter has two surrogates for a character beyond 16 bits."""
+    """Return a name as Python and as Java see it: in Java a character beyond 16 bits is two surrogates."""
     units = name.encode("utf-16-be")
     return {name, "".join(chr(high << 8 | low) for high, low in zip(units[::2], units[1::2], strict=True))}
 
@@ -350,7 +352,7 @@ def _escaped(name: str) -> str:
 
 
 def _is_letter(char: str) -> bool:
-    # What Unicode 3.2 calls a letter is a letter in the newer tables of Python and Java, too.
+    # A letter of Unicode 3.2 is a letter in the newer versions that Python and Java use, too.
     return char == "_" or (category := ucd_3_2_0.category(char)).startswith("L") or category == "Nd"
 
 
@@ -360,7 +362,7 @@ def _unescaped(written: str) -> str:
 
 
 def _escape_to_char(written: re.Match[str]) -> str:
-    """Return the character of an escape and the digits that follow it: `_x2D1` is `-1`.
+    """Return the character of an escape, and the digits after it: `_x2D1` is `-1`.
 
     The escape is a surrogate, or else the shortest number of a character that Iceberg escapes.
     """
@@ -380,7 +382,7 @@ _SURROGATE: Final = re.compile(r"D[89A-F][0-9A-F]{2}")
 
 
 def variant_name(name: str, data_type: pa.DataType) -> str:
-    """Return the name of the variant column that takes values of another type than their own column has."""
+    """Return the name of the variant column: it takes values of a type that does not fit the column of their field."""
     return f"{name}__{_KIND_SUFFIXES.get(kind_of(data_type)) or _NUMBER_SUFFIXES[data_type]}"
 
 

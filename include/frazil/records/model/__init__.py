@@ -1,1 +1,1 @@
-"""Plain data of this package: records as Arrow, columns, formats, changes, dead letters, and a pipeline's decoding rules."""
+"""The words of this package as plain data: records as Arrow, columns, formats, changes, dead letters, a pipeline's record spec."""

@@ -1,7 +1,7 @@
-"""Limits on the cells that lists make. A list element takes one cell in each column of its type, filled or not.
+"""Limits the memory of decoded lists. An element of a list takes one cell in each column of its type, even if it has no value.
 
-So a few bytes such as `{},` may become thousands of cells. They are counted before columns are built: for each record, and for
-all records that are decoded at once.
+So a few bytes such as `{},` may become thousands of cells. Cells are counted before columns are built: those of each record, and
+of all records that are decoded at once.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import pyarrow.compute as pc
 from frazil.records.model.dead_letter import MAX_CELLS, DeadCode, Reason, Rejection
 
 STEP_CELLS: Final = 1_000_000
-"""Cells of lists after which columns are made of Python objects, which take some 200 bytes each."""
+"""Most cells of lists that are held as Python objects, of some 200 bytes each, before columns are made of them."""
 
 STEP_BYTES: Final = 128 << 20
-"""Bytes of decoded columns that are held at once."""
+"""Most bytes of decoded columns that are held at once."""
 
 MIN_CELL_BYTES: Final = 8
-"""What a cell takes at least, be it null."""
+"""Least bytes of a cell, even of a null one."""
 
-_IS_SINGLE_RECORD: Final = ContextVar("alone", default=False)
-"""Whether a single record is decoded. It can't be split further, so if it is too wide, it becomes a dead letter."""
+_IS_SINGLE_RECORD: Final = ContextVar("is_single_record", default=False)
+"""Whether a single record is decoded. It can't be split further: if it is too wide, it becomes a dead letter."""
 
 T = TypeVar("T")
 Counts = npt.NDArray[np.int64]
@@ -38,34 +38,34 @@ CountCells = Callable[[Any], int]
 
 
 class StepTooWide(Exception):
-    """Several records make more cells than may be held at once. The caller decodes them again in smaller steps."""
+    """Several records take more memory than may be held at once. The caller decodes them again in smaller steps."""
 
 
 def in_steps(
     decode: Callable[[pa.RecordBatch], T], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[pa.RecordBatch, T]]:
-    """Decode batches of records; a batch that makes too many cells is decoded in smaller steps.
+    """Decode batches of records. A batch that takes too much memory is decoded in smaller steps.
 
     Yields:
-        The records of each step, and what `decode` returned for them.
+        The records of each step, and the result of `decode`.
     """
     size = maxsize
     for batch in batches:
         start = 0
         while start < len(batch) or not start:  # a batch without records is a step, too
             step = batch.slice(start, min(size, len(batch) - start))
-            # No reference to decoded columns, or to an error that holds them, may stay while the next step is decoded.
+            # No reference to decoded columns, or to an error that refers to them, may stay while the next step is decoded.
             if decoded := _decode_step(decode, step):
                 yield step, decoded.pop()
                 start += max(1, len(step))
-                # Wide records seldom come alone, so the next steps are small, too; one of them must not slow the rest.
+                # More wide records probably follow, so the next steps are small; they grow, so that one wide record costs little.
                 size = min(maxsize, size + max(1, size // 8))
             else:
                 size = len(step) // 2
 
 
 def _decode_step(decode: Callable[[pa.RecordBatch], T], batch: pa.RecordBatch) -> list[T]:
-    """Return the decoded step in a list; an empty list if its records are too wide together, which one record never is."""
+    """Return a list with the decoded step; an empty list if several records take too much memory together."""
     before = _IS_SINGLE_RECORD.set(len(batch) <= 1)
     try:
         return [decode(batch)]
@@ -78,7 +78,7 @@ def _decode_step(decode: Callable[[pa.RecordBatch], T], batch: pa.RecordBatch) -
 
 
 def is_single_record() -> bool:
-    """Return whether a single record is decoded, however many rows it becomes."""
+    """Return whether a single record is decoded, which may have several rows."""
     return _IS_SINGLE_RECORD.get()
 
 
@@ -90,7 +90,7 @@ class CellCount:
         self._limit = MAX_CELLS
 
     def begin(self, size: int) -> None:
-        """Start at zero for a value of `size` bytes. One cell per byte is always allowed: such a value does not inflate."""
+        """Start at zero for a value of `size` bytes. One cell per byte is always allowed: so the value does not inflate."""
         self.total, self._limit = 0, max(MAX_CELLS, size)
 
     def add(self, cells: int) -> None:
@@ -105,10 +105,7 @@ class CellCount:
 
 
 class StepSize:
-    """Bounds the memory of the values that are decoded at once.
-
-    A single value is never too wide for a step.
-    """
+    """Counts the memory of the values that are decoded at once. A single value is never too much."""
 
     def __init__(self, values: int) -> None:
         self._is_one: Final = values <= 1 or is_single_record()
@@ -121,10 +118,10 @@ class StepSize:
         return self._cells > STEP_CELLS
 
     def hold(self, columns: pa.RecordBatch) -> None:
-        """Add the bytes of decoded columns.
+        """Add decoded columns, made of the cells that were added before.
 
         Raises:
-            StepTooWide: all columns together take more than `STEP_BYTES`.
+            StepTooWide: All columns together take more than `STEP_BYTES`.
         """
         self._cells = 0
         self.hold_bytes(columns.nbytes)
@@ -133,7 +130,7 @@ class StepSize:
         """Add decoded bytes.
 
         Raises:
-            StepTooWide: they take more than `STEP_BYTES` together.
+            StepTooWide: All bytes together are more than `STEP_BYTES`.
         """
         self._bytes += size
         if self._bytes > STEP_BYTES and not self._is_one:
@@ -176,7 +173,7 @@ def cells_per_element(data_type: pa.DataType) -> int:
 
 
 def json_cell_counter(data_type: pa.DataType, *, any_case: bool = False) -> CountCells | None:
-    """Return a function that counts the cells of the lists in a JSON value. None: each cell has a value of its own."""
+    """Return a function that counts the cells of the lists in a JSON value; None if they are no more than its values."""
     if pa.types.is_struct(data_type):
         key = str.casefold if any_case else str
         field_counts = {
@@ -213,12 +210,12 @@ def _count_elements(element_cells: int, count_element: CountCells | None, value:
 
 
 def wide_rows(array: pa.Array, column_type: pa.DataType) -> npt.NDArray[np.bool_]:
-    """Return which rows of an array make too many cells in a column of a type, and more than they have now.
+    """Return, per row, whether it makes too many cells in a column of a type, and more than it has now.
 
-    A single record may have become many rows by a transform. If these make too many cells together, all of them are too wide.
+    A transform may have made many rows of a single record. If these make too many cells together, all of them are too wide.
 
     Raises:
-        StepTooWide: the other rows together make more cells than may be held at once.
+        StepTooWide: The other rows together make more cells than may be held at once.
     """
     cells, own_cells = _list_cells(array, column_type), _list_cells(array, array.type)
     if cells is None or own_cells is None:
@@ -233,12 +230,12 @@ def wide_rows(array: pa.Array, column_type: pa.DataType) -> npt.NDArray[np.bool_
 
 
 def wide_repeats(rows: Counts, row_bytes: Counts) -> npt.NDArray[np.bool_]:
-    """Return which lists become rows that take more bytes than may be held at once. Each row repeats the fields beside the list.
+    """Return, per list, whether it becomes rows that take too many bytes. Each row repeats the other fields of its record.
 
-    A single record may have several lists by a transform. If these take too many bytes together, all of them are too wide.
+    A transform may have made several lists of a single record. If these take too many bytes together, all of them are too wide.
 
     Raises:
-        StepTooWide: the other lists together take more than may be held at once.
+        StepTooWide: The other lists together take more bytes than may be held at once.
     """
     list_bytes = rows * row_bytes
     wide: npt.NDArray[np.bool_] = list_bytes > STEP_BYTES
@@ -254,7 +251,7 @@ def _list_cells(array: pa.Array, column_type: pa.DataType) -> Counts | None:
     if isinstance(array.type, pa.BaseExtensionType) or pa.types.is_dictionary(array.type):
         return None
     if pa.types.is_struct(array.type) and pa.types.is_struct(column_type):
-        # Fields match whatever their case, so that no cells are missed where columns ignore case.
+        # Fields match in any case, so that no cells are missed if columns ignore case.
         targets = {field.name.casefold(): field.type for field in column_type}
         pairs = zip(array.type, array.flatten(), strict=True)
         child_counts = (

@@ -1,4 +1,4 @@
-"""Change events (CDC): how a pipeline merges them, and the common form that each change format brings them to."""
+"""Change events (CDC): how a pipeline merges them, and the common form to which each change format converts them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from frazil.batch.changes import DELETE, OP, PLACE, UPSERT
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.format import Columns
-from frazil.records.model.json_number import JsonValue
+from frazil.records.model.json_number import JsonObject, JsonValue
 
 OP_FIELD: Final = pa.field(OP, pa.string())
 """Operation on a row: an `Op`."""
 
 FACTS: Final = "_cdc"
-"""Struct beside the fields of a changed row: op, ts and order of the change, for columns that take one of them."""
+"""Name of the struct that is added to the fields of a row: op, ts and order of the change, for columns that take them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class Images:
 
     Attributes:
         value_positions: int64, per change the position of its value, ascending. A value may have no change, or several.
-        op: string, per change an `Op`, or null if nothing happens to a row.
-        row: Fields of the row after the change; of a deleted row, before it.
+        op: string, per change an `Op`, or null if it changes no row.
+        row: Fields of the row after the change; of a deleted row, before the change.
         before: Fields of updated rows before the change.
-        has_before: Where `before` has a row.
+        has_before: Whether `before` has a row for the change.
         facts: Facts about each change: op, ts, order.
         failed: Reasons by position of the value.
         hidden: Fields of `row` that describe the change. They become columns only if the pipeline file declares them.
@@ -46,17 +46,11 @@ class Images:
     hidden: frozenset[str] = frozenset()
 
 
-Object = dict[str, JsonValue]
-
-
 @dataclass(frozen=True, slots=True)
 class ParsedValue:
-    """A parsed JSON value of a change event.
+    """A parsed JSON value of a change event. With `fold`, names that differ in case only are the same field."""
 
-    With `fold` names that differ in case only are the same field.
-    """
-
-    whole: Object
+    whole: JsonObject
     fold: bool = False
 
     def get(self, path: str) -> JsonValue:
@@ -74,13 +68,8 @@ class ParsedValue:
             return None
         if not self.fold:
             return node.get(name)
-        sought = name.casefold()
-        return next((item for key, item in reversed(node.items()) if key.casefold() == sought), None)
-
-
-def nothing_left_out(_item: JsonValue) -> bool:
-    """The default of `ParsedImages.is_left_out`: the format marks no value as not sent."""
-    return False
+        folded = name.casefold()
+        return next((item for key, item in reversed(node.items()) if key.casefold() == folded), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +78,21 @@ class ParsedImages:
 
     Attributes:
         current_rows: Rows after an insert or update. Their fields become columns.
-        past_rows: Deleted rows, and rows before an update. Only their key counts.
-        ignored_rows: Rows of a value that describes no change. Nothing of them counts.
-        is_left_out: Returns whether a field's value stands for one that was not sent.
-        hidden: Names of fields beside those of the row that describe the change. They become columns only if declared.
+        past_rows: Deleted rows, and rows before an update. Only their key matters.
+        ignored_rows: Rows of a value that describes no change. None of their fields matters.
+        is_left_out: Returns whether a field's value only marks a value that was not sent.
+        hidden: Names of fields that describe the change, not the row. They become columns only if declared.
     """
 
-    current_rows: tuple[Object, ...] = ()
-    past_rows: tuple[Object, ...] = ()
-    ignored_rows: tuple[Object, ...] = ()
-    is_left_out: Callable[[JsonValue], bool] = field(default=nothing_left_out)
+    current_rows: tuple[JsonObject, ...] = ()
+    past_rows: tuple[JsonObject, ...] = ()
+    ignored_rows: tuple[JsonObject, ...] = ()
+    is_left_out: Callable[[JsonValue], bool] = field(default=lambda _item: False)
     hidden: frozenset[str] = frozenset()
 
 
 class ChangeFormat(Protocol):
-    """How values describe changes of rows."""
+    """Reads changes of rows from values."""
 
     @property
     def text_casts(self) -> bool:
@@ -126,11 +115,11 @@ class MergeSpec:
 
     Attributes:
         keys: Columns that identify a row.
-        order_by: Column that orders changes of the same key; None: the offset does.
+        order_by: Column that orders changes of the same key; None: the offset orders them.
         deleted: Column that marks deleted rows; None: they are deleted from the table.
-        changes: How values describe changes; None: each value is a current row (an upsert).
-        shape: Schema of the JSON values where tables evolve with their records: then each table decodes the values for
-            itself. A row also has the column for rescued fields.
+        changes: How values describe changes; None: each value is a row to upsert.
+        shape: Schema of the JSON values, with the column for rescued fields in each row, if tables evolve with their records. Then
+            the values are decoded for each table.
     """
 
     keys: tuple[str, ...]
@@ -141,13 +130,13 @@ class MergeSpec:
 
     @property
     def fields(self) -> list[pa.Field]:
-        """Fields that staged rows need for the merge: the mark of soft deletes, which is a column of the table, op and place."""
+        """Fields that staged rows need for the merge: `deleted`, which is a column of the table, op and place."""
         mark = [] if self.deleted is None else [pa.field(self.deleted, pa.bool_())]
         return [*mark, OP_FIELD, pa.field(PLACE, pa.int32())]
 
 
 def merge_columns(merge: MergeSpec, rows: pa.RecordBatch, positions: pa.Int64Array) -> list[pa.Array]:
-    """Return the columns that the merge needs: the mark of soft deletes if there is one, op, and place."""
+    """Return the columns of `MergeSpec.fields`."""
     size = rows.num_rows
     op = rows.column(OP) if OP in rows.schema.names else pa.repeat(pa.scalar(UPSERT, pa.string()), size)
     # The place of a row is its index among the rows of its record.

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from frazil.records import pa
 
 TimeUnit = Literal["s", "ms", "us", "ns"]
-"""What numbers count that are sent for a time: since 1970-01-01T00:00Z, or since midnight."""
+"""Unit of a number that stands for a time: since 1970-01-01T00:00Z, or since midnight."""
 
 WHOLE_VALUE: Final[tuple[str, ...]] = ()
 """The source of a column that takes the whole value as JSON text."""
@@ -19,13 +19,12 @@ class Reading:
     """How the JSON values of one column are read, at any level of its type.
 
     Attributes:
-        unit: What numbers in place of times count; None takes texts only.
+        unit: Unit of numbers that stand for times; None: times must be texts.
         local_time: Whether a text with an offset may become a timestamp without zone, which keeps its wall clock.
         cast_text: Whether numbers and booleans become texts, as they were sent.
-        inferred: Whether the column is undeclared: whatever is no text becomes its JSON text where the column, or a part of
-            it, is a text.
+        inferred: Whether the column is undeclared. If it, or a part of it, is a text, then any other value becomes its JSON text.
         truncates: Whether times are truncated to microseconds.
-        fold: What fields mean that differ in case only, where they are found whatever their case; None if they are not.
+        fold: Which of several fields counts whose names differ in case only; None: they are different fields.
     """
 
     unit: TimeUnit | None = None
@@ -37,7 +36,7 @@ class Reading:
 
 
 AS_IT_IS: Final = Reading()
-"""Nothing but what the JSON value itself says."""
+"""Reads JSON values without any conversion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +47,12 @@ class ColumnSpec:
         name: Its name in the table.
         type: Its Arrow type.
         required: Whether null is refused.
-        source: Field names from the value's root to the field it is taken from; None means the
-            field of its name, no names (`WHOLE_VALUE`) the value itself as JSON text.
-        has_default: Whether `default` is used where the field is missing (and where a required one
-            is null).
+        source: Field names from the value's root to the field that it takes. None: the field of its name. `WHOLE_VALUE`: the value
+            itself as JSON text.
+        has_default: Whether `default` replaces a missing field (and null, if the column is required).
         default: A JSON value: text, number, bool, list, dict or None.
         reading: How its values are read.
-        variant: Whether its texts become variants, so that what those can't hold is refused.
+        variant: Whether its texts become variants, so that a text is refused if a variant can't hold it.
     """
 
     name: str
@@ -68,7 +66,7 @@ class ColumnSpec:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """Field names from the root of the value to the field; none for the value itself."""
+        """Field names from the root of the value to the field; empty for the value itself."""
         return (self.name,) if self.source is None else self.source
 
 
@@ -89,7 +87,7 @@ _NAMES: Final = {
 
 
 def type_name(data_type: pa.DataType) -> str:
-    """Return the name of a type in pipeline files; Arrow's name if these have none."""
+    """Return the name of a type in pipeline files, or Arrow's name for a type that they don't have."""
     if pa.types.is_struct(data_type):
         return f"struct<{', '.join(f'{field.name}: {type_name(field.type)}' for field in data_type)}>"
     if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):

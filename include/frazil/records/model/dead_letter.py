@@ -7,13 +7,13 @@ from enum import StrEnum
 from typing import Final, Self
 
 MAX_DEPTH: Final = 50
-"""Levels of objects and lists in one value, of every format and for every table. Arrow refuses to hand over types of more
-than 63 levels, transforms add some, and Python recurses once or more per level. Fixed, and checked before anything else
-looks at a value, so that it has the same outcome wherever it is decoded."""
+"""Most levels of objects and lists in one value, of every format and for every table. Arrow refuses to hand over types of more
+than 63 levels, transforms add some, and Python recurses once or more per level. It is fixed, and checked before anything else, so
+that a value has the same outcome wherever it is decoded."""
 
 MAX_CELLS: Final = 1_000_000
-"""Cells that the lists of one value may make, or one per byte if it has more: each element takes a cell in every column of
-its type. Fixed, as the levels are."""
+"""Most cells that the lists of one value make, or one per byte if it has more bytes: each element takes a cell in every column of
+its type. It is fixed for the same reason."""
 
 
 class Stage(StrEnum):
@@ -26,7 +26,7 @@ class Stage(StrEnum):
 
 
 class DeadCode(StrEnum):
-    """The reason of a dead letter. Each code knows its `stage`, its `meaning` and the `remedy`."""
+    """The kind of reason of a dead letter, with its `stage`, its `meaning` and its `remedy`."""
 
     stage: Stage
     meaning: str
@@ -269,7 +269,7 @@ class DeadCode(StrEnum):
 
 
 _STEP_SHOWN: Final = 80
-"""Characters of one step of a path: a name may be as long as a record."""
+"""Most characters of one step of a path: a name may be as long as a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +279,7 @@ class Reason:
     Attributes:
         code: The kind of reason.
         message: What was expected and what was found.
-        path: Where in the value, such as `items[3].price`; empty for the value as a whole.
+        path: Path of the field in the value, such as `items[3].price`; empty for the value as a whole.
     """
 
     code: DeadCode
@@ -294,7 +294,7 @@ class Reason:
 
 
 class Rejection(Exception):
-    """Carries a reason to the code that knows the record. Caught within this package."""
+    """Carries a reason to the code that knows the record, within `frazil.records`."""
 
     def __init__(self, code: DeadCode, message: str, path: str = "") -> None:
         super().__init__(code, message, path)

@@ -1,5 +1,5 @@
-"""Formats: their definitions, what they make of bytes (typed columns, or reasons), and the source of their writer
-schemas. And the frame of decoded records, which transforms take and return.
+"""Formats, which decode bytes to typed columns or reasons, and the source of their writer schemas. And `Frame`: decoded records,
+as transforms take and return them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ Dead = Mapping[int, Reason]
 """Reasons by the position of the value."""
 
 SchemaKind = Literal["AVRO", "PROTOBUF", "JSON"]
-"""As Schema Registries name them."""
+"""Languages of schemas, as Schema Registries name them."""
 
 Framing = Literal["confluent", "glue", "apicurio-content-id", "apicurio-global-id"]
-"""How a record names its schema: Confluent's 5 or 17 bytes, the 18 of AWS Glue, or Apicurio's own 9 bytes and headers, whose ids
-are of contents or of versions."""
+"""How a record names its schema: by Confluent's 5 or 17 bytes, by the 18 bytes of AWS Glue, or by Apicurio's own 9 bytes or
+headers, whose ids are those of contents or of versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedSchema:
-    """A schema that another one refers to, under the name that it is referred to by."""
+    """A schema that another schema refers to by this name."""
 
     name: str
     text: str
@@ -42,12 +42,12 @@ class WriterSchema:
     """The schema that values were written with.
 
     Attributes:
-        kind: Language of the text.
+        kind: Language of the schema.
         text: The schema.
-        references: What it refers to, also indirectly; each comes after those that it refers to.
-        earlier: Of a language that knows fields by number: versions of the subject before it, the last one first. They tell
-            how fields were called.
-        refusal: Why the schema can't be used, if that is already known; else empty.
+        references: Schemas that it refers to, also indirectly. Each comes after those that it refers to.
+        earlier: In a language that identifies fields by number: earlier versions of the subject, the latest first. They have the
+            former names of fields.
+        refusal: Why the schema can't be used, if that is known already; else empty.
     """
 
     kind: SchemaKind
@@ -58,11 +58,11 @@ class WriterSchema:
 
 
 class TooManyUnknownIds(Exception):
-    """Too many unknown ids were asked for lately, so the registry is not asked for another one now."""
+    """Too many unknown ids were requested lately, so no further id is requested now."""
 
 
 class SchemaSource(Protocol):
-    """Returns writer schemas by id. They are immutable, so an answer may be cached.
+    """Returns writer schemas by id. They are immutable, so they may be cached.
 
     Attributes:
         framing: How the records of its producers name a schema.
@@ -71,30 +71,30 @@ class SchemaSource(Protocol):
     framing: Framing
 
     def schema(self, schema_id: int | UUID) -> WriterSchema | None:
-        """Return a schema, or None if there surely is none of this id.
+        """Return a schema, or None if surely no schema has this id.
 
         Raises:
-            TooManyUnknownIds: a flood of unknown ids must not become one of requests.
-            Retryable: it can't be asked now.
-            Terminal: it refuses to answer.
+            TooManyUnknownIds: A flood of unknown ids must not become a flood of requests.
+            Retryable: The registry does not answer now.
+            Terminal: The registry refuses to answer.
         """
 
 
 JSON: Final = "json"
-"""The one format that reads its values straight into the columns that are wanted."""
+"""The one format whose values are decoded straight into the columns of the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormatSpec:
-    """A format with its options: plain data, since it travels to executors. This one is `JSON`, or a format of another package.
+    """A format with its options: plain data, because executors get it. This class itself is `JSON`, or a format of another package.
 
-    Each other format is a subclass in the `__init__` of its package below `frazil.records.formats`. Keys of pipeline files with
-    their checks, docs and JSON Schema are made of it while a DAG is parsed, without Arrow.
+    Each other format is a subclass in the `__init__` of its package below `frazil.records.formats`. From it come keys of pipeline
+    files with their checks, docs and JSON Schema, while a DAG is parsed and without Arrow.
 
     Attributes:
-        name: As files write it.
-        source: Where writer schemas come from, for values that name theirs.
-        truncates: Whether times are truncated to microseconds, rather than a reason to refuse the value.
+        name: Its name in pipeline files.
+        source: Source of writer schemas, if values name theirs.
+        truncates: Whether times are truncated to microseconds; else more digits make the value a dead letter.
         framing: How values name their schema, if there is a `source`.
     """
 
@@ -104,15 +104,15 @@ class FormatSpec:
     framing: Framing = "confluent"
 
     names: ClassVar[tuple[str, ...]] = (JSON,)
-    """Its names in files."""
+    """Its names in pipeline files."""
     remark: ClassVar[str] = "an object of the declared columns"
-    """Stands behind its name in the docs."""
+    """Text after its name in the docs."""
     shared_keys: ClassVar[tuple[str, ...]] = ("fields", "duplicate_keys", "sub_micros")
-    """Keys of files that other formats have as well."""
+    """Keys of pipeline files that it shares with other formats."""
     converters: ClassVar[tuple[str, ...]] = ()
-    """The class of Kafka Connect that each of its names stands for."""
+    """The converter class of Kafka Connect for each of its names."""
     is_text: ClassVar[bool] = False
-    """Whether every field is text, so that numbers have to be read from it."""
+    """Whether every field is text, so that numbers are parsed from text."""
     has_path: ClassVar[bool] = False
     """Whether the path of a message follows the schema id."""
 
@@ -121,31 +121,31 @@ class FormatSpec:
         yield from ()
 
     def open(self, *, blocks: bool) -> Format:
-        """Make the format. Its libraries are loaded only now.
+        """Return the format itself, which decodes. Its libraries are loaded only now.
 
         Args:
-            blocks: Whether values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
+            blocks: Whether values may be parsed as blocks where that is exact. Without, the outcome is the same, but slower.
 
         Raises:
-            Terminal: A library is missing, or an option.
+            Terminal: A library or an option is missing.
         """
         raise NotImplementedError
 
     def declared_fields(self, fields: pa.Schema | None) -> pa.Schema | None:
-        """Return the fields that every value has; None if they differ by value. `fields`: those declared for JSON.
+        """Return the fields that every value has; None if they differ from value to value. `fields`: those declared for JSON.
 
         Raises:
-            Terminal: The format can't be made.
+            Terminal: The format can't be opened.
         """
         return fields if self.name == JSON else None
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaFormatSpec(FormatSpec):
-    """A format whose values are read by a schema: one that each value names, or one for all.
+    """A format whose values are read by a schema: each value names one, or one holds for all values.
 
     Attributes:
-        schema: The one for all.
+        schema: The schema for all values.
     """
 
     schema: str | None = None
@@ -154,7 +154,7 @@ class SchemaFormatSpec(FormatSpec):
     shared_keys: ClassVar[tuple[str, ...]] = ("registry", "schema_", "schema_file")
 
     def open(self, *, blocks: bool) -> Format:
-        """Make the format, if it has a schema or a source of schemas."""
+        """Return the format itself, if it has a schema or a source of schemas."""
         require(self.name, f"format {self.name}")
         if self.source is not None:
             return self._of_registry(self.source, blocks=blocks)
@@ -171,7 +171,7 @@ class SchemaFormatSpec(FormatSpec):
         raise NotImplementedError
 
     def declared_fields(self, fields: pa.Schema | None) -> pa.Schema | None:  # noqa: ARG002 - JSON's
-        """Return the fields of the one schema."""
+        """Return the fields of the schema for all values, if there is one."""
         if self.schema is None or self.source is not None:
             return None
         opened: Any = self.open(blocks=True)
@@ -180,7 +180,7 @@ class SchemaFormatSpec(FormatSpec):
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """Values of one shape: columns, and the positions of the values they came from, ascending."""
+    """Decoded values with the same fields: their columns, and the positions of the values, ascending."""
 
     columns: pa.RecordBatch
     positions: pa.Int64Array
@@ -199,8 +199,8 @@ class Decoded:
     Attributes:
         groups: Decoded values as columns, one group per shape.
         dead: Reasons of the values that are dead letters.
-        unknown_fields: Fields of decoded values that their schema does not have, so that no column contains them. Fields in
-            structs go by their path.
+        unknown_fields: Fields of decoded values that their schema does not have, so that no column contains them. A field in a
+            struct is named by its path.
     """
 
     groups: tuple[Shaped, ...]
@@ -209,25 +209,25 @@ class Decoded:
 
 
 class Format(Protocol):
-    """Decodes values. May cache what is costly to make, such as parsed writer schemas."""
+    """Decodes values. It may cache things that are costly to make, such as parsed writer schemas."""
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values, none of them null. No value makes this fail.
 
-        Columns have these types, nested at will: bool, int32, int64, float32, float64, decimal128, decimal256 (unsigned
+        Columns have these types, in any nesting: bool, int32, int64, float32, float64, decimal128, decimal256 (unsigned
         64-bit numbers and wider are decimal128(20, 0)), string, binary, fixed-size binary, uuid, date32, time64[us],
-        timestamp[us] with zone UTC or without, struct, list, map, and null where no value says more. A value without fields
-        has one column, `BARE`. A format knows no columns of the table: values without a schema go one group per shape, and
-        the fitter and `evolve` do the rest. It bounds depth (`MAX_DEPTH`) and cells (`frazil.records.model.cells`).
+        timestamp[us] with zone UTC or without, struct, list, map, and null if no value shows a type. A value without fields
+        has one column, `BARE`. A format does not know the columns of the table: it returns values without a schema in one group per
+        shape; fitters convert them to columns. It limits depth (`MAX_DEPTH`) and cells (`frazil.records.model.cells`).
 
         Raises:
-            Retryable: a writer schema can't be had now.
-            Terminal: the registry refuses to answer.
+            Retryable: The registry does not return a writer schema now.
+            Terminal: The registry refuses to answer.
         """
 
 
 def decoded_type(data_type: pa.DataType) -> pa.DataType:
-    """Return the type that formats decode a table's column to: texts, bytes and lists are never of the large kinds."""
+    """Return the type of decoded values for a table's column: texts, bytes and lists are never of Arrow's large types."""
     if pa.types.is_large_string(data_type):
         return pa.string()
     if pa.types.is_large_binary(data_type):
@@ -260,11 +260,10 @@ class Frame:
     """Decoded records of one shape, row by row.
 
     Attributes:
-        records: The records as they were consumed, of `KAFKA_SCHEMA`: original topic, offset, bytes. No transform changes
-            them.
-        positions: int64, per row the position of its record in the consumed batch, ascending; rows that came from one
-            record (exploded lists) share it.
-        topic: string, the topic as routing shall see it.
+        records: The consumed records (`KAFKA_SCHEMA`): original topic, offset, bytes. No transform changes them.
+        positions: int64, per row the position of its record in the consumed batch, ascending. Rows of one record (exploded lists)
+            share it.
+        topic: string, the topic that routes use.
         value: The fields of the values.
         key: The fields of the keys; None if keys are not decoded, or none of these records has one.
         headers: list<struct<key: string, value: binary>>, null where a record has none.
@@ -281,14 +280,14 @@ class Frame:
     def from_records(
         cls, records: pa.RecordBatch, positions: pa.Int64Array, value: pa.RecordBatch, key: pa.RecordBatch | None = None
     ) -> Frame:
-        """Make the frame of decoded records: each row is one record."""
+        """Return the frame of decoded records, one row per record."""
         return cls(records, positions, records.column("topic"), value, key, records.column("headers"))
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def take(self, rows: pa.Int64Array) -> Frame:
-        """Return the frame of some rows, also repeated ones."""
+        """Return the frame of the rows at these indices, which may repeat."""
         return Frame(
             take_repeated_rows(self.records, rows),
             self.positions.take(rows),
@@ -299,7 +298,7 @@ class Frame:
         )
 
     def with_value(self, value: pa.RecordBatch) -> Frame:
-        """Return the frame with other fields."""
+        """Return the frame with other fields of the values."""
         return replace(self, value=value)
 
 
@@ -331,13 +330,13 @@ class Transform(Protocol):
     """One step between decoding and rows: a pure function on Arrow columns."""
 
     def apply(self, frame: Frame) -> Transformed:
-        """Transform a frame; never of no rows.
+        """Transform a frame, which has at least one row.
 
-        A row that fails becomes a reason (`DeadCode.TRANSFORM_FAILED`); its neighbours continue.
+        A row that fails becomes a reason (`DeadCode.TRANSFORM_FAILED`); the other rows continue.
 
         Raises:
-            Terminal: The fields of the frame don't have what the transform is declared on (a wrong type, say): a fault of
-                the pipeline file, not of a record.
+            Terminal: The fields of the frame don't fit the transform, such as a wrong type: a mistake in the pipeline file, not in a
+                record.
         """
 
 
@@ -347,8 +346,8 @@ class MissingField:
 
     Attributes:
         option: Attribute name of the option that names the field; empty if the transform itself needs it.
-        message: Which field was expected, and which fields there are.
-        name: Name of the field. Where records have several shapes, it tells whether all of them lack the field.
+        message: Which field was expected, and which fields exist.
+        name: Name of the field. By it `missing_fields` finds out whether all shapes of the records lack the field.
     """
 
     option: str
@@ -357,7 +356,7 @@ class MissingField:
 
 
 @runtime_checkable
-class Checked(Protocol):
+class Checked(Transform, Protocol):
     """A transform that can find missing fields before any record is read. Its output fields depend on fields, not values."""
 
     def lacks(self, frame: Frame) -> Iterable[MissingField]:
@@ -369,13 +368,14 @@ class Checked(Protocol):
 
 
 _TAKEN_BYTES = 128 * 2**20
+"""Most bytes that Arrow allocates for one `take`."""
 
 
 def take_repeated(values: pa.Array, indices: pa.Int64Array) -> pa.Array:
     """Return the values at indices, which may repeat and may be null.
 
-    Arrow makes room for a value of mean length at each index, nulls too: one large value among few would ask for more memory
-    than there is. So of large values few are taken at a time.
+    Arrow allocates a value of mean length for each index, even a null one: with one large value among few, that could be more memory
+    than the machine has. So large values are taken in small steps.
     """
     step = max(1, _TAKEN_BYTES * max(len(values), 1) // max(values.nbytes, 1))
     if len(indices) <= max(step, len(values)):
@@ -392,5 +392,5 @@ def take_repeated_rows(batch: pa.RecordBatch, indices: pa.Int64Array) -> pa.Reco
 
 
 def values_by_row(values: pa.Array, rows: pa.Int64Array, size: int) -> pa.Array:
-    """Return the values of some rows as an array of all rows, null where a row has none."""
+    """Return an array of `size` rows with the values of some of them, and null in the others."""
     return take_repeated(values, pc.index_in(pa.arange(0, size), value_set=rows))

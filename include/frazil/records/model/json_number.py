@@ -1,5 +1,5 @@
-"""JSON numbers with every digit: each stays the text it was sent as until a column is known. And JSON values back to
-text, and in words for messages.
+"""JSON numbers with every digit: a number stays the text that was sent until its column is known. And JSON values as text, and
+described in messages.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
 
 class Number(str):
-    """The text of a JSON number, told apart from a JSON text by its class.
+    """The text of a JSON number; a JSON string is a plain `str`.
 
-    Keeping the text costs nothing and loses nothing: no float in between, no limit on digits, and
-    `-0` stays `-0`.
+    Keeping the text costs nothing and loses nothing: there is no float in between and no limit on digits, and `-0` stays `-0`.
     """
 
     __slots__ = ()
@@ -32,20 +31,20 @@ _PLAIN: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)
 
 
 def number_in(text: str) -> Number | None:
-    """Return the number in a text, as JSON would write it; None if the text is no number."""
+    """Return a text as a number; None if it is not one in JSON's grammar."""
     return Number(text) if _PLAIN.fullmatch(text) else None
 
 
 _GRAMMAR: Final = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 
 SURE_DIGITS: Final = 15
-"""A double, written with so many digits, is any number that was written with no more."""
+"""A double keeps any number of so many digits, or fewer."""
 
 _DOUBLE_DIGITS: Final = 17
-"""So many digits tell any two doubles apart: who writes a double writes no more."""
+"""So many digits distinguish any two doubles: programs write doubles with no more."""
 
 _MOST_DOUBLE_DIGITS: Final = 800
-"""Beyond the last digit of any double's exact value."""
+"""More digits than the exact value of any double has."""
 
 _LEAST_NORMAL: Final = 2.2250738585072014e-308
 
@@ -63,15 +62,15 @@ def double_holds(number: Number, double: float) -> bool:
     if not exact.digits:
         return True
     digits = len(exact.digits)
-    if exact.exponent >= 0:  # zeros at the end of a whole number were written
+    if exact.exponent >= 0:  # zeros at the end of a whole number count as digits
         digits = len(number.lower().partition("e")[0].lstrip("-").replace(".", "").lstrip("0"))
     elif digits <= _DOUBLE_DIGITS and abs(double) >= _LEAST_NORMAL:
         return True
     return exact_value(Number(f"{double:.{min(digits, _MOST_DOUBLE_DIGITS) - 1}e}")) == exact
 
 
-def _double() -> str:
-    """Return numbers that a double surely holds: fractions of up to 17 digits, up to 15 of them before the point."""
+def _sure_double() -> str:
+    """Return an expression for numbers that a double surely holds: up to 17 digits, and up to 15 of them before the point."""
     rest = r"(?:\.[0-9]{1,2})?"
     for digits in range(14, 0, -1):
         rest = rf"(?:\.[0-9]{{1,{17 - digits}}}|[0-9]{rest})?"
@@ -79,8 +78,8 @@ def _double() -> str:
     return rf"-?(?:0(?:\.0{{0,20}}[0-9]{{1,17}})?|[1-9]{rest}|{scientific})"
 
 
-SURE_DOUBLE: Final = _double()
-"""Matches only numbers that a double holds, though not all of them."""
+SURE_DOUBLE: Final = _sure_double()
+"""A regular expression that matches only numbers that a double holds, but not all of them."""
 
 _MINUS: Final = ord("-")
 _ZERO: Final = ord("0")
@@ -89,15 +88,15 @@ _LOWER_CASE: Final = 0x20
 """The bit that makes a capital letter a small one."""
 
 _STRIDE: Final = 8
-_BETWEEN: Final = (4, 2, 6, 1, 3, 5, 7)
-"""Between two places that a stride parts, in an order in which texts that are no numbers are soon seen."""
+_OFFSETS_BETWEEN: Final = (4, 2, 6, 1, 3, 5, 7)
+"""Offsets between two places with a distance of `_STRIDE`, in an order that soon finds texts without long numbers."""
 
 _PLACES_AT_ONCE: Final = 4_096
 _TINY: Final = re.compile(rb"[:,\[ \t\r\n]-?[0-9.]+[eE]-[0-9]{3}")
-"""A text holds it seldom: an id such as `12e-4567` stands behind a quote or a letter."""
+"""Finds a number with an exponent below -99. In a string it is rare: an id such as `12e-4567` follows a quote or a letter."""
 
 EXPONENT_LIMIT: Final = 10**18
-"""Exponents saturate here: far beyond every type's range, and sums of them stay small integers."""
+"""Larger exponents count as this one: it is far beyond every type's range, and sums of exponents stay small integers."""
 
 _EXPONENT_DIGITS: Final = 18
 
@@ -106,8 +105,8 @@ _EXPONENT_DIGITS: Final = 18
 class ExactNumber:
     """A number's exact value: `digits` x 10^`exponent`.
 
-    No digit is a leading or trailing zero, and zero has none. So the value is an integer if and
-    only if the exponent is not negative, however it was written: 1.0, 10e-1 and 1 are the same.
+    `digits` has no leading or trailing zeros, and is empty for zero. So 1.0, 10e-1 and 1 are equal, and a value is an integer if
+    and only if its exponent is not negative.
     """
 
     negative: bool
@@ -116,21 +115,21 @@ class ExactNumber:
 
     @property
     def magnitude(self) -> int:
-        """Digits before the decimal point; zero or less for numbers below 0.1."""
+        """The number of digits before the decimal point; zero or less for numbers below 1."""
         return len(self.digits) + self.exponent
 
     def integer(self) -> int:
-        """The value as an integer. Only for a value that is one, and of a checked magnitude."""
+        """Return the value as an integer. The caller checked that it is one, and its magnitude."""
         value = int((self.digits or "0") + "0" * self.exponent)
         return -value if self.negative else value
 
     def decimal(self) -> Decimal:
-        """The value as a decimal. Only for a checked magnitude."""
+        """Return the value as a decimal. The caller checked its magnitude."""
         return Decimal(f"{'-' if self.negative else ''}{self.digits or '0'}E{self.exponent}")
 
 
 def exact_value(number: Number) -> ExactNumber:
-    """Return a number's exact value, in time linear in its text whatever the exponent."""
+    """Return a number's exact value, in time linear in its text, whatever its exponent."""
     match = _GRAMMAR.fullmatch(number)
     if match is None:
         raise ValueError(f"not a JSON number: {number[:40]!r}")
@@ -151,24 +150,24 @@ def _exponent(text: str) -> int:
 
 @cache
 def _digits() -> npt.NDArray[np.bool_]:
-    """Return per byte whether it is a part of a number's digits."""
+    """Return, per byte, whether it is a digit or the decimal point."""
     return np.isin(np.arange(256), list(b"0123456789."))
 
 
 def may_exceed_double(texts: pa.StringArray) -> bool:
-    """Return whether the texts may have a number that changes if it is read as a double.
+    """Return whether JSON texts may have a number that changes if it is read as a double.
 
-    Such a number has 16 bytes of digits, an exponent below -99, or is -0, which loses its sign if read as a whole number.
+    Such a number has 16 or more bytes of digits, or an exponent below -99, or it is -0, which loses its sign as a whole number.
     """
     _, offsets, data = texts.buffers()
     first, last = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
     buffer = np.frombuffer(data, np.uint8)[first:last] if last > first else np.zeros(0, np.uint8)
-    # 16 bytes in a row have nine that begin and end at multiples of eight: only around such nine all others are looked at.
+    # Any 16 bytes contain 9 that begin and end at a multiple of 8. So only where these 9 are digits, the bytes around are read.
     digits = _digits()
     sparse = digits.take(buffer[::_STRIDE])
     places = np.flatnonzero(sparse[:-1] & sparse[1:]) * _STRIDE
-    for step in _BETWEEN:
-        places = places[digits[buffer[places + step]]]
+    for offset in _OFFSETS_BETWEEN:
+        places = places[digits[buffer[places + offset]]]
     for low in range(0, len(places), _PLACES_AT_ONCE):
         chunk = places[low : low + _PLACES_AT_ONCE]
         if (_STRIDE + 1 + _digit_runs(buffer, chunk, -1) + _digit_runs(buffer, chunk + _STRIDE, 1) > SURE_DIGITS).any():
@@ -185,42 +184,41 @@ def may_exceed_double(texts: pa.StringArray) -> bool:
 
 
 def _digit_runs(buffer: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], direction: int) -> npt.NDArray[np.int64]:
-    """Return for each place how many digits follow each other beside it, to the left (-1) or right (1); at most 7."""
+    """Return, for each place, how many digits follow on its left (-1) or right (1) without a gap; at most 7."""
     sizes = np.zeros(len(places), np.int64)
-    goes_on, digits = np.ones(len(places), np.bool_), _digits()
+    continues, digits = np.ones(len(places), np.bool_), _digits()
     for distance in range(1, _STRIDE):
-        goes_on &= digits[buffer[np.clip(places + direction * distance, 0, len(buffer) - 1)]]
-        if not goes_on.any():
+        continues &= digits[buffer[np.clip(places + direction * distance, 0, len(buffer) - 1)]]
+        if not continues.any():
             break
-        sizes += goes_on
+        sizes += continues
     return sizes
 
 
 JsonValue = bool | Number | str | list["JsonValue"] | dict[str, "JsonValue"] | None
+JsonObject = dict[str, JsonValue]
 
 _HALVES: Final = re.compile(r"[\ud800-\udfff]")
 
 SHOWN_CHARACTERS: Final = 80
-"""A message shows this much of a found value: enough to know it again, too little to copy a payload
-into a log."""
+"""Most characters of a value that a message shows: enough to recognise it, too few to copy a payload into a log."""
 
 
 def compact(value: JsonValue) -> str:
-    """Return JSON without whitespace. Numbers keep their text; of repeated keys the last one counts."""
+    """Return a value as JSON without whitespace. Numbers keep their text."""
     parts: list[str] = []
     _write(value, parts)
     return "".join(parts)
 
 
 def document(value: JsonValue) -> str:
-    r"""Return JSON that UTF-8 can hold: as `compact`, with halves of surrogate pairs escaped, as they were sent."""
+    r"""Return a value as `compact` does, but with halves of surrogate pairs escaped, so that UTF-8 can encode it."""
     text = compact(value)
     return text if text.isascii() else _HALVES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
 def _write(value: JsonValue, parts: list[str]) -> None:
-    # One Python frame per level, no comprehension: nesting up to MAX_DEPTH must fit into the
-    # recursion limit.
+    # One Python frame per level, no comprehension: MAX_DEPTH levels must fit into the recursion limit.
     if isinstance(value, dict):
         mark = "{"
         for name, item in value.items():
@@ -248,7 +246,7 @@ def _scalar(value: JsonValue) -> str:
 
 
 def kind(value: JsonValue) -> str:
-    """Return the kind of a JSON value in a word."""
+    """Return the kind of a JSON value: object, list, number, text, true, false or null."""
     if value is None or isinstance(value, bool):
         return _scalar(value)
     if isinstance(value, dict):
@@ -259,11 +257,10 @@ def kind(value: JsonValue) -> str:
 
 
 def describe(value: JsonValue) -> str:
-    """Return kind and (cut) text of a value, such as `text "abc"`."""
+    """Return kind and text of a value, cut to `SHOWN_CHARACTERS`, such as `text "abc"`."""
     if value is None or isinstance(value, bool):
         return _scalar(value)
-    # A long text is cut before it is quoted, so that ten megabytes cost no more than eighty
-    # characters.
+    # A long text is cut before it is quoted, so that ten megabytes cost no more than eighty characters.
     shown = value[: SHOWN_CHARACTERS + 1] if type(value) is str else value
     text = compact(shown)
     cut = text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"

@@ -1,6 +1,4 @@
-"""The records of a batch from their first form to their last: the Arrow shape in which Kafka's records enter, rows
-that were decoded together, and the one outcome that each record has.
-"""
+"""The records of a batch: the Arrow schema of consumed records, decoded rows, and the one outcome that each record has."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from frazil.records.model.dead_letter import DeadCode, Reason
 
 _FIRST_MICROS: Final = -62_135_596_800_000_000
 _LAST_MICROS: Final = 253_402_300_799_999_999
-"""The instants that Python's `datetime` can hold, in microseconds since 1970."""
+"""The first and the last instant of Python's `datetime`, in microseconds since 1970."""
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -39,33 +37,32 @@ KAFKA_SCHEMA: Final = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
-"""One row per consumed record. `timestamp` is in microseconds UTC, `timestamp_type` as in Kafka's
-protocol (0 = create time, 1 = log append time); key, value and headers are null where Kafka has
-none."""
+"""One row per consumed record. `timestamp` is in microseconds UTC, `timestamp_type` as in Kafka's protocol (0 = create time,
+1 = log append time). Key, value and headers are null if the record has none."""
 
 UNREAD_BYTES: Final = "unread_bytes"
-"""Name of a further column of batches with records that were not taken over whole, and null for all others: how many bytes
-key, value and headers have of one that is too large, `NOT_UNPACKED` or `BAD_HEADERS`. The headers of the first two are the
-letter's, and they have neither key nor value here."""
+"""Name of an optional column, not null for records that were not read whole: `NOT_UNPACKED`, `BAD_HEADERS` or, of a record that is
+too large, how many bytes its key, value and headers have. A record that is too large or not unpacked has neither key nor value
+here, and its headers are those of its dead letter."""
 
 NOT_UNPACKED: Final = -1
-"""Of a record whose batch the client can't unpack."""
+"""The Kafka client can't unpack the batch of the record."""
 
 BAD_HEADERS: Final = -2
-"""Of a record with a header whose name is not UTF-8; it has no headers here."""
+"""The record has a header whose name is not UTF-8; it has no headers here."""
 
 PAYLOAD_HEADER: Final = "frazil.payload"
-"""Header of a letter without its record: a null value could as well be a tombstone. Its value is the kind."""
+"""Header of a dead letter without the record's payload, so that its null value is no tombstone. Its value is `redacted` or `none`."""
 
 BYTES_HEADER: Final = "frazil.bytes"
-"""Header of a letter whose record was too large to be taken over: how many bytes its key, value and headers have."""
+"""Header of a dead letter whose record was too large to be read: how many bytes its key, value and headers have."""
 
 
 def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return `batch` as `KAFKA_SCHEMA`: columns by name, cast where an engine's types differ.
+    """Return `batch` in `KAFKA_SCHEMA`: columns selected by name, and cast if an engine's types differ.
 
     Raises:
-        Terminal: a column is missing or can't be cast without loss.
+        Terminal: A column is missing or can't be cast without loss.
     """
     if batch.schema.equals(KAFKA_SCHEMA):
         return batch
@@ -86,7 +83,7 @@ def unread_headers(size: int) -> list[dict[str, Any]]:
 
 
 def with_python_times(batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
-    """Return records or letters with null for each `timestamp` beyond the years 1 to 9999, which Python can't hold."""
+    """Return records or dead letters with null for each `timestamp` outside of the years 1 to 9999, which Python can't hold."""
     index = batch.schema.get_field_index("timestamp")
     if index < 0:
         return batch
@@ -97,9 +94,9 @@ def with_python_times(batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.T
 
 
 def header_entries(headers: pa.ListArray) -> tuple[pa.Int64Array, pa.StructArray]:
-    """Return the entries of header lists, and beside each the row that it is of, ascending.
+    """Return the row of each entry of header lists, ascending, and the entries.
 
-    A null list may have entries below it, after a slice or a mask. They belong to no row.
+    After a slice or a mask, a null list may still have entries in memory. They belong to no row.
     """
     rows = pc.list_parent_indices(headers).cast(pa.int64())
     if headers.null_count:
@@ -108,7 +105,7 @@ def header_entries(headers: pa.ListArray) -> tuple[pa.Int64Array, pa.StructArray
 
 
 def last_header(headers: pa.ListArray, name: str) -> tuple[pa.Int64Array, pa.BinaryArray]:
-    """Return the rows that have a header of that name, ascending, and its value, perhaps null. Of several the last one counts."""
+    """Return the rows that have a header of that name, ascending, and the values, perhaps null. In a row the last one counts."""
     parents, entries = header_entries(headers)
     has_name = pc.fill_null(pc.equal(pc.struct_field(entries, 0), name), False)  # noqa: FBT003 - a value
     if not has_name.true_count:
@@ -124,10 +121,10 @@ def _shape(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
-def mask_without(size: int, left_out: Iterable[int]) -> pa.BooleanArray:
-    """Return true for `size` positions, but for those left out."""
+def mask_without(size: int, excluded: Iterable[int]) -> pa.BooleanArray:
+    """Return a mask of `size` positions: false for the excluded ones, else true."""
     marks = bytearray(b"\1") * size
-    for position in left_out:
+    for position in excluded:
         marks[position] = 0
     return pa.Array.from_buffers(pa.uint8(), size, [None, pa.py_buffer(marks)]).cast(pa.bool_())
 
@@ -161,25 +158,25 @@ _MICROSECONDS = 1_000_000
 
 
 def record_ages(timestamps: pa.Array, instant: datetime) -> dict[int, int]:
-    """Count by age: class of `frazil.batch.facts` -> records. Those without a timestamp are left out."""
-    # Unsafe casts: no timestamp whatever may be a reason to fail.
+    """Count records by the age classes of `frazil.batch.facts`: class -> records. Those without a timestamp are left out."""
+    # Unsafe casts, so that no timestamp makes this fail.
     written = timestamps.cast(TIMESTAMP, safe=False).cast(pa.int64())
-    written = written.filter(pc.greater_equal(written, 0))  # Spark has -1 ms where Kafka has no timestamp
+    written = written.filter(pc.greater_equal(written, 0))  # without a timestamp in Kafka, Spark has -1 ms
     elapsed = pc.subtract(round(instant.timestamp() * _MICROSECONDS), written).cast(pa.float64(), safe=False)
     age = pc.divide(elapsed, float(_MICROSECONDS))
-    # Classes grow by a constant factor: the class is the logarithm of the age to that base.
-    grown = pc.ln(pc.max_element_wise(pc.divide(age, FLOOR_SECONDS), 1.0))
-    classes = pc.min_element_wise(pc.ceil(pc.divide(grown, math.log(GROWTH))), float(LAST)).cast(pa.int64())
+    # The width of classes grows by a constant factor: a class is the logarithm of the age to that base.
+    logarithm = pc.ln(pc.max_element_wise(pc.divide(age, FLOOR_SECONDS), 1.0))
+    classes = pc.min_element_wise(pc.ceil(pc.divide(logarithm, math.log(GROWTH))), float(LAST)).cast(pa.int64())
     return {count["values"].as_py(): count["counts"].as_py() for count in pc.value_counts(classes)}
 
 
 _MAX_NAMES = 10_000
-"""At most so many names are counted per batch: the most frequent ones."""
+"""The most names that are counted per batch: the most frequent ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownFieldPairs:
-    """Pairs of a value's position and the name of one of its fields that no column takes. A pair may repeat."""
+    """Pairs of the position of a value, and the name of one of its fields that no column takes. A pair may repeat."""
 
     positions: pa.Int64Array
     names: pa.StringArray
@@ -211,31 +208,31 @@ class UnknownFieldPairs:
         return len(self.positions)
 
     def map_positions(self, positions: pa.Int64Array) -> UnknownFieldPairs:
-        """Translate positions in a selection of values into positions among all values: `positions` of the selected ones."""
+        """Return the pairs with positions among all values. Now they are indices of a selection, whose positions are given."""
         return UnknownFieldPairs(positions.take(self.positions), self.names) if len(self) else self
 
     def at_positions(self, positions: pa.Int64Array) -> UnknownFieldPairs:
         """Return the pairs of the values at these positions."""
-        if not len(self):
-            return self
-        selected = pc.is_in(self.positions, value_set=positions)
-        return UnknownFieldPairs(self.positions.filter(selected), self.names.filter(selected))
+        return self.filter(pc.is_in(self.positions, value_set=positions)) if len(self) else self
 
     def drop_names(self, names: Collection[str]) -> UnknownFieldPairs:
         """Return the pairs whose name is not one of these."""
         if not (names and len(self)):
             return self
-        selected = pc.invert(pc.is_in(self.names, value_set=pa.array(sorted(names), pa.string())))
+        return self.filter(pc.invert(pc.is_in(self.names, value_set=pa.array(sorted(names), pa.string()))))
+
+    def filter(self, selected: pa.BooleanArray) -> UnknownFieldPairs:
+        """Return the pairs that a mask selects."""
         return UnknownFieldPairs(self.positions.filter(selected), self.names.filter(selected))
 
     def by_position(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield each position once, ascending, with its names."""
+        """Yield each position once, ascending, with the names at it."""
         pairs = sorted(zip(self.positions.to_pylist(), self.names.to_pylist(), strict=True), key=lambda pair: pair[0])
         for position, group in groupby(pairs, key=lambda pair: pair[0]):
             yield position, list(dict.fromkeys(name for _, name in group))
 
     def count(self) -> UnknownFields:
-        """Count values and names, each name once per value."""
+        """Count the values, and the values of each name."""
         if not len(self):
             return UnknownFields()
         encoded = self.names.dictionary_encode()
@@ -246,7 +243,7 @@ class UnknownFieldPairs:
         if len(once) < len(pairs):
             codes = pc.subtract(once, pc.multiply(pc.divide(once, len(names)), len(names)))
         frequencies = pc.value_counts(codes)
-        if len(frequencies) > _MAX_NAMES:  # keys may be data
+        if len(frequencies) > _MAX_NAMES:  # keys may be data, so there may be any number
             rows = pa.RecordBatch.from_struct_array(frequencies)
             frequencies = frequencies.take(pc.select_k_unstable(rows, _MAX_NAMES, sort_keys=[("counts", "descending")]))
         counts = {names[frequency["values"]].as_py(): frequency["counts"] for frequency in frequencies.to_pylist()}
@@ -265,9 +262,9 @@ class Block:
 
     Attributes:
         rows: Rows of the declared columns.
-        positions: Positions of the values that the rows came from, ascending.
+        positions: int64, per row the position of its value, ascending.
         unknown_fields: Fields of these values that no column takes. It may also name fields of values without a row here.
-        fully_read: int64, positions of values that surely have no field, at any level, that no column takes.
+        fully_read: int64, positions of values all of whose fields, at any level, surely have a column.
     """
 
     rows: pa.RecordBatch
@@ -277,7 +274,7 @@ class Block:
 
 
 def concat_blocks(blocks: list[Block], schema: pa.Schema) -> Block:
-    """Return one block with the rows and positions of `blocks`, as they come."""
+    """Return one block with the rows of `blocks`, in the same order."""
     table = pa.Table.from_batches([block.rows for block in blocks], schema).combine_chunks()
     positions = pa.chunked_array([block.positions for block in blocks], pa.int64())
     batches = table.to_batches()
@@ -300,7 +297,7 @@ def in_order(blocks: list[Block], schema: pa.Schema) -> Block:
 
 
 def drop_dead_rows(block: Block, dead: Collection[int]) -> Block:
-    """Return the block without the rows of dead records. An exploded record loses all its rows if one of them is dead."""
+    """Return the block without the rows of dead records: an exploded record loses all rows if one of them fails."""
     if not dead or not len(block.positions):
         return block
     is_dead = pc.is_in(block.positions, value_set=pa.array(list(dead), pa.int64()))
@@ -316,7 +313,7 @@ def no_rows(schema: pa.Schema) -> pa.RecordBatch:
 
 
 class FilterReason(StrEnum):
-    """Why a good record has no row, on purpose."""
+    """Why a record was filtered: it has no row, on purpose, and no dead letter."""
 
     TOMBSTONE = "tombstone"
     EMPTY_VALUE = "empty_value"
@@ -333,7 +330,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionCounts:
-    """Records of one partition by outcome; `read` is their sum."""
+    """Records of one partition by outcome. `read` is the sum, counted independently."""
 
     read: int = 0
     written: int = 0
@@ -355,13 +352,13 @@ class Outcomes:
 
     Attributes:
         rows: Table -> rows, in the order of the records.
-        dead: Of `DEAD_SCHEMA`, in the order of the records.
-        counts: Per topic partition, one outcome per record: dead with any letter, written with rows and no letter.
-        tables: Counts per table of the records that were routed to it; empty if the pipeline has one table and no route.
-        whole_dead: Dead letters of records as a whole, if `tables` is there.
-        unknown_fields: Fields of the written records that are in no row, or, of several tables, not in the rows of each.
-        demands: Table -> the schema changes that its records need. If there is any, all else is void.
-        new_tables: Names of missing tables that records need. If there is any, all else is void.
+        dead: Dead letters in `DEAD_SCHEMA`, in the order of the records.
+        counts: Per topic partition, one outcome per record: dead if it has any dead letter, written if it has rows and none.
+        tables: Per table, counts of the records that were routed to it; empty if the pipeline has one table and no route.
+        whole_dead: Dead letters of records as a whole, if `tables` is not empty.
+        unknown_fields: Fields of written records that are not in the rows of each of their tables.
+        demands: Table -> the schema changes that its records request. If there are any, all else is void.
+        new_tables: Names of missing tables that records need. If there are any, all else is void.
         untyped_paths: Table -> paths without a column whose values have no type.
     """
 
@@ -377,23 +374,22 @@ class Outcomes:
 
     @property
     def asks(self) -> bool:
-        """Whether records need schema changes or new tables first."""
+        """Whether schema changes or new tables are needed first."""
         return bool(self.demands or self.new_tables)
 
 
 def count_outcomes(
     read: pa.RecordBatch, written: pa.RecordBatch, dead: pa.RecordBatch, filtered: Mapping[FilterReason, pa.RecordBatch]
 ) -> dict[TopicPartition, PartitionCounts]:
-    """Count per partition the records that were read, and independently those of each outcome.
+    """Count, per partition, the records that were read, and independently those of each outcome.
 
-    Nothing is taken as the rest of something else, so that a record without an outcome shows in the
-    sum.
+    No count is a difference of others, so that a record without an outcome shows in the sum.
 
     Args:
-        read: The topic and partition of each record that came in; so of all others.
-        written: The records that have a row.
+        read: Topic and partition of each consumed record. The other arguments have these columns, too.
+        written: The records that have rows.
         dead: The dead records, with the `code` of each.
-        filtered: The records left out on purpose, by reason.
+        filtered: The filtered records, by reason.
     """
     marked = [_all_of(read, _READ), _all_of(written, _WRITTEN)]
     if dead.num_rows:
@@ -408,7 +404,7 @@ def count_outcomes(
 
 
 _OUTCOMES: Final = ("", "written", *DeadCode, *FilterReason)
-"""What a record can be counted as; first of all it was read."""
+"""What a record can be counted as; the empty text stands for read."""
 
 _READ, _WRITTEN = 0, 1
 _NAMES: Final = pa.array(_OUTCOMES, pa.string())
@@ -443,8 +439,8 @@ DEAD_SCHEMA: Final = pa.schema(
         pa.field("destination", pa.string()),
     ]
 )
-"""One row per dead letter: the reason, the record as it came, bytes untouched, and the table that it does not fit; null for a
-record as a whole. The writer adds the batch number."""
+"""One row per dead letter: the reason, the record with its original bytes, and the destination that it does not fit, null if the
+record as a whole is dead. The writer adds the batch number."""
 
 
 def dead_letters(records: pa.RecordBatch, reasons: list[Reason], tables: list[str | None]) -> pa.RecordBatch:
@@ -464,5 +460,5 @@ def dead_letters(records: pa.RecordBatch, reasons: list[Reason], tables: list[st
 
 
 def _storable(text: str) -> str:
-    # A found text may hold half a surrogate pair; a message about it must still be UTF-8.
+    # The text of a producer may have half a surrogate pair; a message that quotes it must still be UTF-8.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,13 +1,11 @@
-"""How a pipeline decodes its records, and the schema changes that records may cause: plain data, since it travels to
-executors.
-"""
+"""How a pipeline decodes its records, and which schema changes records may request: plain data, because executors get it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import pyarrow as pa
 
@@ -23,21 +21,23 @@ OnIncompatible = Literal["rescue", "dead_letter", "variant_column", "fail"]
 
 _LEVELS: Final[tuple[Level, ...]] = ("add", "widen", "full")
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """How a table follows its records.
+    """How the schema of a table follows its records.
 
     Attributes:
-        level: `add`: columns and fields of structs; `widen`: also wider types; `full`: also null in required columns.
-        on_incompatible: What becomes of a value of a type that its column can't be widened to. `rescue` is for undeclared
-        columns: they have the types of the first records, so a later value of another type may be just as right.
-        max_columns: Columns that records may bring the table to; those in structs count one by one.
-        max_depth: Levels that columns made for records may have.
-        max_name_length: Characters that their names may have.
-        reserved: Names at the top that are columns of something else: of Kafka, of the key, of merging.
-        never_null: Names at the top of columns that identify rows, or have a field that does, or order their changes.
-        as_text: Kinds of values that become texts in new columns, `time` or `uuid`: the table's engine has no such type.
+        level: `add`: new columns and fields of structs; `widen`: also wider types; `full`: also null in required columns.
+        on_incompatible: What happens to a value whose type its column can't be widened to. `rescue` is for undeclared columns: they
+            have the types of the first records, and a later value of another type may be just as right.
+        max_columns: Most columns that the table gets from records; fields of structs count one by one.
+        max_depth: Most levels of such a column.
+        max_name_length: Most characters of its name.
+        reserved: Top-level names of other columns: Kafka's, those of the key, and those for merging.
+        never_null: Top-level names of columns that identify rows, have a field that does, or order changes.
+        as_text: Types that become texts in new columns, `time` or `uuid`: the table's engine does not have them.
     """
 
     level: Level = "widen"
@@ -59,12 +59,9 @@ class Evolution:
         return self.level == "full" and path[0] not in self.never_null
 
 
-T = TypeVar("T")
-
-
 @dataclass(frozen=True, slots=True)
 class KafkaColumns:
-    """Names of the added columns: where a row came from and which batch landed it."""
+    """Names of the added columns: from which record a row comes, and which batch landed it."""
 
     topic: str = "_kafka_topic"
     partition: str = "_kafka_partition"
@@ -89,43 +86,41 @@ class RecordSpec:
     """How values become rows.
 
     Attributes:
-        columns: The declared columns with the Arrow types of the table; `nullable=False` means
-            required.
+        columns: The declared columns with the Arrow types of the table; `nullable=False` means required.
         format: How values are encoded.
-        fields: What a JSON value contains, where transforms come before the columns; None means what the columns say.
-        infers: Whether a JSON value contains what it says itself; of `fields` decimals are read as such then.
-        key: How keys are encoded; None means that they are not decoded.
-        key_fields: What a JSON key holds.
+        fields: The fields of a JSON value before transforms; None: those that the columns take.
+        infers: Whether each JSON value has its own fields. Then `fields` only says which numbers are decimals.
+        key: How keys are encoded; None: keys are not decoded.
+        key_fields: The fields of a JSON key.
         of_key: Names of the columns that take fields of the key.
         of_header: Names of the columns that take a header.
-        known_names: Of a part of the columns: names of those that are filled from elsewhere. A field by such a name is not unknown.
-        transforms: What happens between decoding and the columns, in this order.
+        known_names: Names of columns that are not in this spec, because keys or headers fill them. Such a field is not unknown.
+        transforms: The transforms between decoding and the columns, in this order.
         defaults: Column name -> JSON value for a missing field.
         variants: Columns whose JSON texts become variants.
-        sources: Column name -> field path in the value, for columns that are not named as their
-            field; `WHOLE_VALUE` for a text column that takes the whole value.
-        units: Column name -> what numbers count that are sent for its times.
-        local_times: Column name -> whether a text with an offset may become a timestamp without zone; `keep` if not
-            named.
-        unknown_fields: What happens to fields at the top level of a value that no column takes: left out, kept as JSON
-            text in `rescued_column`, or a dead letter. A whole-value column takes all.
-        rescued_column: The optional text column for them; no field fills it then.
-        duplicate_keys: What an object means that names a field twice: the last one, or a dead letter.
-        field_names: Whether `Id` is the field of a column `id`. Of fields that differ in case only `duplicate_keys`
-            decides. Names inside maps and JSON texts stay as they are.
+        sources: Column name -> field path in the value, if the column does not have its field's name; `WHOLE_VALUE` for a text column
+            that takes the whole value.
+        units: Column name -> unit of numbers that stand for its times.
+        local_times: Column name -> whether a text with an offset may become a timestamp without zone; by default `keep`.
+        unknown_fields: What happens to top-level fields of a value that no column takes: left out, kept as JSON text in
+            `rescued_column`, or a dead letter. A column with the whole value takes all fields.
+        rescued_column: The optional text column for them; then no field fills it.
+        duplicate_keys: What happens if an object has a field twice: the last one counts, or the record is a dead letter.
+        field_names: Whether `Id` is the field of a column `id`. If fields differ in case only, `duplicate_keys` decides. Names inside
+            maps and JSON texts stay unchanged.
         casts: Whether numbers and booleans become texts in text columns, as they were sent.
-        tombstone: What a null value becomes: a counted filter, a dead letter, or the deletion of the row of its key.
+        tombstone: What a null value becomes: filtered, a dead letter, or the deletion of the row of its key.
         empty_value: What a value of 0 bytes becomes.
-        kafka_columns: Names of the added columns, or None to add none.
-        merge: How rows are merged into the table; None: they are added to it.
-        file_format: Format of the table's data files; not every one keeps every time.
-        evolution: Which changes of the table records may ask for; None: none.
-        declared: Names of the columns that the pipeline file declares; None: all. Where others are texts, they take any value as
-            its JSON text: so no record is dead because another one, of another kind, came before it.
+        kafka_columns: Names of the added columns; None: none are added.
+        merge: How rows are merged into the table; None: they are appended.
+        file_format: Format of the table's data files; some formats don't keep all times.
+        evolution: Which schema changes records may request; None: none.
+        declared: Names of the columns that the pipeline file declares; None: all. Undeclared text columns take any value as its JSON
+            text: so no record is dead because one with another type came before it.
 
     Raises:
-        Terminal: no columns that will never be, names that repeat, options for a column that isn't declared or of another type, or no column
-        for rescued fields.
+        Terminal: There are no columns and will be none, names repeat, options name a column that is not declared or has another type,
+            or the column for rescued fields is missing.
     """
 
     columns: pa.Schema
@@ -226,18 +221,26 @@ class RecordSpec:
         return replace(self._without(self.of_header), merge=merge)
 
     def _without(self, names: frozenset[str]) -> RecordSpec:
-        """The spec without some columns, which are filled from elsewhere."""
-        remaining = frozenset(self.columns.names) - names
+        """The spec without some columns, which keys or headers fill."""
+        return self._select(frozenset(self.columns.names) - names, known_names=self.known_names | names)
+
+    def _select(self, names: Collection[str], **changes: Any) -> RecordSpec:
+        """The spec of some columns, with other changes."""
+
+        def options(by_name: Mapping[str, T]) -> dict[str, T]:
+            return {name: option for name, option in by_name.items() if name in names}
+
         return replace(
             self,
-            columns=pa.schema([column for column in self.columns if column.name in remaining]),
-            of_key=self.of_key & remaining,
-            of_header=self.of_header & remaining,
-            known_names=self.known_names | names,
-            defaults=_select(self.defaults, remaining),
-            sources=_select(self.sources, remaining),
-            units=_select(self.units, remaining),
-            local_times=_select(self.local_times, remaining),
+            columns=pa.schema([column for column in self.columns if column.name in names]),
+            of_key=self.of_key.intersection(names),
+            of_header=self.of_header.intersection(names),
+            variants=self.variants.intersection(names),
+            defaults=options(self.defaults),
+            sources=options(self.sources),
+            units=options(self.units),
+            local_times=options(self.local_times),
+            **changes,
         )
 
     @property
@@ -266,43 +269,29 @@ class RecordSpec:
         return self.rescued_column if self.unknown_fields == "rescue" else None
 
     def without_evolution(self, rest_name: str) -> RecordSpec:
-        """The spec of a table that does not evolve; the column for rescued fields, if there is one, takes the field `rest_name`."""
+        """The spec without evolution. The column for rescued fields, if there is one, takes the field `rest_name`."""
         has_rescued = self.rescued_column in self.columns.names
         sources = {**self.sources, self.rescued_column: (rest_name,)} if has_rescued else self.sources
         return replace(self, evolution=None, unknown_fields="ignore", sources=sources)
 
     def only(self, names: Collection[str]) -> RecordSpec:
-        """The spec of some columns alone, also those that come from keys. All other fields are ignored."""
-        return replace(
-            self,
-            columns=pa.schema([column for column in self.columns if column.name in names]),
-            transforms=(),
-            merge=None,
-            evolution=None,
-            unknown_fields="ignore",
-            of_key=self.of_key & set(names),
-            of_header=self.of_header & set(names),
-            variants=self.variants & set(names),
-            defaults=_select(self.defaults, names),
-            sources=_select(self.sources, names),
-            units=_select(self.units, names),
-            local_times=_select(self.local_times, names),
-        )
+        """The spec of some columns, to decode them alone: without transforms, and ignoring all other fields."""
+        return self._select(names, transforms=(), merge=None, evolution=None, unknown_fields="ignore")
 
     @property
     def change_schema(self) -> pa.Schema:
-        """The declared columns, all optional because a deleted row has its key alone, and the operation on the row."""
+        """The declared columns, all optional because a deleted row has only its key, and the operation on the row."""
         return pa.schema([*(column.with_nullable(nullable=True) for column in self.columns), OP_FIELD])
 
     @property
     def block_schema(self) -> pa.Schema:
         """The schema of decoded rows: the declared columns, and the operation on the row if values are change events."""
-        # A deleted row has its key alone. Required columns of other rows are checked earlier.
+        # Required columns of rows that are not deleted are checked earlier.
         return self.change_schema if self.tells_changes else self.columns
 
     @property
     def row_schema(self) -> pa.Schema:
-        """The schema of the rows: declared columns, then the added ones, then what merging needs."""
+        """The schema of the rows: declared columns, then the added ones, then those for the merge."""
         added = self.kafka_columns.fields if self.kafka_columns else []
         block = self.change_schema if self.tombstone == "delete" else self.block_schema
         declared = [column for column in block if column.name != OP]
@@ -310,7 +299,7 @@ class RecordSpec:
 
     @property
     def column_specs(self) -> tuple[ColumnSpec, ...]:
-        """The declared columns that take fields, one by one, in order: without the one for rescued fields."""
+        """The declared columns that take fields, in order: without the column for rescued fields."""
         return tuple(
             ColumnSpec(
                 column.name,
@@ -340,10 +329,6 @@ class RecordSpec:
     def declares(self, name: str) -> bool:
         """Whether the pipeline file declares a column."""
         return self.declared is None or name in self.declared
-
-
-def _select(options: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
-    return {name: option for name, option in options.items() if name in names}
 
 
 def _refuse(what: str, names: Iterable[str]) -> None:

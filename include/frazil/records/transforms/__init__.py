@@ -1,17 +1,16 @@
-"""Kinds of transforms: `Frame` in, `Frame` out. See `frazil.records.model.format.Transform`.
+"""Transforms of decoded records: a `Frame` in, frames out. `frazil.records.model.format.Transform` specifies them.
 
-::
+Read in this order::
 
-    kinds/               the transforms and predicates themselves, each whole: options, sentences, checks, code; also `When`
-    definition.py        what they are written with: options, the base classes, the class of Kafka Connect that they stand for
-    catalogue.py         all of them by the names that users write, own ones included
-    chain.py             transforms one after the other
-    missing_fields.py    what transforms won't find in any record, said before one is read
-    values/              numbers, texts and dates as Java writes them
-    cdc/                 what transforms of change events share
-    sql/                 expressions of DuckDB
+    definition.py        what a transform is written with: options, base classes, the class of Kafka Connect that it stands for
+    fields.py            find, add and remove fields; select rows; match texts in linear time
+    kinds/               the transforms and predicates themselves, each whole: options, sentences, checks, code
+    chain.py             applies transforms one after the other
+    catalogue.py         transforms and predicates by the names that users write, own ones included
+    missing_fields.py    finds the fields that transforms need and no record can have, before any record is read
 
-    fields.py            find, put and leave out fields; rows that fail, and rows that go on
     header_lists.py      headers as columns
-    patterns.py          regular expressions in linear time
+    java_casts.py        numbers, texts and booleans as Java casts and writes them
+    java_dates.py        dates and times as Java writes them
+    sql/                 expressions of DuckDB
 """

@@ -1,7 +1,7 @@
 """Transforms and predicates by the names that users write. Own transforms join by the entry-point group `frazil.transforms`.
 
-An entry point is named as the transform is in the pipeline file and leads to a class: called with the options as keyword
-arguments it gives a `frazil.records.model.format.Transform`. ::
+The name of an entry point is the transform's `type` in pipeline files. It leads to a class that takes the options as keyword
+arguments; its instances are a `frazil.records.model.format.Transform`. ::
 
     [project.entry-points."frazil.transforms"]
     "acme.Anonymise" = "acme.frazil:Anonymise"
@@ -25,7 +25,7 @@ from frazil.records.transforms.definition import Definition, Predicate, Transfor
 from frazil.records.transforms.kinds.conditions import When
 
 GROUP: Final = "frazil.transforms"
-"""Entry points of own transforms."""
+"""Group of the entry points of own transforms."""
 
 Kind = TypeVar("Kind", bound=Definition)
 
@@ -33,18 +33,18 @@ Kind = TypeVar("Kind", bound=Definition)
 def _definitions(base: type[Kind]) -> Mapping[str, type[Kind]]:
     """Return the definitions in the modules of `kinds`, by name."""
     modules = [import_module(f"{kinds.__name__}.{module.name}") for module in iter_modules(kinds.__path__)]
-    classes = [part for module in modules for part in vars(module).values() if isinstance(part, type)]
+    classes = [member for module in modules for member in vars(module).values() if isinstance(member, type)]
     return MappingProxyType(
         {
-            part.__name__: part
-            for part in classes
-            if issubclass(part, base) and part.__module__.startswith(kinds.__name__)
+            definition.__name__: definition
+            for definition in classes
+            if issubclass(definition, base) and definition.__module__.startswith(kinds.__name__)
         }
     )
 
 
 TRANSFORMS: Final = MappingProxyType(dict(sorted(_definitions(TransformDefinition).items())))
-"""Transforms that come with Frazil, by name."""
+"""Frazil's own transforms by name."""
 
 PREDICATES: Final = _definitions(Predicate)
 """Predicates by name."""
@@ -53,12 +53,12 @@ PREDICATES: Final = _definitions(Predicate)
 def transform(
     name: str, options: Mapping[str, Any], *, when: Predicate | None = None, negate: bool = False
 ) -> Transform:
-    """Make a transform.
+    """Return a transform, applied only to the rows that `when` selects.
 
-    `Cast$Key` is `Cast` with `target: key`, as Kafka Connect writes it. Options are spelled as attributes are.
+    `Cast$Key`, a name in Kafka Connect's style, is `Cast` with `target: key`. Options have the names of attributes.
 
     Raises:
-        Terminal: no transform of this name, an own one that can't be loaded, or options that don't fit.
+        Terminal: No transform has this name, an own one can't be loaded, or the options don't fit.
     """
     base_name, dollar, target = name.partition("$")
     arguments = {**options, "target": target.lower()} if dollar and base_name in TRANSFORMS else dict(options)
@@ -67,10 +67,10 @@ def transform(
 
 
 def predicate(name: str, options: Mapping[str, Any]) -> Predicate:
-    """Make a predicate.
+    """Return a predicate.
 
     Raises:
-        Terminal: no predicate of this name, or options that don't fit.
+        Terminal: No predicate has this name, or the options don't fit.
     """
     if name not in PREDICATES:
         raise _unknown_name("predicate", name, PREDICATES)

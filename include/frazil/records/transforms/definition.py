@@ -1,8 +1,8 @@
 """The single definition of a transform: its options with their descriptions, its docstring, its code.
 
-Of a definition come the keys of pipeline files with their checks (`frazil.pipeline.transforms`), docs/transforms.md and the JSON
-Schema, which say its first paragraph and the sentences of its options, and what `frazil import` makes of the class of Kafka
-Connect that it stands for. docs/extending.md says how to add one.
+From it come the keys of pipeline files with their checks (`frazil.pipeline.transforms`), and the texts of docs/transforms.md and the
+JSON Schema: the first paragraph of its docstring, and the sentences of its options. `frazil import` takes from it which class of
+Kafka Connect becomes this transform. docs/extending.md says how to add one.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["option", "options_of"]
 
 KAFKA: Final = "org.apache.kafka.connect.transforms."
 SINK: Final = "org.apache.iceberg.connect.transforms."
-"""Packages of the transforms that Kafka Connect brings, and of those of its Iceberg sink."""
+"""Java packages of Kafka Connect's own transforms, and of its Iceberg sink's."""
 
 Names = Iterable[str | None] | None
-"""Names of fields; None: the transform reads all fields, or its outcome depends on which fields there are."""
+"""Names of fields; None: the transform reads all fields, or its outcome depends on which fields exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class ConnectClass:
     """The class of Kafka Connect that a transform stands for.
 
     Attributes:
-        name: With its package.
-        renames: Options that are called otherwise there -> here.
-        defaults: Options whose default is another one there -> that one.
-        note: What else differs.
+        name: Its name, with the package.
+        renames: Kafka Connect's name of an option -> Frazil's, if they differ.
+        defaults: Kafka Connect's name of an option -> its default, if Frazil's default differs.
+        note: Any further difference.
     """
 
     name: str
@@ -45,33 +45,33 @@ class ConnectClass:
 
 
 def split(names: object) -> object:
-    """`a, b` as Kafka Connect writes lists, as the list `[a, b]`; anything else as it is."""
+    """Return a text such as `a, b`, a list in Kafka Connect's spelling, as `["a", "b"]`. Return anything else unchanged."""
     return [name.strip() for name in names.split(",")] if isinstance(names, str) else names
 
 
 def pairs(written: object) -> object:
-    """`a:b, c:d`, or a list of such pairs, as a mapping; anything else as it is.
+    """Return a text such as `a:b, c:d`, or a list of such pairs, as a mapping. Return anything else unchanged.
 
     Raises:
-        ValueError: A piece has no colon, or a name comes twice.
+        ValueError: A pair has no colon, or a name comes twice.
     """
     items = split(written)
     if not isinstance(items, list):
         return items
     mapping: dict[str, str] = {}
     for item in items:
-        name, colon, meaning = str(item).rpartition(":")
+        name, colon, mapped = str(item).rpartition(":")
         if not colon:
-            raise ValueError(f"{item!r} is no pair; expected name:other")
+            raise ValueError(f"expected a pair such as a:b, found {item!r}")
         if name.strip() in mapping:
             raise ValueError(f"{name.strip()!r} is named twice")
-        mapping[name.strip()] = meaning.strip()
+        mapping[name.strip()] = mapped.strip()
     return mapping
 
 
-def target_option(meaning: str = "Fields of the value or of the key.") -> Any:
-    """Declare that a transform works on values or keys; then `Cast$Key` is the one on keys."""
-    return option(meaning, "value")
+def target_option() -> Any:
+    """Declare the option `target`: a transform works on values or keys. `Cast$Key` is short for `Cast` with `target: key`."""
+    return option("Fields of the value or of the key.", "value")
 
 
 def _listed(names: str | Iterable[str]) -> Iterable[str]:
@@ -79,16 +79,16 @@ def _listed(names: str | Iterable[str]) -> Iterable[str]:
 
 
 class Definition:
-    """Base of the transforms that come with Frazil, and of predicates: frozen dataclasses of options.
+    """Base of Frazil's own transforms and predicates: frozen dataclasses of options.
 
-    `__post_init__` refuses options that don't fit together, by a ValueError that a pipeline file's author reads. It may be
-    called while a DAG is parsed.
+    `__post_init__` raises a ValueError for options that don't fit together; the author of the pipeline file reads its message.
+    It runs while a DAG is parsed, so it must not load Arrow.
     """
 
     __slots__ = ()
 
     def prepare(self) -> None:
-        """Refuse options that only Arrow can judge.
+        """Check options, as far as that needs Arrow.
 
         Raises:
             Terminal: They don't fit.
@@ -96,17 +96,17 @@ class Definition:
 
 
 class TransformDefinition(Definition):
-    """A transform; `frazil.records.model.format` specifies `apply` and `lacks`."""
+    """A transform. `frazil.records.model.format` specifies `apply` and `lacks`."""
 
     __slots__ = ()
 
     connect_class: ClassVar[ConnectClass | None] = None
     uses_fields: ClassVar[bool] = True
-    """Whether fields are read or written; if not, all of them pass through."""
+    """Whether it reads or writes fields; if not, all of them pass through."""
     reads: ClassVar[tuple[str, ...]] = ()
-    """Options that name fields which must be there."""
+    """Attributes of the options that name required fields."""
     needs_condition: ClassVar[str] = ""
-    """Why a file must say `when`, if it must."""
+    """Why it is refused without `when`; empty if it is not."""
 
     def apply(self, frame: Frame) -> Transformed:
         """Transform a frame."""
@@ -121,20 +121,20 @@ class TransformDefinition(Definition):
             yield from lacking(fields, name, _listed(getattr(self, name)))
 
     def referenced_names(self) -> Names:
-        """Return the top-level fields that are read or written; all others pass through, or are left out each by itself."""
+        """Return the top-level fields that it reads or writes. It keeps or drops each other field independently of all others."""
         if not self.reads:
             return None if self.uses_fields else ()
         return [name for option in self.reads for name in _listed(getattr(self, option))]
 
 
 class Predicate(Definition):
-    """Tells for which rows a transform is meant."""
+    """A condition on rows, for a transform that applies to some of them."""
 
     __slots__ = ()
 
     needs_negation: ClassVar[str] = ""
-    """Why a file must say `negate`, if it must."""
+    """Why it is refused without `negate`; empty if it is not."""
 
     def holds(self, frame: Frame) -> pa.BooleanArray:
-        """Return per row whether it holds, never null."""
+        """Return, per row, whether the condition holds; never null."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Fields of a frame's values or keys: find, put, leave out, match. What every transform of fields is written with."""
+"""What transforms share: find, add and remove fields of values or keys, select and reject rows, match texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Target = Literal["value", "key"]
 """Which half of the records a transform works on."""
 
 FieldKind = tuple[str, ...]
-"""What a message calls the types that a field may have, and the tests of `pa.types` for them, without `is_`."""
+"""Types that a field may have: their name in messages, then the tests of `pa.types` without `is_`, as in `("long", "integer")`."""
 
 _MAX_NAMES_SHOWN: Final = 8
 """Most field names that a message shows."""
@@ -29,7 +29,7 @@ def fields_of(frame: Frame, target: Target) -> pa.RecordBatch:
     """Return the fields of the values or of the keys.
 
     Raises:
-        Terminal: keys are wanted and not decoded.
+        Terminal: The target is the key, and keys are not decoded.
     """
     if target == "value":
         return frame.value
@@ -47,10 +47,9 @@ def with_fields(frame: Frame, target: Target, fields: pa.RecordBatch) -> Frame:
 
 
 def tombstones(frame: Frame) -> pa.BooleanArray:
-    """Return per row whether its record came without value and no transform gave it one; never null.
+    """Return, per row, whether its record came without value and no transform gave it one; never null.
 
-    Rows of an exploded list carry no bytes either. Unlike a tombstone, another row of the same record does, or a field
-    is not null.
+    Rows of an exploded list have no bytes of the value either. But another row of their record has them, or a field is not null.
     """
     raw_values = frame.records.column("value")
     if not raw_values.null_count:
@@ -65,16 +64,18 @@ def tombstones(frame: Frame) -> pa.BooleanArray:
 def batch_of(
     columns: Sequence[tuple[pa.Field, pa.Array]], rows: int, *, like: pa.RecordBatch | None = None
 ) -> pa.RecordBatch:
-    """Return columns as a batch that knows its number of rows even without any column.
-
-    It has the schema metadata of `like`.
-    """
+    """Return columns as a batch that has `rows` rows even without any column, and the schema metadata of `like`."""
     metadata = None if like is None else like.schema.metadata
     if not columns:
         nothing = pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
         return nothing.replace_schema_metadata(metadata)
     schema = pa.schema([field for field, _ in columns], metadata)
     return pa.RecordBatch.from_arrays([array for _, array in columns], schema=schema)
+
+
+def null_row(schema: pa.Schema) -> pa.RecordBatch:
+    """Return one row of nulls; all its fields are optional."""
+    return batch_of([(field.with_nullable(nullable=True), pa.nulls(1, field.type)) for field in schema], 1)
 
 
 def columns_of(fields: pa.RecordBatch) -> list[tuple[pa.Field, pa.Array]]:
@@ -104,8 +105,8 @@ def find(fields: pa.RecordBatch, path: str, *, nested: bool = True) -> pa.Array 
 
     Args:
         fields: Where to look.
-        path: The name of a field; where none has this name and `nested` is set, steps as `split_path` reads them.
-        nested: Whether fields within structs and maps are looked for.
+        path: The name of a field. If no field has this name and `nested` is set, the steps that `split_path` returns.
+        nested: Whether to look inside structs and maps.
     """
     values = _column(fields, path)
     if values is not None or not nested:
@@ -115,29 +116,29 @@ def find(fields: pa.RecordBatch, path: str, *, nested: bool = True) -> pa.Array 
     for step in rest:
         if values is None:
             return None
-        values = _inside(values, step)
+        values = _child(values, step)
     return values
 
 
 def typed_field(
     owner: str, fields: pa.RecordBatch, path: str, kind: FieldKind, next_step: str = "", *, nested: bool = True
 ) -> pa.Array | None:
-    """Return the values of a field; None where there is none of this name, or its type is null.
+    """Return the values of a field; None if no field has this name, or its type is null.
 
     Raises:
         Terminal: It has another type.
     """
     values = find(fields, path, nested=nested)
-    return (
-        None if values is None or pa.types.is_null(values.type) else require_type(owner, path, values, kind, next_step)
-    )
+    if values is None or pa.types.is_null(values.type):
+        return None
+    return require_type(owner, path, values, kind, next_step)
 
 
 def require_type(owner: str, path: str, values: pa.Array, kind: FieldKind, next_step: str = "") -> pa.Array:
-    """Return values that have one of the types of a kind, such as `("long or boolean", "integer", "boolean")`.
+    """Return values unchanged, after checking that their type is one of a kind's.
 
     Raises:
-        Terminal: They have another one.
+        Terminal: It is another one.
     """
     expected, *tests = kind
     if any(getattr(pa.types, f"is_{test}")(values.type) for test in tests):
@@ -151,7 +152,7 @@ def require_type(owner: str, path: str, values: pa.Array, kind: FieldKind, next_
 def split_path(path: str) -> list[str]:
     """Split a path at its dots, except within backticks: `` `a.b`.c `` is the field c in `a.b` (Kafka's KIP-821).
 
-    A backtick within backticks is written twice, or behind a backslash as in the proposal.
+    A backtick within backticks is doubled, or escaped by a backslash as in KIP-821.
     """
     path_steps: list[str] = []
     rest: str | None = path
@@ -160,14 +161,14 @@ def split_path(path: str) -> list[str]:
             path_steps.append(rest[1:end].replace("\\`", "`").replace("``", "`"))
             rest = rest[end + 2 :] if end + 1 < len(rest) else None
         else:
-            step, dot, behind = rest.partition(".")
+            step, dot, after = rest.partition(".")
             path_steps.append(step)
-            rest = behind if dot else None
+            rest = after if dot else None
     return path_steps
 
 
 def _closing(text: str) -> int:
-    """Return where the backtick is that ends a step, or -1: the step ends at a dot or at the end of the text."""
+    """Return the index of the backtick that closes a step in backticks; -1 if none stands before a dot or the end."""
     position = text.find("`", 1)
     while position > 0:
         doubled = text[position + 1 : position + 2] == "`"
@@ -182,7 +183,7 @@ def _column(fields: pa.RecordBatch, name: str) -> pa.Array | None:
     return None if index < 0 else fields.column(index)
 
 
-def _inside(values: pa.Array, step: str) -> pa.Array | None:
+def _child(values: pa.Array, step: str) -> pa.Array | None:
     if pa.types.is_struct(values.type):
         index = values.type.get_field_index(step)
         return None if index < 0 else pc.struct_field(values, index)
@@ -198,7 +199,7 @@ def reject_all(frame: Frame, message: str, path: str = "") -> Transformed:
 
 
 def failure(message: str, path: str = "") -> Reason:
-    """Return the reason of a record on which a transform can't do its work."""
+    """Return the reason of a record on which a transform fails."""
     return Reason(DeadCode.TRANSFORM_FAILED, message, path)
 
 
@@ -206,27 +207,25 @@ def no_field_message(transform: str, name: str, fields: pa.RecordBatch) -> str:
     """Return a message that a field is missing, with the names of those that exist."""
     names = fields.schema.names
     suggestions = get_close_matches(name, names, 1)
-    listed = ", ".join(names[:_MAX_NAMES_SHOWN]) + (" …" if len(names) > _MAX_NAMES_SHOWN else "")
-    shown = f"{listed or 'none'}" + (f"; did you mean {suggestions[0]}?" if suggestions else "")
-    return f"{transform}: expected a field {name}, found {shown}"
+    hint = f"; did you mean {suggestions[0]}?" if suggestions else ""
+    return f"{transform}: expected a field {name}, found {_listed(names)}{hint}"
 
 
 def lacking(
     fields: pa.RecordBatch, option: str, paths: Iterable[str], *, nested: bool = False
 ) -> Iterator[MissingField]:
-    """Yield the fields that do not exist, with a similar name as a hint.
-
-    Paths are read as `find` does.
-    """
+    """Yield the fields that do not exist, with a similar name as a hint. `find` defines paths and `nested`."""
     for path in paths:
         if find(fields, path, nested=nested) is None:
-            known_names = list(_paths(fields.schema)) if nested else fields.schema.names
-            suggestions = get_close_matches(path, known_names, 1)
-            listed = ", ".join(known_names[:_MAX_NAMES_SHOWN]) + (" …" if len(known_names) > _MAX_NAMES_SHOWN else "")
-            hint = (
-                f"near: {suggestions[0]}" if suggestions else f"there are {listed}" if known_names else "there are none"
-            )
+            names = list(_paths(fields.schema)) if nested else fields.schema.names
+            suggestions = get_close_matches(path, names, 1)
+            hint = f"did you mean {suggestions[0]}?" if suggestions else f"there are {_listed(names)}"
             yield MissingField(option, f"no field {path!r} here; {hint}", path)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MAX_NAMES_SHOWN]) or "none"
+    return f"{shown} …" if len(names) > _MAX_NAMES_SHOWN else shown
 
 
 def _paths(fields: Iterable[pa.Field]) -> Iterator[str]:
@@ -238,7 +237,7 @@ def _paths(fields: Iterable[pa.Field]) -> Iterator[str]:
 
 
 def describe_value(value: object) -> str:
-    """Return a value for a message, cut to what a log may contain."""
+    """Return a value for a message, cut to `SHOWN_CHARACTERS`."""
     text = value[: SHOWN_CHARACTERS + 1] if isinstance(value, str | bytes) else value
     description = f'text "{text}"' if isinstance(text, str) else str(text)
     return description if len(description) <= SHOWN_CHARACTERS else f"{description[:SHOWN_CHARACTERS]}…"
@@ -261,11 +260,13 @@ def select(
 
     Args:
         frame: The rows.
-        keep: Per row whether it is kept; None keeps all. Null counts as false.
-        failed: Reasons by row; they override `keep`, and the other rows of the same records go too.
+        keep: Per row whether it is kept; null counts as false. None keeps all.
+        failed: Reasons by row. They override `keep`; all rows of the same records go.
     """
-    dead = _by_position(frame, failed or {})
-    keeps_row = _all(len(frame)) if keep is None else pc.fill_null(keep, fill_value=False)
+    dead: dict[int, Reason] = {}
+    for row, reason in sorted((failed or {}).items()):
+        dead.setdefault(frame.positions[row].as_py(), reason)
+    keeps_row = pa.repeat(value=True, size=len(frame)) if keep is None else pc.fill_null(keep, fill_value=False)
     if dead:
         is_dead = pc.is_in(frame.positions, value_set=pa.array(list(dead), pa.int64()))
         keeps_row = pc.and_(keeps_row, pc.invert(is_dead))
@@ -276,27 +277,16 @@ def select(
     return Transformed(kept_rows, dead, frozenset(filtered.difference(dead, kept_rows.positions.to_pylist())))
 
 
-def _by_position(frame: Frame, failed: Mapping[int, Reason]) -> dict[int, Reason]:
-    dead: dict[int, Reason] = {}
-    for row in sorted(failed):
-        dead.setdefault(frame.positions[row].as_py(), failed[row])
-    return dead
-
-
-def _all(size: int) -> pa.BooleanArray:
-    return pa.repeat(pa.scalar(value=True), size)
-
-
-# What backtracks may take longer than anybody waits, on a text that a producer chooses.
+# Python's `re` would backtrack: on a text that a producer chooses, it could take years. RE2, in Arrow, takes linear time.
 
 _NAMED_GROUP: Final = re.compile(r"(?<!\\)((?:\\\\)*)\(\?<(?=[A-Za-z])")
 
-_GROUPS: Final = 9
-"""As many groups can be taken up: RE2 has one digit for them."""
+_MAX_GROUP: Final = 9
+"""The highest group that a replacement may contain: RE2 reads one digit."""
 
 
 class WholeMatch:
-    """A regular expression that matches whole texts.
+    """A regular expression that matches whole texts, in linear time.
 
     Raises:
         Terminal: It is not valid, or has what RE2 does not support: look-ahead, look-behind, back-references.
@@ -318,22 +308,22 @@ class WholeMatch:
         self._whole: Final = f"\\A(?s:{re2_pattern})\\z"
 
     def holds(self, texts: pa.StringArray) -> pa.BooleanArray:
-        """Return per text whether it matches."""
+        """Return, per text, whether it matches."""
         return pc.match_substring_regex(texts, self._whole)
 
-    def replaced(self, texts: pa.StringArray, pieces: Sequence[str | int]) -> pa.StringArray:
-        """Return texts with those that match replaced; the others stay.
+    def replace(self, texts: pa.StringArray, pieces: Sequence[str | int]) -> pa.StringArray:
+        """Return the texts with each one that matches replaced.
 
         Args:
             texts: The texts.
-            pieces: Texts and numbers of groups, one after the other. A group that took part in no match is empty.
+            pieces: The parts of the replacement: texts, and numbers of groups. A group that did not match is empty.
 
         Raises:
-            Terminal: a number is too large.
+            Terminal: The number of a group is too large.
         """
-        if too_large := [piece for piece in pieces if isinstance(piece, int) and piece > _GROUPS]:
+        if too_large := [piece for piece in pieces if isinstance(piece, int) and piece > _MAX_GROUP]:
             raise BAD_TRANSFORM.terminal(
-                f"group {too_large[0]} of {self.pattern!r} can't be used in a replacement: only the first {_GROUPS} can",
+                f"group {too_large[0]} of {self.pattern!r} can't be used in a replacement: only the first {_MAX_GROUP} can",
                 next_step="write groups that the replacement does not use as (?:…)",
             )
         re2_pieces = (f"\\{piece}" if isinstance(piece, int) else piece.replace("\\", "\\\\") for piece in pieces)

@@ -1,6 +1,4 @@
-"""Columns as Java and Kafka Connect write and cast them: as text, and as numbers and booleans, with the rows that
-can't be.
-"""
+"""Casts columns as Java and Kafka Connect do: to JSON texts, texts, numbers and booleans."""
 
 from __future__ import annotations
 
@@ -22,7 +20,8 @@ from frazil.error_codes import FIELDS_UNFIT
 Texts = list[str]
 
 _ISO: Final = re.compile('"(?:[0-9]{4}-|[0-9]{2}:|"$)')
-_NOT_FINITE: Final = {"nan": '"NaN"', "-nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
+_NOT_FINITE: Final = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+"""Java's names of numbers, by Arrow's."""
 _NUMBERS: Final = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean)
 _TIMES: Final = (pa.types.is_date, pa.types.is_time)
 _BINARIES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
@@ -32,12 +31,12 @@ _TEXTS: Final = (pa.types.is_string, pa.types.is_large_string)
 def json_texts(values: pa.Array) -> pa.StringArray:
     """Return each value as compact JSON text, exactly; null stays null.
 
-    Numbers keep every digit. What JSON has no kind of is text: dates and times in ISO 8601 (instants with `Z`; outside of the
-    years 0000 to 9999 the number that the column has), binary in base64, uuids in their usual form, NaN and the infinities as
-    `"NaN"`, `"Infinity"` and `"-Infinity"`. Maps become objects; a key that is no text is named by its JSON text.
+    Numbers keep every digit. Types that JSON does not have become texts: dates and times in ISO 8601 (instants with `Z`), binary
+    in base64, uuids in their usual form, NaN and the infinities as `"NaN"`, `"Infinity"` and `"-Infinity"`. A date outside of the
+    years 0000 to 9999 is the number that the column stores. Maps become objects; a key that is no text becomes its JSON text.
 
     Raises:
-        Terminal: a type that decoded records never have.
+        Terminal: The type is one that decoded records never have.
     """
     texts = _texts(values)
     return pa.array(
@@ -47,12 +46,12 @@ def json_texts(values: pa.Array) -> pa.StringArray:
 
 def _texts(values: pa.Array) -> Texts:
     """Return JSON texts with `null` for null."""
-    kind = values.type
-    if pa.types.is_struct(kind):
+    value_type = values.type
+    if pa.types.is_struct(value_type):
         return _with_nulls(values, _objects(values))
-    if pa.types.is_map(kind):
+    if pa.types.is_map(value_type):
         return _maps(values)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if pa.types.is_list(value_type) or pa.types.is_large_list(value_type) or pa.types.is_fixed_size_list(value_type):
         return _lists(values)
     return _with_nulls(values, _scalars(values))
 
@@ -98,19 +97,19 @@ def _joined(items: Texts, opening: str, closing: str, lengths: Sequence[int | No
 
 
 def _scalars(values: pa.Array) -> Texts:
-    """Return texts of values that are not nested; what stands for null does not matter."""
-    kind = values.type
-    if pa.types.is_null(kind):
+    """Return JSON texts of values that are not nested, and any text for null."""
+    value_type = values.type
+    if pa.types.is_null(value_type):
         return ["null"] * len(values)
-    if pa.types.is_floating(kind):
-        return [_NOT_FINITE.get(text, text) for text in _cast(values)]
-    if kind == pa.uuid():
+    if pa.types.is_floating(value_type):
+        return [f'"{_NOT_FINITE[text]}"' if text in _NOT_FINITE else text for text in _cast(values)]
+    if value_type == pa.uuid():
         return _write_each(values.storage.to_pylist(), lambda raw: f'"{UUID(bytes=raw)}"')
     for tests, write in _WRITERS:
-        if any(test(kind) for test in tests):
+        if any(test(value_type) for test in tests):
             return write(values)
     raise FIELDS_UNFIT.terminal(
-        f"values of Arrow type {kind} have no JSON text", next_step="remove the field before this transform"
+        f"values of Arrow type {value_type} have no JSON text", next_step="remove the field before this transform"
     )
 
 
@@ -130,7 +129,7 @@ def _iso(values: pa.Array) -> Texts:
     texts = [f'"{text.replace(" ", "T", 1)}"' for text in _cast(values)]
     if all(map(_ISO.match, texts)):
         return texts
-    # Arrow writes a note in place of a time that its calendar does not reach.
+    # Arrow writes a remark in place of a time that its calendar does not reach.
     numbers = values.cast(pa.int32() if pa.types.is_date32(values.type) else pa.int64()).to_pylist()
     return [text if _ISO.match(text) else str(number) for text, number in zip(texts, numbers, strict=True)]
 
@@ -153,56 +152,49 @@ _PLAIN_FROM: Final = -3
 """Java writes floating-point numbers from 10^-3 to below 10^7 without an exponent."""
 
 
-def texts_of(values: pa.Array) -> pa.StringArray | None:
+def java_texts(values: pa.Array) -> pa.StringArray | None:
     """Return values as text, null for null; None for types that have no text: struct, list, map.
 
-    Booleans are `true` and `false`; floating-point numbers as Java's `Double.toString`; binary base64 (RFC 4648, padded);
-    dates, times and timestamps ISO 8601 with three decimals, or six where they are needed, and `Z` where they have a zone.
+    Booleans are `true` and `false`. Floating-point numbers look as Java's `Double.toString` writes them. Binary is base64 (RFC
+    4648, padded). Dates, times and timestamps are ISO 8601 with three decimals, or six if needed, and `Z` if they have a zone.
     """
     data_type = values.type
     if pa.types.is_nested(data_type):
         return None
     if pa.types.is_floating(data_type):
-        return _mapped(_java_number, values.cast(pa.string()))
+        return _each(values.cast(pa.string()), pa.string(), _java_number)
     if pa.types.is_timestamp(data_type):
         zone = "" if data_type.tz is None else "Z"
-        return _to_millis(values, data_type, f"%Y-%m-%dT%H:%M:%S{zone}")
+        return _time_texts(values, f"%Y-%m-%dT%H:%M:%S{zone}")
     if pa.types.is_time(data_type):
-        return _to_millis(values.cast(pa.int64()).cast(pa.timestamp("us")), pa.timestamp("us"), "%H:%M:%S")
+        return _time_texts(values.cast(pa.int64()).cast(pa.timestamp("us")), "%H:%M:%S")
     if data_type == pa.uuid() or _is_binary(data_type):
-        return _mapped(_plain, values)
+        return _each(values, pa.string(), _base64_or_uuid)
     return values.cast(pa.string())
 
 
 def header_bytes(values: pa.Array) -> pa.BinaryArray:
-    """Return values as the bytes of header values: binary as it is, nested values as JSON, the rest as text in UTF-8."""
+    """Return values as the bytes of header values: binary unchanged, nested values as JSON, the rest as text in UTF-8."""
     if _is_binary(values.type):
         return values.cast(pa.binary())
-    texts = texts_of(values)
+    texts = java_texts(values)
     return (json_texts(values) if texts is None else texts).cast(pa.binary())
 
 
 def _is_binary(data_type: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(data_type) or pa.types.is_large_binary(data_type) or pa.types.is_fixed_size_binary(data_type)
-    )
+    return any(test(data_type) for test in _BINARIES)
 
 
-def _mapped(write: Any, values: pa.Array) -> pa.StringArray:
-    return pa.array([None if value is None else write(value) for value in values.to_pylist()], pa.string())
-
-
-def _to_millis(values: pa.TimestampArray, data_type: pa.DataType, form: str) -> pa.StringArray:
-    """Write milliseconds, and microseconds only where there are some."""
-    coarse = pc.strftime(values.cast(pa.timestamp("ms", data_type.tz), safe=False), form)
-    return pc.if_else(pc.equal(pc.microsecond(values), 0), coarse, pc.strftime(values, form))
+def _time_texts(values: pa.TimestampArray, form: str) -> pa.StringArray:
+    """Return texts with milliseconds; with microseconds only where they are not zero."""
+    millis_texts = pc.strftime(values.cast(pa.timestamp("ms", values.type.tz), safe=False), form)
+    return pc.if_else(pc.equal(pc.microsecond(values), 0), millis_texts, pc.strftime(values, form))
 
 
 def _java_number(text: str) -> str:
     """Return Arrow's shortest digits of a float or double as Java writes them: 1.0, 1.0E10, NaN."""
-    special = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-    if text in special:
-        return special[text]
+    if text in _NOT_FINITE:
+        return _NOT_FINITE[text]
     number = Decimal(text)
     if number.is_zero():
         return "-0.0" if number.is_signed() else "0.0"
@@ -215,75 +207,76 @@ def _java_number(text: str) -> str:
     return f"{sign}{digits[0]}.{digits[1:] or '0'}E{exponent}"
 
 
-def _plain(value: bytes | UUID) -> str:
+def _base64_or_uuid(value: bytes | UUID) -> str:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
 _INTEGER: Final = r"^[+-]?[0-9]+$"
-_PLAIN: Final = r"^-?[0-9]{1,18}$"
+_SHORT_INTEGER: Final = r"^-?[0-9]{1,18}$"
 """Integers that surely fit, and that Arrow reads as Python does."""
 _FLOAT: Final = r"^[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)$"
-_TRUTHS: Final = {"true": True, "false": False}
-_LARGEST_FLOAT: Final = 3.4028235677973366e38
-"""From here on, the nearest float is infinite (half a step above the largest one)."""
+_BOOLEANS: Final = {"true": True, "false": False}
+_INFINITE_FLOAT: Final = 3.4028235677973366e38
+"""The least number whose nearest float is infinite: half a step above the largest float."""
 _MICROS_PER_MILLI: Final = 1000
-_DIGITS: Final = 5000
-"""A text of more digits is no number that a column holds, and costs Python's int() too much."""
+_MAX_DIGITS: Final = 5000
+"""A longer text is no number that a column holds, and costs Python's int() too much."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
-    """Values cast to another type, and the rows on which that failed."""
+class CastResult:
+    """Values cast to another type, and the rows on which the cast failed."""
 
     values: pa.Array
     failed: list[int] = field(default_factory=list)
 
 
-def to_integers(values: pa.Array, bits: int) -> Cast | None:
-    """Cast to integers of `bits` bits, carried as int64 or (up to 32) int32; None where the type can't be cast.
+def to_integers(values: pa.Array, bits: int) -> CastResult | None:
+    """Cast to the range of integers of `bits` bits, as int32 (up to 32 bits) or int64; None if the type can't be cast.
 
-    Fractions are cut off, booleans are 0 and 1, dates are days, times and timestamps milliseconds since 1970 or midnight.
-    Texts are decimal digits with an optional sign. What is out of range fails.
+    Fractions are cut off. Booleans become 0 and 1, dates days since 1970, times and timestamps milliseconds since midnight or
+    1970. Texts are decimal digits with an optional sign. A number out of range fails.
     """
-    whole = _whole(values)
+    whole = _to_int64(values)
     if whole is None:
         return None
     inside = pc.and_(pc.greater_equal(whole, -(1 << (bits - 1))), pc.less_equal(whole, (1 << (bits - 1)) - 1))
     integers = pc.if_else(inside, whole, pa.scalar(None, pa.int64()))
-    return _with_failed_rows(values, integers if bits > 32 else integers.cast(pa.int32()))  # noqa: PLR2004 - bits of the carrier
+    return _with_failed_rows(values, integers if bits > 32 else integers.cast(pa.int32()))  # noqa: PLR2004 - bits of int32
 
 
-def to_floats(values: pa.Array, float_type: pa.DataType) -> Cast | None:
-    """Cast to float32 or float64, to the nearest number; what becomes infinite by that fails."""
-    doubles = _doubles(values)
+def to_floats(values: pa.Array, float_type: pa.DataType) -> CastResult | None:
+    """Cast to the nearest float32 or float64; a finite number that would become infinite fails."""
+    doubles = _to_doubles(values)
     if doubles is None:
         return None
     if float_type == pa.float32():
-        huge = pc.and_(pc.is_finite(doubles), pc.greater_equal(pc.abs(doubles), _LARGEST_FLOAT))
+        huge = pc.and_(pc.is_finite(doubles), pc.greater_equal(pc.abs(doubles), _INFINITE_FLOAT))
         doubles = pc.if_else(huge, pa.scalar(None, pa.float64()), doubles)
     return _with_failed_rows(values, doubles.cast(float_type, safe=False))
 
 
-def to_booleans(values: pa.Array) -> Cast | None:
+def to_booleans(values: pa.Array) -> CastResult | None:
     """Cast to booleans: numbers are true unless their whole part is 0; texts are `true` or `false`, in any case."""
     data_type = values.type
     if _is_text(data_type):
-        return _with_failed_rows(values, _each(values, pa.bool_(), lambda text: _TRUTHS.get(text.lower())))
+        return _with_failed_rows(values, _each(values, pa.bool_(), lambda text: _BOOLEANS.get(text.lower())))
     if pa.types.is_boolean(data_type):
-        return Cast(values)
+        return CastResult(values)
     if pa.types.is_integer(data_type):
-        return Cast(pc.not_equal(values, 0))
+        return CastResult(pc.not_equal(values, 0))
     if pa.types.is_floating(data_type):
-        return Cast(pc.greater_equal(pc.abs(values), 1))
+        return CastResult(pc.greater_equal(pc.abs(values), 1))
     if pa.types.is_decimal(data_type):
-        return Cast(pc.not_equal(pc.trunc(values), pa.scalar(0, pc.trunc(values).type)))
+        return CastResult(pc.not_equal(pc.trunc(values), pa.scalar(0, pc.trunc(values).type)))
     return None
 
 
-def _whole(values: pa.Array) -> pa.Int64Array | None:  # noqa: PLR0911 - a type per line
+def _to_int64(values: pa.Array) -> pa.Int64Array | None:  # noqa: PLR0911 - a type per line
+    """Return whole parts as int64, null where they don't fit; None if the type can't be cast."""
     data_type = values.type
     if _is_text(data_type):
-        if pc.all(pc.match_substring_regex(values, _PLAIN)).as_py() is not False:
+        if pc.all(pc.match_substring_regex(values, _SHORT_INTEGER)).as_py() is not False:
             return values.cast(pa.int64())
         return _each(values, pa.int64(), lambda text: _int64(int(text)), _INTEGER)
     if pa.types.is_integer(data_type) or pa.types.is_boolean(data_type):
@@ -304,7 +297,7 @@ def _whole(values: pa.Array) -> pa.Int64Array | None:  # noqa: PLR0911 - a type 
     return None
 
 
-def _doubles(values: pa.Array) -> pa.DoubleArray | None:
+def _to_doubles(values: pa.Array) -> pa.DoubleArray | None:
     data_type = values.type
     if _is_text(data_type):
         return _each(values, pa.float64(), _finite, _FLOAT)
@@ -317,12 +310,16 @@ def _doubles(values: pa.Array) -> pa.DoubleArray | None:
     return None
 
 
-def _each(values: pa.Array, data_type: pa.DataType, read: Callable[[Any], object], form: str | None = None) -> pa.Array:
-    """Read values one by one; null where a text has another form."""
-    fits = re.compile(form or "", re.ASCII | re.DOTALL)
+def _each(
+    values: pa.Array, data_type: pa.DataType, convert: Callable[[Any], object], form: str | None = None
+) -> pa.Array:
+    """Convert values one by one; null where a text does not match `form`."""
+    pattern = re.compile(form or "", re.ASCII | re.DOTALL)
     return pa.array(
         [
-            None if value is None or (form and (len(value) > _DIGITS or not fits.fullmatch(value))) else read(value)
+            None
+            if value is None or (form and (len(value) > _MAX_DIGITS or not pattern.fullmatch(value)))
+            else convert(value)
             for value in values.to_pylist()
         ],
         data_type,
@@ -339,10 +336,10 @@ def _finite(text: str) -> float | None:
 
 
 def _is_text(data_type: pa.DataType) -> bool:
-    return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
+    return any(test(data_type) for test in _TEXTS)
 
 
-def _with_failed_rows(values: pa.Array, cast: pa.Array) -> Cast:
+def _with_failed_rows(values: pa.Array, cast: pa.Array) -> CastResult:
     if cast.null_count == values.null_count:
-        return Cast(cast)
-    return Cast(cast, pc.indices_nonzero(pc.and_(values.is_valid(), cast.is_null())).to_pylist())
+        return CastResult(cast)
+    return CastResult(cast, pc.indices_nonzero(pc.and_(values.is_valid(), cast.is_null())).to_pylist())

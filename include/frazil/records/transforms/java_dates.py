@@ -1,4 +1,4 @@
-"""Java's SimpleDateFormat patterns, read and written for whole columns, in UTC."""
+"""Reads and writes columns of times by the patterns of Java's SimpleDateFormat, in UTC."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from frazil.error_codes import BAD_TRANSFORM
 from frazil.errors import Terminal
 from frazil.records import pa, pc
 
-# Read more strictly than Java does, which rolls 30 February over into March and stops reading where it likes: a text must
-# fit the pattern to its end and name a moment that exists. Further apart on purpose: `S` is the fraction of a second, of as
-# many digits as the pattern has letters (Java counts milliseconds, so that `.5` is five of them), and a year of two digits
-# is 1969 to 2068 (Java's window moves with the clock). Month and day names are English. Without a zone, texts are UTC.
+# It reads more strictly than Java, which turns 30 February into a day in March and ignores the rest of a text: here a text must
+# match the pattern to its end, and be a time that exists. It differs in two further points, so that a text always means the same:
+# `S` is the fraction of a second, with as many digits as the pattern has letters (Java counts milliseconds, so `.5` is five of
+# them), and a year of two digits is 1969 to 2068 (Java's range moves with the clock). Names of months and days are English.
+# Without a zone, texts are UTC.
 #
 # Letters: `y M d E a H k K h m s S z Z X`.
 
@@ -24,13 +25,13 @@ FIRST: Final = -62_135_596_800 * SECOND
 LAST: Final = 253_402_300_800 * SECOND - 1
 """Years 1 to 9999 in microseconds, which every engine reads back."""
 _DIGITS: Final = {"y": 4, "M": 2, "d": 2, "H": 2, "k": 2, "K": 2, "h": 2, "m": 2, "s": 2}
-_HALF_PAST: Final = 69
-"""Years of two digits from here on are of the twentieth century, as in POSIX."""
-_NAMED: Final = 3
-"""From so many letters on, months are written as names."""
-_WHOLE: Final = 4
-"""From so many letters on, names are written in full, and years with all digits."""
-_FRACTION: Final = 6
+_FIRST_OF_1900S: Final = 69
+"""Years of two digits from 69 on are 19xx, as in POSIX."""
+_NAME_LETTERS: Final = 3
+"""With so many letters or more, months are written as names."""
+_FULL_NAME_LETTERS: Final = 4
+"""With so many letters or more, names are written in full."""
+_MICRO_DIGITS: Final = 6
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July"),
     *("August", "September", "October", "November", "December"),
@@ -47,7 +48,7 @@ _ZONES: Final = {
 
 
 class _Part(NamedTuple):
-    """A piece of a pattern: so many times a letter, or (letter empty) a text as it is."""
+    """A part of a pattern: a letter, repeated as in `text`; or, if `letter` is empty, the literal `text`."""
 
     letter: str
     text: str
@@ -58,15 +59,15 @@ class _Part(NamedTuple):
 
     @property
     def is_name(self) -> bool:
-        return self.letter == "M" and len(self.text) >= _NAMED
+        return self.letter == "M" and len(self.text) >= _NAME_LETTERS
 
 
 @dataclass(frozen=True)
 class DatePattern:
-    """One pattern.
+    """A pattern of SimpleDateFormat.
 
     Raises:
-        Terminal: it has a letter that is not read here, an open quote, a letter twice, or none at all.
+        Terminal: It has an unsupported letter, a quote that does not end, a letter twice, or no date or time.
     """
 
     pattern: str
@@ -76,11 +77,11 @@ class DatePattern:
         unknown_letters = [letter for letter in letters if letter not in {*_DIGITS, *"SEaZXz"}]
         if unknown_letters:
             hint = " (Y is the year of a week; y is the year)" if "Y" in unknown_letters else ""
-            raise self._unusable(f"the letter {unknown_letters[0]} is not known here{hint}")
+            raise self._unusable(f"the letter {unknown_letters[0]} is not supported{hint}")
         if len(set(letters)) < len(letters):
-            raise self._unusable("a letter is there twice")
+            raise self._unusable("a letter occurs twice")
         if not set(letters) - {"E", "a"}:
-            raise self._unusable("it names no part of a date or time")
+            raise self._unusable("it has no part of a date or time")
         if any(part.letter == "X" and part.text not in _ZONES for part in self._parts):
             raise self._unusable("X is written once, twice or three times")
 
@@ -108,11 +109,12 @@ class DatePattern:
 
     @cached_property
     def _regex(self) -> str:
-        after = [*self._parts[1:], _Part("", "")]
-        return "^" + "".join(_part_regex(part, behind) for part, behind in zip(self._parts, after, strict=True)) + "$"
+        next_parts = [*self._parts[1:], _Part("", "")]
+        pairs = zip(self._parts, next_parts, strict=True)
+        return "^" + "".join(_part_regex(part, next_part) for part, next_part in pairs) + "$"
 
     def read(self, texts: pa.StringArray) -> pa.Int64Array:
-        """Return microseconds since 1970-01-01T00:00Z; null for null and for what does not fit the pattern."""
+        """Return microseconds since 1970-01-01T00:00Z; null for null and for a text that does not match the pattern."""
         return _DateParts(pc.extract_regex(texts, self._regex)).micros()
 
     def write(self, micros: pa.Int64Array) -> pa.StringArray:
@@ -126,12 +128,11 @@ class DatePattern:
 
 def in_range(numbers: pa.Int64Array, first: int = FIRST, last: int = LAST) -> pa.Int64Array:
     """Return the numbers from `first` to `last`, null for others; by default, microseconds of years 1 to 9999."""
-    inside = pc.and_(pc.greater_equal(numbers, first), pc.less_equal(numbers, last))
-    return pc.if_else(inside, numbers, pa.scalar(None, pa.int64()))
+    return _null_unless(_is_between(numbers, first, last), numbers)
 
 
-def _part_regex(part: _Part, behind: _Part) -> str:
-    """Return the regular expression of one piece. A number before another one has a fixed width, as in Java."""
+def _part_regex(part: _Part, next_part: _Part) -> str:
+    """Return the regular expression of one part. A number before another one has a fixed width, as in Java."""
     letter, width = part.letter, len(part.text)
     if not letter:
         return re.escape(part.text)
@@ -141,18 +142,17 @@ def _part_regex(part: _Part, behind: _Part) -> str:
         names = {"M": _MONTHS, "E": _WEEKDAYS, "a": ("AM", "PM")}[letter]
         group = {"M": "name", "E": "weekday", "a": "a"}[letter]
         return f"(?P<{group}>(?i:{'|'.join([*names, *(name[:3] for name in names)])}))"
-    if letter == "S" or behind.is_number or (letter == "y" and width > 1):
+    if letter == "S" or next_part.is_number or (letter == "y" and width > 1):
         return f"(?P<{letter}>[0-9]{{{width}}})"
     return f"(?P<{letter}>[0-9]{{1,{max(width, _DIGITS[letter])}}})"
 
 
 class _DateParts:
-    """Date and time parts of texts as columns; null where a text did not fit the pattern."""
+    """Date and time parts of texts as columns; null where a text did not match the pattern."""
 
     def __init__(self, groups: pa.StructArray) -> None:
-        names = [field.name for field in groups.type]
-        self._parts = {name: pc.struct_field(groups, index) for index, name in enumerate(names)}
-        self._nothing = pc.if_else(groups.is_valid(), 0, pa.scalar(None, pa.int64()))
+        self._parts = {field.name: values for field, values in zip(groups.type, groups.flatten(), strict=True)}
+        self._zeros = pc.if_else(groups.is_valid(), 0, pa.scalar(None, pa.int64()))
 
     def micros(self) -> pa.Int64Array:
         days, is_valid = self._days()
@@ -168,23 +168,24 @@ class _DateParts:
 
     def _number(self, name: str, default: int = 0) -> pa.Int64Array:
         if name not in self._parts:
-            return pc.add(self._nothing, default)
+            return pc.add(self._zeros, default)
         return self._parts[name].cast(pa.int64())
 
     def _days(self) -> tuple[pa.Int64Array, pa.BooleanArray]:
         year, month, day = self._year(), self._month(), self._number("d", 1)
         days = _civil_days(year, month, day)
         is_valid = pc.and_(_is_between(year, 1, 9999), _is_between(month, 1, 12))
-        same = pc.equal(pc.day(_null_unless(is_valid, days).cast(pa.int32()).cast(pa.date32())), day)
-        return days, pc.fill_null(pc.and_(is_valid, same), False)  # noqa: FBT003 - a value
+        # A day that a month does not have is one of the next month.
+        is_same_day = pc.equal(pc.day(_null_unless(is_valid, days).cast(pa.int32()).cast(pa.date32())), day)
+        return days, pc.fill_null(pc.and_(is_valid, is_same_day), False)  # noqa: FBT003 - a value
 
     def _year(self) -> pa.Int64Array:
         year = self._number("y", 1970)
         if "y" not in self._parts:
             return year
-        short = pc.equal(pc.utf8_length(self._parts["y"]), 2)
-        century = pc.if_else(pc.greater_equal(year, _HALF_PAST), 1900, 2000)
-        return pc.if_else(short, pc.add(year, century), year)
+        is_short = pc.equal(pc.utf8_length(self._parts["y"]), 2)
+        century = pc.if_else(pc.greater_equal(year, _FIRST_OF_1900S), 1900, 2000)
+        return pc.if_else(is_short, pc.add(year, century), year)
 
     def _month(self) -> pa.Int64Array:
         if "name" not in self._parts:
@@ -203,14 +204,14 @@ class _DateParts:
 
     def _fraction(self) -> pa.Int64Array:
         if "S" not in self._parts:
-            return self._nothing
-        micros = pc.utf8_slice_codeunits(self._parts["S"], 0, _FRACTION)
-        return pc.utf8_rpad(micros, _FRACTION, "0").cast(pa.int64())
+            return self._zeros
+        micros = pc.utf8_slice_codeunits(self._parts["S"], 0, _MICRO_DIGITS)
+        return pc.utf8_rpad(micros, _MICRO_DIGITS, "0").cast(pa.int64())
 
     def _offset(self) -> tuple[pa.Int64Array, pa.BooleanArray]:
-        """Seconds east of UTC."""
+        """Return seconds east of UTC, and whether they are valid."""
         if "zone" not in self._parts:
-            return self._nothing, _is_between(self._nothing, 0, 0)
+            return self._zeros, self._zeros.is_valid()
         zone = self._parts["zone"]
         digits = pc.utf8_rpad(pc.replace_substring_regex(zone, "[^0-9]", ""), 4, "0").cast(pa.int64())
         minutes = _remainder(digits, 100)
@@ -251,13 +252,13 @@ def _format_part(part: _Part, moments: pa.TimestampArray) -> pa.StringArray | pa
     if letter in "zZX":
         return pa.scalar({"z": "UTC", "Z": "+0000", "X": "Z"}[letter])
     if part.is_name or letter == "E":
-        form = {"M": "%B", "E": "%A"}[letter] if width >= _WHOLE else {"M": "%b", "E": "%a"}[letter]
-        return pc.strftime(moments, form)
+        forms = {"M": "%B", "E": "%A"} if width >= _FULL_NAME_LETTERS else {"M": "%b", "E": "%a"}
+        return pc.strftime(moments, forms[letter])
     if letter == "a":
         return pc.if_else(pc.less(pc.hour(moments), 12), pa.scalar("AM"), pa.scalar("PM"))
     if letter == "S":
         micros = pc.add(pc.multiply(pc.millisecond(moments), 1000), pc.microsecond(moments))
-        digits = pc.utf8_lpad(micros.cast(pa.string()), _FRACTION, "0")
+        digits = pc.utf8_lpad(micros.cast(pa.string()), _MICRO_DIGITS, "0")
         return pc.utf8_slice_codeunits(pc.utf8_rpad(digits, width, "0"), 0, width)
     return pc.utf8_lpad(_component(part, moments).cast(pa.string()), width, "0")
 

@@ -199,7 +199,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"transforms": [{"type": "Cast$Key", "spec": "int64"}]}, "transforms: number 1, Cast: keys are not decoded"),
     (
         {"value": OF_PROTO, "transforms": [{"type": "MaskField", "fields": "nte"}]},
-        "transforms.0.fields: MaskField: no field 'nte' here; near: note",
+        "transforms.0.fields: MaskField: no field 'nte' here; did you mean note?",
     ),
     # routes
     ({"value": LINE, **static("knd")}, "route.static.field: no value has the field 'knd', did you mean 'kind'?"),

@@ -1,4 +1,4 @@
-"""A merged table that follows its changes, without a lake: demands are carried out on its columns, and changes read again."""
+"""A merged table that follows its changes, without a catalog: its columns change as demanded, and changes are decoded again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.records.cdc.landing import batch_of
 
 @dataclass(frozen=True)
 class Grown:
-    """What became of changes: what was done to the tables, in rounds, their columns at last, and the outcomes."""
+    """The result of changes: the schema changes of each round, the final columns, and the outcomes."""
 
     rounds: list[dict[str, tuple[SchemaChange, ...]]]
     columns: dict[str, pa.Schema]
@@ -33,7 +33,7 @@ def grown(
     keys: Sequence[object] | None = None,
     columns: dict[str, pa.Schema] | None = None,
 ) -> Grown:
-    """Decode changes, and as often again as they ask for something. The file must have nothing to complain about."""
+    """Decode changes until they request no schema change. The file must be valid."""
     assert record_problems(declared) == ()
     columns = dict(columns or {of.table: declared_columns(of) for of in declared.destinations})
     batch, rounds = batch_of(values, keys), list[dict[str, tuple[SchemaChange, ...]]]()

@@ -30,7 +30,7 @@ def pipeline(more: Mapping[str, Any] | None = None, **of: Any) -> Pipeline:
 def landed(
     declared: Pipeline, values: Sequence[object], keys: Sequence[object] | None = None, first_offset: int = 100
 ) -> Outcomes:
-    """Decode values, and keys, in JSON; None is none. The file must have nothing to complain about."""
+    """Decode values, and keys, in JSON; None is null. The file must be valid."""
     assert record_problems(declared) == ()
     columns = {of.table: declared_columns(of) for of in declared.destinations}
     specs = record_specs(declared, columns)
@@ -40,7 +40,7 @@ def landed(
 
 
 def batch_of(values: Sequence[object], keys: Sequence[object] | None = None, first_offset: int = 100) -> pa.RecordBatch:
-    """Records with values, and keys, in JSON; None is none."""
+    """Records with values, and keys, in JSON; None is null."""
     batch = kafka_batch([_json(value) for value in values])
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns["offset"] = pa.array(range(first_offset, first_offset + len(values)), pa.int64())
@@ -50,7 +50,7 @@ def batch_of(values: Sequence[object], keys: Sequence[object] | None = None, fir
 
 
 def told(outcomes: Outcomes, *columns: str, table: str = TABLE) -> list[tuple[Any, ...]]:
-    """What happens to which row: op, then the columns asked for."""
+    """The changes of rows: op, then the given columns."""
     names = ["_frazil_op", *(columns or ("id", "name"))]
     return [tuple(row[name] for name in names) for row in outcomes.rows[table].to_pylist()]
 

@@ -1,4 +1,4 @@
-"""Random streams of changes, told in each format, against a dict as the model of the source."""
+"""Random streams of changes in each format, compared with a dict as the model of the source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WISHES = st.lists(st.tuples(st.sampled_from(["put", "move", "delete"]), IDS, IDS
 
 
 def changes_of(wishes: list[tuple[str, int, int, str | None]]) -> tuple[list[Change], dict[int, Row]]:
-    """What a database would do of these wishes, and the table in the end."""
+    """The changes that a database makes of these wishes, and its final table."""
     table: dict[int, Row] = {}
     changes: list[Change] = []
     for wish, number, other, name in wishes:
@@ -42,7 +42,7 @@ def changes_of(wishes: list[tuple[str, int, int, str | None]]) -> tuple[list[Cha
 
 
 def changed(before: Row, after: Row) -> Row:
-    """The fields of a row that a change changed, as they were."""
+    """The fields of a row that a change changed, with their values before."""
     return {name: of for name, of in before.items() if of != after[name]}
 
 
@@ -52,7 +52,7 @@ def debezium(kind: str, before: Row | None, after: Row | None) -> Row:
 
 
 def debezium_with_keys(kind: str, before: Row | None, after: Row | None) -> Row:
-    """With REPLICA IDENTITY DEFAULT: the key of the row before, if it went or changed."""
+    """With REPLICA IDENTITY DEFAULT: the key of the row before, if it was deleted or changed."""
     told = before and (after is None or before["id"] != after["id"])
     return debezium(kind, {"id": before["id"], "name": None} if before and told else None, after)
 
@@ -64,7 +64,7 @@ def dms(kind: str, before: Row | None, after: Row | None) -> Row:
 
 
 def maxwell(kind: str, before: Row | None, after: Row | None) -> Row:
-    """An update tells what changed."""
+    """An update has the changed fields."""
     old = {"old": changed(before, after)} if before and after else {}
     return {"type": kind, "data": after or before, **old}
 
@@ -95,7 +95,7 @@ FORMATS: list[tuple[Any, Callable[..., Row]]] = [
 
 
 def merged(declared: Pipeline, sent: list[Row], cuts: list[int]) -> dict[int, Row]:
-    """The table that the staged rows of all batches make, applied in the order they say."""
+    """The table after the staged rows of all batches are applied in their order."""
     table: dict[int, Row] = {}
     edges = sorted({0, len(sent), *(cut for cut in cuts if cut < len(sent))})
     for start, end in itertools.pairwise(edges):
@@ -116,6 +116,6 @@ def merged(declared: Pipeline, sent: list[Row], cuts: list[int]) -> dict[int, Ro
 def test_merged_table_equals_its_source(
     changes: Any, tell: Callable[..., Row], wishes: list[tuple[str, int, int, str | None]], cuts: list[int]
 ) -> None:
-    """Whatever happened, however it was told and cut into batches, the table ends as the source did."""
+    """Whatever the changes, their format and their batches are, the table is equal to the source at the end."""
     happened, table = changes_of(wishes)
     assert merged(pipeline(changes=changes), [tell(*change) for change in happened], cuts) == table

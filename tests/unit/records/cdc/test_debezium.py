@@ -82,7 +82,7 @@ def ann(number: int = 1, name: str | None = "Ann") -> dict[str, Any]:
     ],
 )
 def test_each_event_becomes_its_change(sent: dict[str, Any], rows: list[tuple[Any, ...]]) -> None:
-    """Snapshot reads are upserts like any other; an image before that names another key takes that one away."""
+    """Snapshot reads are upserts like any other; an update whose image before has another key deletes that key."""
     outcomes = landed(pipeline(changes=DEBEZIUM), [sent])
     assert told(outcomes) == rows
     assert not refused(outcomes)
@@ -110,20 +110,20 @@ def test_each_event_becomes_its_change(sent: dict[str, Any], rows: list[tuple[An
     ],
 )
 def test_event_without_meaning_is_a_dead_letter(sent: dict[str, Any], said: str) -> None:
-    """What does not say which row changes, and to what, is a dead letter with the reason."""
+    """An event that does not say which row changes, and how, is a dead letter with the reason."""
     outcomes = landed(pipeline(changes=DEBEZIUM), [sent, event("c", None, ann(5))])
     assert told(outcomes) == [("upsert", 5, "Ann")]
     assert said in refused(outcomes)[0]
 
 
 def test_value_that_was_not_sent_leaves_the_row() -> None:
-    """Postgres leaves large values out that an update did not touch; the image before has them, if it is full."""
+    """Postgres does not send large values that an update did not change; the image before has them, if it is full."""
     sent = event("u", ann(name="long"), ann(name="__debezium_unavailable_value"))
     assert told(landed(pipeline(changes=DEBEZIUM), [sent])) == [("upsert", 1, "long")]
 
 
 def test_tombstones_and_messages_are_counted() -> None:
-    """Both tell of no row, and are outcomes all the same."""
+    """Both change no row, and are counted outcomes."""
     outcomes = landed(pipeline(changes=DEBEZIUM), [event("d", ann(), None), None, event("m", None, None)])
     assert told(outcomes) == [("delete", 1, None)]
     assert filtered(outcomes) == {"tombstone": 1, "transform": 1}
@@ -175,14 +175,14 @@ def test_change_without_order_is_a_dead_letter() -> None:
 
 @pytest.mark.parametrize("order_by", ["place", None])
 def test_truncate_carries_its_metadata(order_by: str | None) -> None:
-    """They say before which changes all rows go; the key is null."""
+    """They order the truncate among the changes; the key is null."""
     merged = pipeline(changes=DEBEZIUM, columns=ORDERED, order_by=order_by, deletes="soft")
     outcomes = landed(merged, [event("t", None, None)])
     assert told(outcomes, "id", "place", "_frazil_deleted") == [("truncate", None, f"{24_023_128:020}", False)]
 
 
 def test_soft_deletes_are_marked() -> None:
-    """The mark is of the row, and rows that are there have one, too."""
+    """Deleted rows have the mark true, all others false."""
     outcomes = landed(pipeline(changes=DEBEZIUM, deletes="soft"), [event("u", ann(1), ann(2))])
     assert told(outcomes, "id", "_frazil_deleted") == [("delete", 1, True), ("upsert", 2, False)]
 
@@ -196,14 +196,14 @@ def test_moved_key_lands_whole_or_not_at_all() -> None:
 
 
 def test_deleted_row_needs_only_its_key() -> None:
-    """Of a deleted row only the key is asked for."""
+    """A deleted row may lack required columns."""
     columns = {**COLUMNS, "town": {"type": "string", "required": True}}
     outcomes = landed(pipeline(changes=DEBEZIUM, columns=columns), [event("d", {"id": 1}, None)])
     assert told(outcomes) == [("delete", 1, None)]
 
 
 def test_key_of_the_record_is_enough_to_delete() -> None:
-    """MongoDB sends no image before by default: the record's key says which document went."""
+    """MongoDB sends no image before by default: the record's key says which document was deleted."""
     columns = {"id": {"type": "string", "part": "key", "required": True}, "city": "string"}
     fields = dict.fromkeys(("before", "after", "op"), "string")
     mongo = pipeline(
@@ -225,7 +225,7 @@ def test_key_of_the_record_is_enough_to_delete() -> None:
 
 
 def test_envelope_with_schema_is_readable() -> None:
-    """Kafka Connect's JSON converter sends the schema beside the payload, with types of its own."""
+    """Kafka Connect's JSON converter sends schema and payload, with its own types."""
     row = [{"field": "id", "type": "int64", "optional": False}, {"field": "name", "type": "string", "optional": True}]
     image = {"type": "struct", "fields": row, "optional": True}
     fields = [{**image, "field": "before"}, {**image, "field": "after"}, {"field": "op", "type": "string"}]
@@ -249,7 +249,7 @@ def test_envelope_with_schema_is_readable() -> None:
     ],
 )
 def test_undeclared_json_envelope_is_refused(more: dict[str, Any], of: dict[str, Any], said: str) -> None:
-    """Where the columns do not say what an envelope holds, the file has to."""
+    """If the columns don't show the fields of an envelope, the file must declare them."""
     found = ""
     try:
         found = " ".join(record_problems(pipeline(more, changes=DEBEZIUM, **of)))
@@ -263,7 +263,7 @@ TOO_LARGE = "__debezium_unavailable_value"
 
 
 def test_list_that_was_not_sent_leaves_the_row() -> None:
-    """Large lists are left out as texts are: the placeholder is their one element."""
+    """Large lists are not sent either: the placeholder is their only element."""
     merged = pipeline(changes=DEBEZIUM, columns=LISTS)
     known = event("u", {"id": 1, "tags": ["a", "b"]}, {"id": 1, "tags": [TOO_LARGE]})
     unknown = event("u", {"id": 1, "tags": None}, {"id": 1, "tags": [TOO_LARGE]})
@@ -279,7 +279,7 @@ def test_map_that_was_not_sent_leaves_the_row() -> None:
 
 
 def test_one_record_with_another_schema_is_a_dead_letter() -> None:
-    """Where values bring their schemas, one that is no change event is a dead letter; its neighbours land."""
+    """If values name their schemas, a value that is no change event is a dead letter; its neighbours land."""
 
     def connect(schema: dict[str, Any], payload: dict[str, Any]) -> dict[str, Any]:
         return {"schema": schema, "payload": payload}

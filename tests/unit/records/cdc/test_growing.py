@@ -21,7 +21,7 @@ DEBEZIUM = {"format": "debezium"}
 
 
 def asked(of: Any) -> list[str]:
-    """What was done to the table."""
+    """The schema changes of the table."""
     return [str(change) for made in of.rounds for change in made[TABLE]]
 
 
@@ -43,7 +43,7 @@ def asked(of: Any) -> list[str]:
     ids=str,
 )
 def test_deleted_rows_bring_only_their_key_columns(changes: Any, sent: dict[str, Any], gone: dict[str, Any]) -> None:
-    """Inserts and updates bring columns; a deleted row, and one as it was, brings its key alone."""
+    """Inserts and updates bring columns; a deleted row, and a row before a change, only those of its key."""
     format_ = {"format": changes} if isinstance(changes, str) else changes
     declared = pipeline(changes=format_, columns=KEY, evolve="widen")
 
@@ -56,7 +56,7 @@ def test_deleted_rows_bring_only_their_key_columns(changes: Any, sent: dict[str,
 
 
 def test_declared_fields_of_a_row_get_columns() -> None:
-    """Where the file says what values hold, its types are those of the columns; a delete alone still brings none."""
+    """If the file declares fields, the columns get these types; a delete alone still brings none."""
     row = "struct<id: long, name: string, price: decimal(9,2)>"
     fields = {"format": "json", "fields": {"op": "string", "before": row, "after": row}}
     declared = pipeline({"value": fields}, changes=DEBEZIUM, columns=KEY, evolve="widen")
@@ -69,7 +69,7 @@ def test_declared_fields_of_a_row_get_columns() -> None:
 
 
 def test_old_row_image_does_not_make_a_change_unfit() -> None:
-    """Of the row as it was the key counts: the table may have had another type then, whatever that is now."""
+    """Of the row before a change only the key matters: the other columns may have had other types then."""
     declared = pipeline(changes=DEBEZIUM, columns={**KEY, "price": "long"}, evolve="widen")
     sent = [event("u", {"id": 1, "price": "x"}, {"id": 2, "price": 5}), event("d", {"id": 3, "price": 1.5}, None)]
 
@@ -80,7 +80,7 @@ def test_old_row_image_does_not_make_a_change_unfit() -> None:
 
 
 def test_unchanged_value_is_kept_or_its_record_is_refused() -> None:
-    """What Postgres did not send again is taken from the row as it was, else the record is refused; no type is told by it."""
+    """A value that Postgres did not send again comes from the row before, else the record is refused; it shows no type."""
     left_out = "__debezium_unavailable_value"
     declared = pipeline(
         changes=DEBEZIUM, columns={**KEY, "note": "string"}, evolve="widen", on_incompatible="variant_column"
@@ -101,7 +101,7 @@ def test_unchanged_value_is_kept_or_its_record_is_refused() -> None:
 
 
 def test_text_of_canal_counts_as_a_number_in_number_columns() -> None:
-    """All it sends is text: in columns that are numbers it is counted as one, and widens them; new columns are texts."""
+    """Canal sends texts: in number columns they are numbers, and widen them; new columns are texts."""
     declared = pipeline(changes={"format": "canal"}, columns={**KEY, "count": "int"}, evolve="widen")
 
     of = grown(declared, [canal("INSERT", [{"id": "1", "count": "3000000000", "new": "5"}, {"id": "2", "count": "1"}])])
@@ -125,7 +125,7 @@ def test_fields_beyond_the_limit_are_rescued() -> None:
 
 
 def test_key_and_order_stay_required_in_a_merged_table() -> None:
-    """However much may be relaxed, what identifies and orders rows is always there; other columns may be null from then on."""
+    """Key and order columns are never relaxed; other required columns may become optional."""
     columns = {**KEY, "at": {"type": "long", "required": True}, "name": {"type": "string", "required": True}}
     declared = pipeline(changes=DEBEZIUM, columns=columns, order_by="at", evolve="full")
     rows = [{"id": 1, "at": 1}, {"id": 2}, {"at": 3, "name": "a"}]
@@ -139,7 +139,7 @@ def test_key_and_order_stay_required_in_a_merged_table() -> None:
 
 @pytest.mark.parametrize("order_by", [None, "at"])
 def test_dead_letter_of_a_change_brings_no_columns(order_by: str | None) -> None:
-    """One without what identifies and orders its row is a dead letter: nothing is made for it."""
+    """A change without key or order field is a dead letter and requests nothing."""
     declared = pipeline(changes=DEBEZIUM, columns={**KEY, "at": "long"}, order_by=order_by, evolve="widen")
     keyless = [{"id": None, "at": 1, "new": 5}, {"at": 1, "new": 5}]
     rows = keyless if order_by is None else [*keyless, {"id": 1, "new": 5}]
@@ -152,7 +152,7 @@ def test_dead_letter_of_a_change_brings_no_columns(order_by: str | None) -> None
 
 
 def test_envelope_of_two_rows_brings_no_columns() -> None:
-    """It tells of no row: nothing is made for it."""
+    """It is ambiguous, so it requests nothing."""
     declared = pipeline(changes=ENVELOPE, columns=KEY, evolve="widen")
     of = grown(declared, [{"insert": {"id": 1, "new": 5}, "delete": {"id": 2}}, {"insert": {"id": 3, "other": True}}])
     assert asked(of) == ["add other boolean"]
@@ -188,7 +188,7 @@ def test_two_tables_of_one_topic_have_their_own_columns() -> None:
 
 
 def test_values_of_several_kinds_land_as_texts() -> None:
-    """As they do without changes: also inside objects and lists of a column that nobody declared."""
+    """As without changes, also inside objects and lists of an undeclared column."""
     declared = pipeline(changes=DEBEZIUM, columns=KEY, evolve="widen")
     first = {"id": 1, "a": True, "b": {"c": "x"}, "d": ["x"]}
     later = {"id": 2, "a": "x", "b": {"c": 1.50}, "d": [{"e": 1}, None]}
@@ -229,7 +229,7 @@ WHOLE_KEYS: dict[str, tuple[dict[str, Any], Any, object]] = {
 def test_whole_key_identifies_rows_whose_columns_records_bring(
     write: str, key: dict[str, Any], source: Any, sent: object
 ) -> None:
-    """No column of the value is declared: the record's key is the row's, also of a deleted row."""
+    """No column of the value is declared: the record's key identifies the row, also a deleted one."""
     identifier = {"type": "string", "required": True, "part": "key", "from": source}
     options: dict[str, Any] = {"changes": DEBEZIUM} if write == "cdc" else {"write": "upsert"}
     declared = pipeline({"key": key}, identifier=["_key"], columns={"_key": identifier}, evolve="widen", **options)

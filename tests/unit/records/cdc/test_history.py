@@ -1,4 +1,4 @@
-"""A log of changes beside a merged table, or alone: what is merged there is kept here, row by row."""
+"""A log of changes, alone or with a merged table: it keeps each change as a row."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOG = "shop.customers_log"
 
 
 def test_history_contains_every_change() -> None:
-    """Every image is there, deletes and keys that moved among them, with its place; the merged table gets the same rows."""
+    """It has every image, also of deletes and changed keys, with its order; the merged table gets the same rows."""
     made = pipeline(changes=DEBEZIUM, append_history=LOG, deletes="soft")
     sent = [event("c", None, ann(1)), event("u", ann(1), ann(2)), event("d", ann(2), None), event("m", None, None)]
     outcomes = landed(made, sent)
@@ -48,7 +48,7 @@ def test_history_contains_every_change() -> None:
 
 
 def test_history_has_no_key_and_no_required_columns() -> None:
-    """It has several rows of a key, and of a truncate not even that: nothing is required, nothing identifies a row."""
+    """A key has several rows, and a truncate has no key: no column is required, and none identifies a row."""
     declared = pipeline(changes=DEBEZIUM, append_history=LOG)
     made = declared.destination(LOG)
     schema = declared_schema(made)
@@ -59,7 +59,7 @@ def test_history_has_no_key_and_no_required_columns() -> None:
 
 
 def test_history_gets_the_records_of_its_table() -> None:
-    """Whatever routes records, the log has what the table has, and verify asks the same of it."""
+    """However records are routed, the log gets the records of its table, and verify expects that."""
     other = {"table": "shop.pets", "write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
     first = {**other, "table": TABLE, "append_history": LOG}
     ways: list[dict[str, Any]] = [
@@ -87,7 +87,7 @@ def test_history_gets_the_records_of_its_table() -> None:
 )
 @pytest.mark.parametrize("is_listed", [False, True])
 def test_record_that_names_the_history_table_lands_nowhere(route: dict[str, Any], topic: str, is_listed: bool) -> None:
-    """The log tells what its table got: by its own name nothing gets there, staged or verified."""
+    """The log gets only the records of its table: its own name as a route leads nowhere."""
     of = {"write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
     listed = [{**of, "table": LOG, "write": "history"}] if is_listed else []
     destinations = [{**of, "table": TABLE, "append_history": LOG}, *listed]
@@ -106,7 +106,7 @@ def test_record_that_names_the_history_table_lands_nowhere(route: dict[str, Any]
 
 
 def test_history_table_named_in_a_route_gets_its_records() -> None:
-    """What the file sends there with an expression of its own gets there."""
+    """Records that the file routes there by an expression get there."""
     of = {"write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
     declared = {
         "name": "c",
@@ -127,7 +127,7 @@ def test_history_table_named_in_a_route_gets_its_records() -> None:
 
 
 def test_listed_history_table_is_not_created_again() -> None:
-    """A log that the file lists is not made a second time."""
+    """A log that the file lists is created once."""
     log = {"table": LOG, "write": "history", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
     first = {"table": TABLE, "write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
     both = [{**first, "append_history": LOG}, {**log, "partition_by": ["bucket(4, id)"]}]
@@ -142,7 +142,7 @@ def test_listed_history_table_is_not_created_again() -> None:
 
 @pytest.mark.parametrize("is_listed", [False, True])
 def test_history_shared_by_two_tables_is_refused(is_listed: bool) -> None:
-    """A log stands beside one table, and gets what goes there; a second one that names it is refused, by its key."""
+    """A log belongs to one table; a second table that names it is refused, with the key."""
     of = {"write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
     both = [{**of, "table": name, "append_history": LOG} for name in (TABLE, "shop.pets")]
     listed = [{**of, "table": LOG, "write": "history"}] if is_listed else []
@@ -178,7 +178,7 @@ def test_impossible_history_is_refused(of: dict[str, Any], said: str) -> None:
 @given(data=st.data())
 @settings(max_examples=20, deadline=None)
 def test_verify_and_staging_read_the_same_history(name: str, order_by: str | None, data: st.DataObject) -> None:
-    """Of any record, sound or broken, both say the same rows, all their values, or that it is no good."""
+    """For any record, valid or broken, both have the same rows with the same values, or none."""
     changes, values = FORMATS[name]
     made = pipeline(write="history", changes=changes, columns=WITH_FACTS, order_by=order_by)
     sent = data.draw(values)

@@ -1,4 +1,4 @@
-"""Large values that Debezium's Postgres connector does not send: where they are missed."""
+"""Large values that Debezium's Postgres connector does not send, and which of them are needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BASE64 = b64encode(TOO_LARGE.encode()).decode()
 
 
 def test_missing_value_that_no_column_takes_is_ignored() -> None:
-    """Values declare more than the table takes of them: what was not sent there is not missed."""
+    """Values have more fields than the table: those that no column takes need not be sent."""
     image = "struct<id: long, name: string, notes: string>"
     declared = {
         "value": {"fields": {"before": image, "after": image, "op": "string"}},
@@ -41,7 +41,7 @@ def test_missing_value_that_no_column_takes_is_ignored() -> None:
     "value", [{"unknown_fields": "rescue"}, {"unknown_fields": "fail"}, {"field_names": "case_insensitive"}]
 )
 def test_placeholder_is_searched_in_all_fields_where_used_ones_are_unknown(value: dict[str, Any]) -> None:
-    """Where a field may count that no column names as it is, what was not sent is missed in all of them."""
+    """If any field may matter, each that was not sent makes a dead letter."""
     made = pipeline({"value": value}, changes=DEBEZIUM, columns={**COLUMNS, "_rescued": "string"})
     merge = merge_spec(made, made.destinations[0])
     assert merge is not None

@@ -1,4 +1,4 @@
-"""Changes of which several destinations make something else."""
+"""Changes that several destinations treat differently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pipeline(*destinations: dict[str, Any], **more: Any) -> Pipeline:
 
 
 def test_appended_and_merged_table_of_one_topic_both_land() -> None:
-    """One table takes changes as they are, the other one applies them; DDL counts for the one that has a row of it."""
+    """One table appends changes, the other one applies them; DDL is a row only in the first."""
     log = {"table": "shop.log", "columns": {"op": "string"}}
     merged = {"table": "shop.now", "columns": COLUMNS, **DEBEZIUM}
     sent = [

@@ -72,7 +72,7 @@ ENVELOPE = {"format": "envelope", "values": {"insert": ["insert"], "update": ["u
     ],
 )
 def test_each_format_becomes_its_changes(changes: Any, sent: dict[str, Any], rows: list[tuple[Any, ...]]) -> None:
-    """Each format says in its own way what happened to which row."""
+    """Each format describes the same changes in its own way."""
     declared = {"format": changes} if isinstance(changes, str) else changes
     outcomes = landed(pipeline(changes=declared), [sent])
     assert told(outcomes) == rows
@@ -104,7 +104,7 @@ def test_record_without_a_row_is_filtered_and_counted(changes: str, sent: dict[s
     [("dms", dms("truncate-table", None, "control")), ("canal", canal("TRUNCATE", None, is_ddl=True))],
 )
 def test_truncate_lands_by_kafka_coordinates_without_an_order_column(changes: str, sent: dict[str, Any]) -> None:
-    """Kafka's facts, which all staged rows have, say what is older."""
+    """Kafka's coordinates, which all staged rows have, order them."""
     outcomes = landed(pipeline(changes={"format": changes}), [sent])
     assert told(outcomes, "id") == [("truncate", None)]
     assert not refused(outcomes)
@@ -129,7 +129,7 @@ def test_truncate_lands_by_kafka_coordinates_without_an_order_column(changes: st
     ],
 )
 def test_change_without_meaning_is_a_dead_letter(changes: Any, sent: dict[str, Any], said: str) -> None:
-    """A word that nobody declared, or a row that is not there, makes a dead letter."""
+    """An undeclared word, or a missing row, makes a dead letter."""
     declared = {"format": changes} if isinstance(changes, str) else changes
     outcomes = landed(pipeline(changes=declared), [sent])
     assert told(outcomes) == []
@@ -150,7 +150,7 @@ def test_deletes_of_one_statement_come_before_its_upserts() -> None:
 
 
 def test_statement_lands_whole_or_not_at_all() -> None:
-    """Of a message with several rows of which one does not fit none lands; the message is a dead letter, once."""
+    """If one row of a message does not fit, none lands, and the message is one dead letter."""
     sent = canal("INSERT", [{"id": "1", "name": "a"}, {"id": "many", "name": "b"}])
     outcomes = landed(pipeline(changes={"format": "canal"}), [sent])
     assert told(outcomes) == []
@@ -158,7 +158,7 @@ def test_statement_lands_whole_or_not_at_all() -> None:
 
 
 def test_binlog_position_is_kept() -> None:
-    """Maxwell says the place in the binlog if it is told to; several rows of one place are told apart by xoffset."""
+    """Maxwell sends binlog positions if configured; xoffset orders rows of one position."""
     columns = {**COLUMNS, "place": {"type": "string", "from": ["_cdc", "order"]}}
     merged = pipeline(changes={"format": "maxwell"}, columns=columns, order_by="place")
     sent = [maxwell("insert", ANN), maxwell("delete", ANN, position=None)]
@@ -168,7 +168,7 @@ def test_binlog_position_is_kept() -> None:
 
 
 def test_numbers_and_flags_are_valid_operations() -> None:
-    """An op may be sent as a number or a flag: it means what its JSON text says."""
+    """An op may be a number or a boolean: its JSON text counts."""
     for of, word in (("long", 1), ("boolean", False)):
         fields = {"op": of, "id": "long", "name": "string"}
         outcomes = landed(pipeline({"value": {"fields": fields}}, changes=OP_COLUMN), [{"op": word, **ANN}])
@@ -176,7 +176,7 @@ def test_numbers_and_flags_are_valid_operations() -> None:
 
 
 def test_times_of_a_row_follow_their_columns() -> None:
-    """Without a schema times are numbers or texts, as columns say."""
+    """Without a schema times are numbers or texts, by the options of their columns."""
     columns = {**COLUMNS, "at": {"type": "timestamptz", "unit": "ms"}, "on": "date"}
     outcomes = landed(
         pipeline(changes=OP_COLUMN, columns=columns), [{"op": "I", **ANN, "at": 1_500, "on": "2024-05-01"}]
@@ -187,7 +187,7 @@ def test_times_of_a_row_follow_their_columns() -> None:
 
 
 def test_exact_number_may_be_sent_as_text() -> None:
-    """Databases' decimals come as text, since numbers of JSON are cut by many readers: the file says which are."""
+    """Decimals of databases are sent as text, since many readers of JSON cut numbers: the file declares them."""
     columns = {**COLUMNS, "cost": "decimal(9,2)"}
     fields = {"op": "string", "id": "long", "name": "string", "cost": "string"}
     merged = pipeline({"value": {"fields": fields}}, changes=OP_COLUMN, columns=columns)
@@ -196,7 +196,7 @@ def test_exact_number_may_be_sent_as_text() -> None:
 
 
 def test_row_without_key_or_order_is_a_dead_letter() -> None:
-    """Values that are rows carry what merging needs, too; one without its key, or its order, is a dead letter."""
+    """Values that are rows need key and order, too; a value without them is a dead letter."""
     columns = {**COLUMNS, "version": "long"}
     merged = pipeline(write="upsert", columns=columns, order_by="version", deletes="soft")
     outcomes = landed(merged, [{**ANN, "version": 3}, {"name": "Bob", "version": 4}, {**ANN, "version": None}])
@@ -231,7 +231,7 @@ def test_before_image_columns_of_dms_are_the_row_as_it_was(
 
 
 def test_a_column_named_like_a_before_image_column_lands_where_it_is_declared() -> None:
-    """The file may want it, and a row may have a column `BI_x` without `x`."""
+    """The file may declare it, and a row may have a column `BI_x` without `x`."""
     columns = {**COLUMNS, "was": {"type": "string", "from": "BI_name"}, "BI_code": "string"}
     data = {"id": 1, "name": "Ann", "BI_name": "An", "BI_code": "x"}
     outcomes = landed(pipeline(changes={"format": "dms"}, columns=columns), [dms("update", data)])

@@ -55,7 +55,7 @@ def letters(outcomes: Outcomes) -> list[tuple[int, str, str | None]]:
     ids=["plain", "soft", "evolving", "filter", "key transform", "identifier of the value", "more in the key"],
 )
 def test_tombstone_deletes_the_row_of_its_key(of: dict[str, Any], more: dict[str, Any]) -> None:
-    """In its place among the others: what comes later of the key counts."""
+    """In its order among the records: a later record of the key counts."""
     values = [value and {**key, **value} for key, value in zip(KEYS, SENT, strict=True)]
     outcomes = landed(upsert(more, **of), values, KEYS)
     assert told(outcomes) == CHANGED
@@ -97,7 +97,7 @@ def test_tombstone_deletes_by_keys_of_every_format(key: dict[str, Any], of_key: 
 
 
 def test_tombstone_without_a_usable_key_is_a_dead_letter() -> None:
-    """None at all, one that can't be read, one that lacks the identifier, and one of another type: each says which."""
+    """No key, a key that can't be read, one without the identifier, one of another type: each has its message."""
     keys = [None, b"no", {"other": 1}, {"id": None}, {"id": 2}]
     outcomes = landed(upsert(), [None] * 5, keys)
     found = letters(outcomes)
@@ -127,7 +127,7 @@ def test_tombstone_without_a_usable_key_is_a_dead_letter() -> None:
     ids=["no key", "order by a value", "key made of the value"],
 )
 def test_tombstone_whose_row_is_unknown_is_a_dead_letter(of: dict[str, Any], more: dict[str, Any], said: str) -> None:
-    """It is not dropped, and nothing is guessed: the letter says what to write."""
+    """It is not dropped, and nothing is guessed: the dead letter names the option to set."""
     outcomes = landed(upsert(more, **of), [None, None], [{"id": 1}, {"id": 2}])
     assert [code for _, code, _ in letters(outcomes)] == ["NULL_VALUE"] * 2
     for message in outcomes.dead.column("message").to_pylist():
@@ -137,7 +137,7 @@ def test_tombstone_whose_row_is_unknown_is_a_dead_letter(of: dict[str, Any], mor
 
 @pytest.mark.parametrize(("meant", "codes", "left_out"), [("filter", [], 1), ("dead_letter", ["NULL_VALUE"], 0)])
 def test_tombstone_deletes_nothing_under_another_policy(meant: str, codes: list[str], left_out: int) -> None:
-    """As before."""
+    """Only `delete` deletes rows."""
     outcomes = landed(upsert({"value": {"null_value": meant}}), SENT, KEYS)
     assert [code for _, code, _ in letters(outcomes)] == codes
     assert filtered(outcomes).get("tombstone", 0) == left_out
@@ -145,7 +145,7 @@ def test_tombstone_deletes_nothing_under_another_policy(meant: str, codes: list[
 
 
 def test_tombstone_is_left_out_of_an_appended_table() -> None:
-    """One table deletes a row; the other, which keeps every record, has none of it, and the counts say so."""
+    """The merged table deletes a row; the appended table has none of it, and counts it as filtered."""
     beside = {"table": OTHERS, "columns": {"name": "string"}}
     outcomes = landed(upsert(others=(beside,)), SENT, KEYS)
     assert told(outcomes) == CHANGED
@@ -158,13 +158,13 @@ def test_tombstone_is_left_out_of_an_appended_table() -> None:
 
 
 def test_tombstone_is_a_row_of_the_log_of_changes() -> None:
-    """The log beside the table has what the table is told."""
+    """The log gets the same change as the table."""
     outcomes = landed(upsert(append_history="shop.log"), SENT, KEYS)
     assert told(outcomes) == told(outcomes, table="shop.log") == CHANGED
 
 
 def test_tombstone_is_routed_by_its_topic_only() -> None:
-    """By topic it finds its table; where a field decides it has none, and is what `otherwise` says."""
+    """A route by topic finds its table; for a route by field it has no value, so `otherwise` decides."""
     other = {"table": OTHERS, "write": "upsert", "identifier": ["id"], "columns": COLUMNS}
     by_topic = {"route": {"topic": {"rename": {"orders": TABLE}}}, "value": {"fields": {"name": "string"}}}
     outcomes = landed(upsert(by_topic, (other,)), SENT, KEYS)

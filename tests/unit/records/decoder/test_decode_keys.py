@@ -143,6 +143,16 @@ def test_whole_key_of_none_is_an_empty_object() -> None:
     assert rows(outcomes) == [(0, 1, '{"no":5}'), (1, 2, None), (2, 3, '{"no":6,"more":7}')]
 
 
+def test_variant_column_takes_the_whole_key() -> None:
+    """Values are decoded without the columns of keys, and without the options of these."""
+    columns = pa.schema([("id", pa.int64()), ("customer", pa.string())])
+    spec = replace(JSON_KEY, columns=columns, sources={"customer": ()}, variants=frozenset({"customer"}))
+
+    outcomes = OneTable(spec, 1).decode(records((b'{"no":1}', b'{"id":2}')))
+
+    assert rows(outcomes) == [(0, 2, '{"no":1}')]
+
+
 def test_json_values_keep_their_options_beside_a_key() -> None:
     """Sources, rescued fields and whole values are as they are without keys."""
     columns = pa.schema([("id", pa.int64()), ("customer", pa.int64()), ("_rescued", pa.string())])

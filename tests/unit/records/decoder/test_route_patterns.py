@@ -77,7 +77,7 @@ def test_other_expressions_decide_a_hostile_text_at_once() -> None:
     with at_once():
         assert not Source(topics_pattern=HOSTILE).reads(TEXT)
         assert WholeMatch(HOSTILE).holds(pa.array([TEXT])).to_pylist() == [False]
-        assert WholeMatch(HOSTILE).replaced(pa.array([TEXT]), ["x", 1]).to_pylist() == [TEXT]
+        assert WholeMatch(HOSTILE).replace(pa.array([TEXT]), ["x", 1]).to_pylist() == [TEXT]
         told = route_to_table(pipeline(route=route), TABLES[0])
         assert told is not None
         assert told("events", json.dumps({"kind": TEXT}).encode(), Message()) == "nowhere"

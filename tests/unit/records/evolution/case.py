@@ -1,4 +1,4 @@
-"""One change of records, and what becomes of it at each level of `evolve`."""
+"""One change of records, and its outcome at each level of `evolve`."""
 
 from __future__ import annotations
 

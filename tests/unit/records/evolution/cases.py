@@ -1,4 +1,4 @@
-"""Change by change: what becomes of a table and of the record that brings it. Tested here and shown in the docs."""
+"""Change by change: the outcome for the table and for the record that brings it. Tested here and shown in the docs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table that follows its records, without a lake: demands are carried out on its columns, and its records decoded again."""
+"""A table that follows its records, without a catalog: its columns change as demanded, and records are decoded again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TABLE = "a.t"
 
 @dataclass(frozen=True)
 class Landed:
-    """What became of records: the spec with the columns at last, changes per round, and outcomes per task."""
+    """The result of records: the spec with the final columns, changes per round, and outcomes per task."""
 
     spec: RecordSpec
     rounds: list[tuple[SchemaChange, ...]]
@@ -60,7 +60,7 @@ def spec(columns: Sequence[pa.Field] = (), evolution: Evolution | None = None, *
 
 @dataclass(frozen=True)
 class Untouched:
-    """A transform that changes nothing: values take the way of those that are transformed."""
+    """A transform that changes nothing, so that values are decoded for transforms."""
 
     def apply(self, frame: Frame) -> Transformed:
         """Return the frame."""

@@ -96,7 +96,7 @@ def test_value_is_in_its_row_unchanged(
 def test_schema_does_not_depend_on_how_a_batch_is_split(
     sent: list[list[dict[str, Any]]], random: Any, depth: int, most: int, field_names: Any
 ) -> None:
-    """Tasks of other sizes, in another order, with records in another order, ask for the same columns."""
+    """Tasks of other sizes, in another order, with records in another order, request the same columns."""
     every = [document for task in sent for document in task]
     wanted = spec((), Evolution(max_depth=depth, max_columns=most), field_names=field_names)
     once = land([every], wanted)
@@ -107,7 +107,7 @@ def test_schema_does_not_depend_on_how_a_batch_is_split(
 
 
 def test_field_that_becomes_text_leaves_its_columns_to_others() -> None:
-    """Which fields get columns is told by all records: whether those that make a text of it come in the same task or not."""
+    """All records decide which fields get columns, whether those that make a text of one are in the same task or not."""
     sent = [{"x": {"a": 1, "b": 2, "c": 3}, "y": 1}, {"x": "text"}]
     wanted = spec((), Evolution(max_columns=2))
     apart, together = land([[sent[0]], [sent[1]]], wanted), land([sent], wanted)
@@ -117,7 +117,7 @@ def test_field_that_becomes_text_leaves_its_columns_to_others() -> None:
 @relaxed
 @given(tasks)
 def test_block_and_single_records_request_the_same_columns(sent: list[list[dict[str, Any]]]) -> None:
-    """Parsed as blocks or one by one, records ask for the same and become the same."""
+    """Parsed as blocks or one by one, records request the same and become the same rows."""
     fast, slow = land(sent, spec()), land(sent, spec(), blocks=False)
     assert fast.rounds == slow.rounds
     assert fast.rows == slow.rows
@@ -169,7 +169,7 @@ def by_name(of: pa.DataType) -> pa.DataType:
 def test_values_through_transforms_request_the_same_columns(
     sent: list[list[dict[str, Any]]], level: Level, otherwise: OnIncompatible, depth: int, unknown: Any
 ) -> None:
-    """Values that come through transforms, which see them as columns, ask for the same and become the same."""
+    """Values that transforms see as columns request the same and become the same rows."""
     # No column before transforms takes items of several kinds, or integers beyond long: such records are dead there.
     assume(not is_mixed(sent) and str(2**63) not in json.dumps(sent))
     wanted = spec((), Evolution(level, otherwise, max_depth=depth), unknown_fields=unknown)

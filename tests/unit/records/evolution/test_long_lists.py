@@ -1,4 +1,4 @@
-"""Lists of millions of items: what column they ask for, and what it costs to know."""
+"""Lists of millions of items: which column they request, and the cost of inferring it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that don't fit, several tables, names that are taken: where each value goes, and who is asked for what."""
+"""Values that don't fit, several tables, occupied names: where each value goes, and which table gets which column."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_record_with_a_field_named_like_its_variant_column_is_dead() -> None:
 
 @pytest.mark.parametrize("through", [False, True])
 def test_incompatible_value_fails_the_batch(through: bool) -> None:
-    """With `fail` one such record ends the batch: its coordinates are told, its value is not."""
+    """With `fail` one such record ends the batch: the message has its coordinates, not its value."""
     wanted = spec((PRICE,), Evolution("full", "fail"))
     with pytest.raises(
         Terminal, match=r"partition 0, offset 101: field price does not fit .* a\.t \(WRONG_TYPE\)"
@@ -168,7 +168,7 @@ def test_fields_of_lines_are_texts() -> None:
 
 
 def test_record_that_needs_no_column_is_decoded_once() -> None:
-    """Records that need nothing ask for nothing, and a table without columns has rows of them."""
+    """Records that need no column request nothing, and become rows of a table without columns."""
     landed = land([[{}, {"x": None}]], spec())
     assert landed.rounds == []
     assert landed.tasks[0].rows[TABLE].num_rows == 2

@@ -134,7 +134,7 @@ def test_row_of_a_change_lands_without_the_field() -> None:
 
 
 def test_verify_expects_the_same_rows() -> None:
-    """Its own reading of values that fit, that don't, and that are bad whatever the column."""
+    """For values that fit, that don't, and that are invalid for any column."""
     columns = {"v": "long", "d": "double", "a": "struct<b: boolean, c: string>", "l": "list<struct<b: long>>"}
     schema = land([[{"v": 1, "d": 1.5, "a": {"b": True, "c": "x"}, "l": [{"b": 1}]}]], spec())
     assert {name: type_name(of) for name, of in schema.columns.items()} == columns

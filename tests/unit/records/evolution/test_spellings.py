@@ -1,4 +1,4 @@
-"""Names in another case, where case means nothing: a table follows them as it follows those in its own."""
+"""Names in another case, with `case_insensitive`: a table follows them like names in its own case."""
 
 from __future__ import annotations
 

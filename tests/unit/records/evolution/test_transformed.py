@@ -1,4 +1,4 @@
-"""JSON that nobody declared, before transforms: a record is told by itself, and none stops the run."""
+"""Undeclared JSON before transforms: each record is decoded by itself, and none stops the run."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ LISTS = pa.field("m", pa.map_(pa.string(), pa.list_(PARTS.type)))
 def test_values_of_a_map_request_the_same_changes_behind_transforms(
     column: pa.Field, value: object, needs: str, evolution: Evolution
 ) -> None:
-    """Transforms see an object where a map becomes of it: its table is changed as it is without them."""
+    """Transforms see an object that becomes a map: the table changes as without transforms."""
     straight = spec([column], evolution)
     behind_one, without = (land([[{"m": value}]], of) for of in (transformed(straight), straight))
     assert (behind_one.rounds, behind_one.rows, behind_one.codes) == (without.rounds, without.rows, without.codes)

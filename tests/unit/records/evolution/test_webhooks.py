@@ -1,4 +1,4 @@
-"""Undeclared records of real systems: what gets columns, in which order, and what is said of the rest."""
+"""Undeclared records of real systems: which fields get columns, in which order, and how the rest is counted."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_columns_of_a_schema_are_in_its_order_and_metadata_last() -> None:
 
 
 def test_column_requests_keep_the_order_of_fields() -> None:
-    """Tasks tell in JSON what they need: types with the places of their fields."""
+    """Tasks send in JSON the columns that they need: types with the positions of their fields."""
     landed = land([[{"b": {"z": 1, "a": 2}}], [{"x": 1, "a": {"q": [1.5]}}]], spec())
     wanted = spec()
     demands = []

@@ -130,7 +130,7 @@ WAYS: dict[str, tuple[RecordSpec, Callable[[int], bytes]]] = {
 def test_record_whose_lists_fill_too_many_cells_is_a_dead_letter(
     wanted: RecordSpec, value: Callable[[int], bytes], count: int
 ) -> None:
-    """Beyond the bound a record is dead, however few bytes it has; its neighbours land."""
+    """A record with more cells is dead, however few bytes it has; its neighbours land."""
     hostile, good = value(5_000), value(3)
     outcomes = OneTable(wanted, 1).decode(kafka_batch([good, *[hostile] * count, good]))
     assert outcomes.dead.column("code").to_pylist() == ["TOO_WIDE"] * count
@@ -208,7 +208,7 @@ def test_many_wide_records_take_bounded_memory_together(way: str) -> None:
 
 
 def test_one_record_that_explodes_into_wide_rows_is_a_dead_letter() -> None:
-    """Each of its rows is within bounds, all together are not, and a record can't be cut."""
+    """Each row is within the limit, all together are not, and a record can't be split."""
     tag = pa.struct([pa.field(f"t{at}", pa.int64()) for at in range(20)])
     columns = pa.schema([("id", pa.int64()), ("items", pa.int64()), ("tags", pa.list_(tag))])
     wanted = RecordSpec(columns, fields=columns, infers=True, transforms=(Explode("items"),))
@@ -242,7 +242,7 @@ def test_record_whose_rows_all_fail_is_refused_once() -> None:
 
 
 def test_long_list_beside_a_large_record_explodes() -> None:
-    """Room is made for the bytes of each record's value once, not in each row by the mean length of all values."""
+    """Memory is allocated once for the bytes of each record's value, not for each row."""
     columns = pa.schema([("id", pa.int64()), ("items", pa.int64())])
     wanted = RecordSpec(columns, fields=columns, infers=True, transforms=(Explode("items"),))
     large = json.dumps({"id": 1, "items": [0]}).encode().ljust(16 * 2**20)

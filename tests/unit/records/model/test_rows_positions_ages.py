@@ -23,7 +23,7 @@ def counted(of: list[float | None]) -> dict[int, int]:
 
 @given(st.floats(0, 1.7e9).map(lambda age: round(age, 6)))
 def test_age_class_is_precise_to_five_percent(of: float) -> None:
-    """What a class tells is 5 % of the age, or 50 ms, from each age that it counts: so every quantile is."""
+    """The value of a class differs from each age in it by 5 % or 50 ms at most: so does every quantile."""
     (age,) = counted([of])
 
     assert age_seconds(age) == pytest.approx(of, rel=0.05, abs=FLOOR_SECONDS / 2 + 1e-5)
@@ -31,7 +31,7 @@ def test_age_class_is_precise_to_five_percent(of: float) -> None:
 
 @given(st.lists(st.lists(st.floats(0, 1e6), max_size=20), max_size=5), st.randoms(use_true_random=False))
 def test_counts_do_not_depend_on_how_records_are_split(parts: list[list[float]], random: object) -> None:
-    """Tasks end in any order, and a retry cuts otherwise: the sum is the count of the whole."""
+    """Tasks end in any order, and a retry splits records in another way: the counts of the parts add up to that of the whole."""
     whole = counted([age for part in parts for age in part])
     each = [counted(list(part)) for part in parts]
     random.shuffle(each)  # type: ignore[attr-defined]
@@ -43,7 +43,7 @@ def test_counts_do_not_depend_on_how_records_are_split(parts: list[list[float]],
 
 
 def test_record_without_a_timestamp_is_not_counted() -> None:
-    """No timestamp is no age; Spark gives -1 ms in its place. A clock that is ahead makes a record young."""
+    """Without a timestamp there is no age; Spark has -1 ms then. If the producer's clock is ahead, the age is zero."""
     assert counted([None]) == {}
     assert record_ages(pa.array([-1000], pa.int64()).cast(TIMESTAMP), AT) == {}
     assert counted([-3600.0]) == {0: 1}
@@ -65,7 +65,7 @@ def test_invalid_timestamp_is_counted(written: list[int | None]) -> None:
 
 
 def test_counts_of_a_million_records_fit_a_kilobyte() -> None:
-    """A million records of five minutes are told in less than a kilobyte."""
+    """The counts of a million records of five minutes take less than a kilobyte."""
     text = ages_json(counted([n * 300 / 1e5 for n in range(100_000)]))
 
     assert text is not None

@@ -1,4 +1,4 @@
-"""Fields that no column takes are counted, whatever brings them, or refused where that is wanted."""
+"""Fields that no column takes are counted in all formats, or refused if the pipeline file says so."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_new_unknown_field_keeps_values_decoded_as_blocks() -> None:
 
 
 def test_unknown_names_are_kept_in_a_bounded_number() -> None:
-    """Names that are values, a new one in every record, are kept in a bounded number and length; records are not."""
+    """If names are data, a new one in every record, their number and length are limited; the count of records is not."""
     whole = UnknownFields()
     for batch in range(20):
         names = [f"{batch}-{n}-{'long' * 100}" for n in range(200)] + ["each"]
@@ -98,7 +98,7 @@ def test_unknown_names_are_kept_in_a_bounded_number() -> None:
 
 
 def test_line_about_unknown_fields_is_shown_only_where_needed() -> None:
-    """It is there only if there is something to say."""
+    """Without unknown fields there is no line."""
     assert UnknownFields().summary is None
     assert UnknownFields(1).summary == "1 record with fields that no column takes"
     assert UnknownFields(1500, {"x": 1200}).summary == "1,500 records with fields that no column takes (`x` 1,200)"
@@ -141,7 +141,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_fields_outside_of_schema_or_columns_are_counted(case: str) -> None:
-    """What the schema has and no column takes, and what the schema does not even have, is counted alike."""
+    """A field of the schema without a column counts like a field that the schema does not have."""
     how, plain, more, names = CASES[case]
 
     assert outcomes(how, [plain, *more]).unknown_fields == UnknownFields(len(more), names)
@@ -251,7 +251,7 @@ def test_unset_protobuf_field_is_not_counted(policy: Any) -> None:
 
 @pytest.mark.parametrize(("policy", "dead", "records"), [("ignore", 0, 2), ("fail", 2, 0)])
 def test_undeclared_fields_before_transforms_are_counted(policy: Any, dead: int, records: int) -> None:
-    """JSON that goes through transforms first has fields of its own, and others beside them."""
+    """Before transforms JSON has declared fields; all others are counted."""
     values = [b'{"a":1}', b'{"a":2,"x":1}', b'{"a":3.0,"x":1}']
     fields = pa.schema([pa.field("a", INT)])
 

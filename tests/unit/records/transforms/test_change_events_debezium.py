@@ -1,4 +1,4 @@
-"""Debezium's envelopes become the rows they tell of."""
+"""Debezium's envelopes become the rows that changed."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_the_key_joins_where_keys_are_decoded():
 
 
 def test_images_may_have_different_fields():
-    """What only one of them has is optional; one type per field is asked."""
+    """A field that only one image has is optional; a field must have one type."""
     only_key = pa.struct([pa.field("id", pa.int64(), nullable=False)])
     rows = _events({"before": {"id": 1}, "op": "d"}, {"before": None})
 

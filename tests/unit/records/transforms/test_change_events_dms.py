@@ -1,4 +1,4 @@
-"""Changes of AWS DMS become the rows they tell of."""
+"""Changes of AWS DMS become the rows that changed."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ CONTROL = [
 
 @pytest.mark.parametrize("change", [row[1] for row in CONTROL], ids=[row[0] for row in CONTROL])
 def test_control_records_are_filtered_and_counted(change: dict[str, object]):
-    """They tell of no row; the neighbours land."""
+    """They have no row; the neighbours land."""
     done = run(DmsTransform(), frame_of([GOOD, {**GOOD, **change}, GOOD]))
 
     assert (done.filtered, done.frame.positions.to_pylist()) == ({1}, [0, 2])
 
 
 def test_a_shape_without_data_is_filtered_whole():
-    """As the sink drops what has no data or metadata."""
+    """As the sink drops records without data or metadata."""
     assert run(DmsTransform(), frame_of([{"x": 1}, {"x": 2}])).filtered == {0, 1}
 
 

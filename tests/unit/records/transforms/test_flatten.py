@@ -65,7 +65,7 @@ def test_two_paths_of_one_name_are_refused_by_name():
 
 
 def test_a_struct_without_fields_stays():
-    """It has no columns to become; without it the frame would not even know its rows."""
+    """It has no fields that could become columns; without it the frame would lose its number of rows."""
     frame = frame_of_array("e", pa.array([{}, None], pa.struct([])))
 
     assert run(Flatten(), frame).frame.value.to_pylist() == [{"e": {}}, {"e": None}]
@@ -129,7 +129,7 @@ def _deep(draw: st.DrawFn) -> object:
 @settings(max_examples=60)
 @given(st.lists(_deep(), max_size=5))
 def test_json_text_reads_back_as_the_value(rows: list):
-    """Whatever is nested how, a JSON parser finds it again."""
+    """Whatever is nested, a JSON parser returns it."""
     plain = [None if row is None else [item and {**item, "m": list(item["m"].items())} for item in row] for row in rows]
     values = sliced(pa.array(plain, DEEP))
 

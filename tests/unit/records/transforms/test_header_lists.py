@@ -9,7 +9,7 @@ from frazil.records.transforms.header_lists import append_header, drop_headers, 
 
 
 def test_entries_under_a_null_list_are_ignored() -> None:
-    """A null list may stand over entries, of a slice or of masked rows: they are of no record."""
+    """After a slice or a mask, a null list may have entries in memory: they belong to no record."""
     entries = pa.array([{"key": name, "value": name.encode()} for name in "abc"], HEADERS.value_type)
     lists = pa.ListArray.from_arrays(
         pa.array([0, 1, 2, 3], pa.int32()), entries, type=HEADERS, mask=pa.array([False, True, False])

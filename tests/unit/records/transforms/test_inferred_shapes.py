@@ -1,4 +1,4 @@
-"""Transforms behind JsonToMap: its objects tell their own types, so what does not fit them is a dead letter and ends no run."""
+"""Transforms after JsonToMap: types are inferred, so a record that does not fit is a dead letter and does not end the run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNWRAP = transform("ExtractNewRecordState", {})
 
 @pytest.mark.parametrize("is_conditional", [False, True])
 def test_object_that_does_not_fit_the_next_transform_is_a_dead_letter(is_conditional: bool) -> None:
-    """An object within one is a map, which is no row; neighbours go on."""
+    """An object within an object is a map, which is no struct; the neighbours continue."""
     reads = transform("JsonToMap", {})
     first = When(reads, HasHeaderKey("none"), negate=True) if is_conditional else reads
 
@@ -28,8 +28,8 @@ def test_object_that_does_not_fit_the_next_transform_is_a_dead_letter(is_conditi
     assert sorted(position for frame in done.frames for position in frame.positions.to_pylist()) == [1, 2]
 
 
-def test_types_that_somebody_declares_are_the_business_of_a_person() -> None:
-    """As they are without JsonToMap."""
+def test_declared_types_that_do_not_fit_end_the_run() -> None:
+    """As without JsonToMap: a person must correct the pipeline file."""
     reads = transform("JsonToMap", {"types": pa.struct([("op", pa.int64()), ("after", pa.int64())])})
 
     with pytest.raises(Terminal):

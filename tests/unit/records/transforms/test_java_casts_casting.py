@@ -1,4 +1,4 @@
-"""Casts: what each value becomes in each type, and that a value which has no place there is a dead letter."""
+"""Casts: what each value becomes in each type; a value that does not fit is a dead letter."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_key_is_cast_only_by_target(frame: Build) -> None:
     wanted=st.sampled_from(["int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string"]),
 )
 def test_any_text_is_cast_or_a_dead_letter_alone(frame: Build, texts: list[str], wanted: str) -> None:
-    """Any text is cast or a dead letter, and the records beside it come to the same as alone."""
+    """Any text is cast or a dead letter, and other records have the outcome that they have alone."""
     done = run(Cast({"a": wanted}), frame(value={"a": pa.array(texts, pa.string())}))
     alone = [run(Cast({"a": wanted}), frame(value={"a": pa.array([text], pa.string())})) for text in texts]
     rows = [row for one in alone for row in one.frame.value.to_pylist()]

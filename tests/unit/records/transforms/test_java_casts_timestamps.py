@@ -68,7 +68,7 @@ def micros(moment: dt.datetime) -> int:
     ],
 )
 def test_text_is_read_as_its_own_moment(pattern: str, text: str, expected: Any) -> None:
-    """A text that fits the pattern to its end is that moment, another one is none."""
+    """A text that matches the pattern to its end is a moment; any other text is none."""
     read = DatePattern(pattern).read(pa.array([text, None])).to_pylist()
     assert read == [None if expected is None else micros(expected), None]
 
@@ -95,7 +95,7 @@ def test_moment_is_written_as_java_writes_it(pattern: str, moment: dt.datetime, 
     "pattern", ["YYYY-MM-dd", "yyyy-DDD", "yyyy 'open", "", "-", "EEE", "yyyy yyyy", "HH XXXX", "ww"]
 )
 def test_unsupported_pattern_is_refused(pattern: str) -> None:
-    """A letter that is not read here is refused before any record is."""
+    """A pattern with an unsupported letter is refused before any record is read."""
     with pytest.raises(Terminal, match="date pattern"):
         DatePattern(pattern)
 
@@ -190,7 +190,7 @@ def test_time_keeps_its_moment_in_every_form(
 
 
 def test_missing_field_is_left_alone(frame: Build) -> None:
-    """A field that is not there does nothing; a bare value is converted without one."""
+    """A missing field is ignored; a value without fields is converted without naming one."""
     given_frame = frame(value={"a": [1]})
     assert run(TimestampConverter("b", target_type="Date"), given_frame).frame is given_frame
     assert set(run(TimestampConverter(target_type="Date"), given_frame).dead) == {0}

@@ -119,7 +119,7 @@ def test_inferred_object_takes_the_place_of_its_text() -> None:
 
 
 def test_names_without_end_are_dead_letters_beyond_a_bound() -> None:
-    """Objects whose keys are data cost no more than so many frames; letters are told to depend on neighbours."""
+    """Objects whose keys are data make a limited number of frames; the dead letters say that they depend on neighbours."""
     texts = pa.array([f'{{"k{number}": 1}}' for number in range(260)])
 
     done = run(JsonToMap(), frame_of_array("value", texts))
@@ -129,7 +129,7 @@ def test_names_without_end_are_dead_letters_beyond_a_bound() -> None:
 
 
 def test_object_with_too_many_names_is_a_dead_letter_and_its_neighbours_go_on() -> None:
-    """It takes no names away from them."""
+    """Its names don't count for them."""
     wide = json.dumps({f"k{number}": 1 for number in range(2_001)})
 
     done = run(JsonToMap(), frame_of_array("value", pa.array([wide, '{"a": 1}'])))
@@ -139,7 +139,7 @@ def test_object_with_too_many_names_is_a_dead_letter_and_its_neighbours_go_on() 
 
 
 def test_optional_fields_of_known_names_are_no_dead_letters() -> None:
-    """Ten fields, each of which may be there or null, make a thousand shapes: none is one too many."""
+    """Ten fields, each of which may be absent, make a thousand shapes: none is too many."""
     texts = [
         json.dumps({f"f{field}": 1 if number >> field & 1 else None for field in range(10)}) for number in range(1_024)
     ]

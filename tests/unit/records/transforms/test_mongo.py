@@ -101,6 +101,7 @@ UPDATES = [
     ("path without before", {"updatedFields": '{"a.b":1}'}, None, '{"_id":"5f","a":{"b":1}}'),
     ("nothing to cut", {"truncatedArrays": [{"field": "l", "size": 1}]}, None, None),
     ("a path through a number", {"updatedFields": '{"z.x":1}'}, BEFORE, None),
+    ("a path of too many steps", {"updatedFields": f'{{"{".".join("a" * 3_000)}":1}}'}, BEFORE, None),
     ("no JSON", {"updatedFields": "{"}, BEFORE, None),
 ]
 

@@ -137,7 +137,7 @@ def test_headers_keep_their_order(frame: Build, pairs: list[Any]) -> None:
 
 
 def test_exactly_matching_records_are_filtered(frame: Build) -> None:
-    """Just the records that are meant are filtered, by each predicate and its contrary."""
+    """Exactly the records that a predicate selects are filtered; so with its negation."""
     given_frame = frame(
         value={"a": [1, None, 3]},
         headers=[[("h", b"")], None, []],
@@ -169,14 +169,14 @@ def test_shapes_stay_apart(frame: Build) -> None:
 
 
 def test_column_may_have_two_types(frame: Build) -> None:
-    """A field may be of another type where the predicate holds: each kind of rows is fitted to the columns by itself."""
+    """A field may have another type where the predicate holds: rows of each type are fitted to the columns separately."""
     given_frame = frame(value={"a": [1, 2]}, topics=["p", "q"])
     number, text = run(When(Cast({"a": "string"}), TopicNameMatches("q")), given_frame).frames
     assert (number.value.to_pylist(), text.value.to_pylist()) == ([{"a": 1}], [{"a": "2"}])
 
 
 def test_frames_of_one_shape_are_merged_after_conditions(frame: Build) -> None:
-    """Frames of one shape beside each other become one again, so that conditions one after the other stay cheap."""
+    """Neighbouring frames of one shape become one again, so that several conditions stay cheap."""
     given_frame = frame(value={"a": [1, 2, 3, 4]}, topics=["p", "q", "p", "q"])
     there = When(InsertField(static_field="x", static_value="1"), TopicNameMatches("q"))
     back = When(ReplaceField(exclude=("x",)), TopicNameMatches("q"))
@@ -238,7 +238,7 @@ STEPS = [
 
 @given(st.data())
 def test_every_record_of_a_chain_has_one_outcome(frame: Build, data: st.DataObject) -> None:
-    """Whatever is done in whatever order, each record ends in exactly one way."""
+    """Whatever transforms run in whatever order, each record has exactly one outcome."""
     rows = st.tuples(st.sampled_from("ab"), st.sampled_from(["1", "x", None]), st.booleans(), st.booleans())
     drawn = data.draw(st.lists(rows, min_size=1, max_size=6))
     given_frame = frame(
@@ -252,7 +252,7 @@ def test_every_record_of_a_chain_has_one_outcome(frame: Build, data: st.DataObje
 
 
 def test_names_lead_to_their_transforms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names lead to their transforms, own ones included; unknown ones end with the nearest that is known."""
+    """Names lead to their transforms, also to own ones; the message about an unknown name suggests a similar one."""
     assert transform("Cast$Key", {"spec": "int8"}) == Cast("int8", target="key")
     assert transform("Filter", {}, when=predicate("HasHeaderKey", {"name": "a"})) == When(Filter(), HasHeaderKey("a"))
     own = EntryPoints(

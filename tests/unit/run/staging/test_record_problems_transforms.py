@@ -59,7 +59,7 @@ def test_misspelled_field_is_reported(kind: str, options: dict[str, Any], key: s
 def test_misspelled_list_is_reported() -> None:
     """Only a list can be exploded, so it has a field of its own here."""
     assert problems({"type": "Explode", "field": "line"}) == (
-        "transforms.0.field: Explode: no field 'line' here; near: lines",
+        "transforms.0.field: Explode: no field 'line' here; did you mean lines?",
     )
     assert problems({"type": "Explode", "field": "lines"}) == ()
 
@@ -109,14 +109,14 @@ def test_transform_in_no_table_tells_what_it_misses() -> None:
         ),
         (
             [{"type": "Flatten", "delimiter": "_"}, {"type": "Cast", "spec": "address_zp:int64"}],
-            "transforms.1.spec: Cast: no field 'address_zp' here; near: address_zip",
+            "transforms.1.spec: Cast: no field 'address_zp' here; did you mean address_zip?",
         ),
         (
             [
                 {"type": "Explode", "field": "lines", "spread": True, "outer": False},
                 {"type": "MaskField", "fields": "sk"},
             ],
-            "transforms.1.fields: MaskField: no field 'sk' here; near: sku",
+            "transforms.1.fields: MaskField: no field 'sk' here; did you mean sku?",
         ),
         (
             [{"type": "Sql", "select": "id AS n", "where": "id > 0"}, {"type": "ExtractField", "field": "id"}],
@@ -132,16 +132,16 @@ def test_transform_in_no_table_tells_what_it_misses() -> None:
         ),
         (
             [{"type": "ExtractField", "field": "address.ctiy"}],
-            "transforms.0.field: ExtractField: no field 'address.ctiy' here; near: address.city",
+            "transforms.0.field: ExtractField: no field 'address.ctiy' here; did you mean address.city?",
         ),
         (
             [{"type": "ExtractField", "field": "address.city", "field.syntax.version": "V1"}],
-            "transforms.0.field: ExtractField: no field 'address.city' here; near: address",
+            "transforms.0.field: ExtractField: no field 'address.city' here; did you mean address?",
         ),
         ([{"type": "Cast", "spec": "int64"}], "transforms.0.spec: Cast: one type, int64, is for values without fields"),
         (
             [{"type": "TimestampConverter", "target.type": "Date"}],
-            "transforms.0.field: TimestampConverter: none is for values without fields",
+            "transforms.0.field: TimestampConverter: it is missing, and the values have fields",
         ),
         (
             [{"type": "Explode", "field": "customer"}],
@@ -179,7 +179,9 @@ def test_misspelled_field_of_the_key_is_reported() -> None:
     """Keys have fields of their own, or those that ValueToKey gave them."""
     wrong = {"type": "ExtractField$Key", "field": "numbr"}
 
-    assert problems(wrong, key=KEY) == ("transforms.0.field: ExtractField: no field 'numbr' here; near: number",)
+    assert problems(wrong, key=KEY) == (
+        "transforms.0.field: ExtractField: no field 'numbr' here; did you mean number?",
+    )
     made = problems({"type": "ValueToKey", "fields": "customer"}, {"type": "Cast$Key", "spec": "id:string"})
     assert made == ("transforms.1.spec: Cast: no field 'id' here; there are customer",)
 
@@ -197,7 +199,7 @@ def test_transform_under_a_predicate_is_checked() -> None:
     )
     assert problems(rename, mask) == ()
     told = problems(rename, mask | {"fields": "custmer"})
-    assert told == ("transforms.1.fields: MaskField: no field 'custmer' here; near: customer",)
+    assert told == ("transforms.1.fields: MaskField: no field 'custmer' here; did you mean customer?",)
     cast = {"type": "Cast", "spec": "id:string", "when": WHEN}
     assert problems(cast, mask | {"fields": "custmer"}) == told
     assert problems({"type": "Filter", "when": WHEN}, {"type": "MaskField", "fields": "custmer"})

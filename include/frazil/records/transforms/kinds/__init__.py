@@ -1,1 +1,1 @@
-"""The transforms and predicates that come with Frazil: each class is the whole of one. docs/extending.md says how to add one."""
+"""Frazil's own transforms and predicates, each a class with all that belongs to it. docs/extending.md says how to add one."""

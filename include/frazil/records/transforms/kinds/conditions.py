@@ -1,4 +1,4 @@
-"""Transforms only for some records: predicates, `When`, and leaving records out."""
+"""Conditions on records: predicates, `When` and `WithKey`, which apply a transform to some rows, and `Filter`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from frazil.records.transforms.kinds.nested import Flatten
 
 @dataclass(frozen=True, slots=True)
 class TopicNameMatches(Predicate):
-    """Records whose topic, as routed so far, an expression matches from end to end."""
+    """Records whose topic, as routed so far, matches an expression as a whole."""
 
     pattern: str = option("Regular expression of RE2; named groups as Java spells them.", form="expression")
 
     def prepare(self) -> None:
-        """Refuse what RE2 does not take."""
+        """Refuse an expression that RE2 does not support."""
         WholeMatch(self.pattern)
 
     def holds(self, frame: Frame) -> pa.BooleanArray:
-        """Return per row whether the condition holds."""
+        """Return, per row, whether the condition holds."""
         topics = frame.topic.dictionary_encode()
         return WholeMatch(self.pattern).holds(topics.dictionary).take(topics.indices)
 
@@ -37,7 +37,7 @@ class HasHeaderKey(Predicate):
     name: str = option("Name of the header.", min_length=1)
 
     def holds(self, frame: Frame) -> pa.BooleanArray:
-        """Return per row whether the condition holds."""
+        """Return, per row, whether the condition holds."""
         from frazil.records.transforms.header_lists import has_header
 
         return has_header(frame.headers, self.name)
@@ -45,17 +45,17 @@ class HasHeaderKey(Predicate):
 
 @dataclass(frozen=True, slots=True)
 class HeaderMatches(Predicate):
-    """Records with a header, as text in UTF-8, that an expression matches from end to end; of several the last one counts."""
+    """Records whose header, a UTF-8 text, matches an expression as a whole. Of several headers of the name the last one counts."""
 
     name: str = option("Name of the header.", min_length=1)
     pattern: str = option("Regular expression of RE2; named groups as Java spells them.", form="expression")
 
     def prepare(self) -> None:
-        """Refuse what RE2 does not take."""
+        """Refuse an expression that RE2 does not support."""
         WholeMatch(self.pattern)
 
     def holds(self, frame: Frame) -> pa.BooleanArray:
-        """Return per row whether the condition holds."""
+        """Return, per row, whether the condition holds."""
         from frazil.records.transforms.header_lists import header_texts
 
         texts = header_texts(frame.headers, self.name).dictionary_encode()
@@ -65,7 +65,7 @@ class HeaderMatches(Predicate):
 
 @dataclass(frozen=True, slots=True)
 class RecordIsTombstone(Predicate):
-    """Records that came without value. None of them gets to transforms, so only its negation is allowed: all others."""
+    """Records without value. They never reach transforms, so only `negate: true` is allowed: all records that have a value."""
 
     needs_negation: ClassVar = (
         "RecordIsTombstone would never hold: value.null_value decides about records without value before transforms; leave the"
@@ -73,7 +73,7 @@ class RecordIsTombstone(Predicate):
     )
 
     def holds(self, frame: Frame) -> pa.BooleanArray:
-        """Return per row whether the condition holds."""
+        """Return, per row, whether the condition holds."""
         return tombstones(frame)
 
 
@@ -86,16 +86,16 @@ class Filter(TransformDefinition):
     needs_condition: ClassVar = "without `when` it would leave out every record"
 
     def apply(self, frame: Frame) -> Transformed:
-        """Leave all rows out."""
+        """Leave out all records; `When` calls it with those that the condition selects."""
         return Transformed(frame.take(pa.array([], pa.int64())), filtered=frozenset(frame.positions.to_pylist()))
 
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Applies a transform to the rows for which a predicate holds; the others continue as they are.
+    """Applies a transform to the rows for which a predicate holds; the others continue unchanged.
 
-    Where the transform adds, leaves out or renames fields, or gives them another type, both kinds of rows continue in frames of
-    their own: a record has the fields that it would have alone.
+    If the transform changes names or types of fields, changed and unchanged rows continue in separate frames: each record has the
+    fields that it would have if it were alone.
     """
 
     transform: Transform
@@ -103,10 +103,10 @@ class When:
     negate: bool = False
 
     def apply(self, frame: Frame) -> Transformed:
-        """Transform the rows that are meant.
+        """Transform the selected rows.
 
         Raises:
-            Terminal: what the transform raises.
+            Terminal: The transform raises it.
         """
         holds = self.predicate.holds(frame)
         is_selected = pc.invert(holds) if self.negate else holds
@@ -122,7 +122,7 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class WithKey:
-    """Applies a transform of keys to records that have one; the others continue as they are, as in Kafka Connect."""
+    """Applies a transform of keys to records that have a key; the others continue unchanged, as in Kafka Connect."""
 
     transform: Transform
 
@@ -130,15 +130,15 @@ class WithKey:
         """Transform the keys, if there are any.
 
         Raises:
-            Terminal: what the transform raises.
+            Terminal: The transform raises it.
         """
         return Transformed(frame) if frame.key is None else self.transform.apply(frame)
 
 
 def named_fields(transforms: Sequence[Transform]) -> frozenset[str] | None:
-    """Return the fields that transforms read or write, by their folded names; None if one of them looks at all fields.
+    """Return the casefolded names of the fields that transforms read or write; None if a transform reads all fields.
 
-    All other fields either pass through or are left out, each by itself. An own transform looks at all fields.
+    Each other field passes through or is left out, whatever the rest of the record is. An own transform counts as reading all.
     """
     folded_names: set[str] = set()
     for transform in transforms:
@@ -155,7 +155,7 @@ def _names(transform: Transform) -> Names:
     if isinstance(transform, When):
         # The decoder itself handles a Flatten of all records, but not one under a condition.
         return None if isinstance(transform.transform, Flatten) else _names(transform.transform)
-    # An own transform may inherit the names of one of Frazil's, and look at more.
+    # An own transform may inherit from one of Frazil's, and read more than the inherited method says.
     if not isinstance(transform, TransformDefinition) or not type(transform).__module__.startswith(f"{__package__}."):
         return None
     return transform.referenced_names()

@@ -1,10 +1,10 @@
-"""Transforms that add, keep, rename, extract or wrap whole fields."""
+"""Transforms that add, keep, drop, rename, extract, wrap or copy whole fields."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from frazil.records import pa, pc
 from frazil.records.model.dead_letter import Reason
@@ -40,11 +40,11 @@ from frazil.records.transforms.fields import (
 
 @dataclass(frozen=True, slots=True)
 class InsertField(TransformDefinition):
-    """Adds facts about the record, or a fixed text. A name may end in `!`: a record without the fact is a dead letter.
+    """Adds the record's topic, partition, offset or timestamp, or a fixed text. If a name ends in `!`, a record without that value is a dead letter.
 
     A field of that name is replaced. Topic (as routed so far) and text are string, partition int32, offset int64, Kafka's
-    timestamp is timestamp[us, UTC]. A name may end in `?` as well: optional, as without a mark. Values that Kafka has none of
-    (tombstones) get no fields.
+    timestamp is timestamp[us, UTC]. A name may also end in `?`, which changes nothing: the field is optional. In records without
+    value (tombstones) the fields are null.
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}InsertField")
@@ -66,7 +66,7 @@ class InsertField(TransformDefinition):
                 "name at least one field: topic.field, partition.field, offset.field, timestamp.field, static.field"
             )
         if len(set(names)) < len(names):
-            raise ValueError("two facts have the same field")
+            raise ValueError("two options name the same field")
 
     @property
     def _fields(self) -> tuple[str | None, ...]:
@@ -77,27 +77,22 @@ class InsertField(TransformDefinition):
         fields = fields_of(frame, self.target)
         failed: dict[int, Reason] = {}
         empty = tombstones(frame)
-        skips = self.target == "value" and pc.any(empty).as_py()
-        for marked_name, values in self._facts(frame):
+        has_empty = self.target == "value" and pc.any(empty).as_py()
+        for marked_name, column in zip(self._fields, self._columns(frame), strict=True):
+            if marked_name is None:
+                continue
             name = marked_name.rstrip("!?")
-            if marked_name.endswith("!") and values.null_count:
+            if marked_name.endswith("!") and column.null_count:
                 reason = failure(f"InsertField: expected a value for {name}, found none", name)
-                failed |= dict.fromkeys(pc.indices_nonzero(values.is_null()).to_pylist(), reason)
-            fields = put_column(
-                fields, name, pc.if_else(empty, pa.scalar(None, values.type), values) if skips else values
-            )
+                failed |= dict.fromkeys(pc.indices_nonzero(column.is_null()).to_pylist(), reason)
+            values = pc.if_else(empty, pa.scalar(None, column.type), column) if has_empty else column
+            fields = put_column(fields, name, values)
         return select(with_fields(frame, self.target, fields), failed=failed)
 
-    def _facts(self, frame: Frame) -> list[tuple[str, pa.Array]]:
-        records = frame.records
-        facts = [
-            (self.topic_field, frame.topic),
-            (self.partition_field, records.column("partition")),
-            (self.offset_field, records.column("offset")),
-            (self.timestamp_field, records.column("timestamp")),
-            (self.static_field, pa.repeat(pa.scalar(self.static_value, pa.string()), len(frame))),
-        ]
-        return [(name, values) for name, values in facts if name is not None]
+    def _columns(self, frame: Frame) -> tuple[pa.Array, ...]:
+        """Return the values of `_fields`, in their order."""
+        text = pa.repeat(pa.scalar(self.static_value, pa.string()), len(frame))
+        return (frame.topic, *(frame.records.column(name) for name in ("partition", "offset", "timestamp")), text)
 
     def referenced_names(self) -> Names:
         """Return the fields that the options name."""
@@ -108,15 +103,15 @@ class InsertField(TransformDefinition):
 class ReplaceField(TransformDefinition):
     """Keeps, leaves out and renames fields.
 
-    They stay in the order in which they came. Names that no field has do nothing.
+    They keep their order. Names that no field has are ignored.
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}ReplaceField", {"whitelist": "include", "blacklist": "exclude"})
     reads: ClassVar = ("include", "renames")
 
-    include: tuple[str, ...] = option("Fields to keep; all without.", (), form="names")
-    exclude: tuple[str, ...] = option("Fields to leave out, also of those included.", (), form="names")
-    renames: dict[str, str] = option("New names by old ones: a mapping, or pairs `old:new`.", dict, form="pairs")
+    include: tuple[str, ...] = option("Fields to keep; by default all.", (), form="names")
+    exclude: tuple[str, ...] = option("Fields to leave out, even if `include` names them.", (), form="names")
+    renames: dict[str, str] = option("New name of each old one: a mapping, or pairs `old:new`.", dict, form="pairs")
     target: Target = target_option()
 
     def __post_init__(self) -> None:
@@ -128,7 +123,7 @@ class ReplaceField(TransformDefinition):
             raise ValueError(f"{lost[0]!r} is renamed and excluded")
 
     def apply(self, frame: Frame) -> Transformed:
-        """Keep and rename."""
+        """Keep and rename the fields."""
         fields = fields_of(frame, self.target)
         columns = [
             (column.with_name(self.renames.get(column.name, column.name)), values)
@@ -148,15 +143,17 @@ class ReplaceField(TransformDefinition):
 
 @dataclass(frozen=True, slots=True)
 class ExtractField(TransformDefinition):
-    """Takes one field out of the value: its fields become those of the record, or the one field `value`.
+    """Replaces the value by one of its fields: the fields of that struct, or else the one field `value`.
 
-    All of them are optional. Records of a shape without the field fail.
+    All of them are optional. Records fail if their fields don't include it.
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}ExtractField", defaults={"field.syntax.version": "V1"})
 
-    field: str = option("Name, or a path such as `before.id`; a field of exactly this name comes first.", min_length=1)
-    field_syntax_version: Literal["V1", "V2"] = option("`V1`: never a path.", "V2", key="field.syntax.version")
+    field: str = option("Name or path, such as `before.id`. A field of exactly this name comes first.", min_length=1)
+    field_syntax_version: Literal["V1", "V2"] = option(
+        "`V1`: `field` is a name; `V2`: it may be a path.", "V2", key="field.syntax.version"
+    )
     target: Target = target_option()
 
     def lacks(self, frame: Frame) -> Iterator[MissingField]:
@@ -165,7 +162,7 @@ class ExtractField(TransformDefinition):
         yield from lacking(fields_of(frame, self.target), "field", [self.field], nested=nested)
 
     def apply(self, frame: Frame) -> Transformed:
-        """Take the field out."""
+        """Put the field in place of the value or key."""
         fields = fields_of(frame, self.target)
         values = find(fields, self.field, nested=self.field_syntax_version == "V2")
         if values is None:
@@ -181,8 +178,8 @@ class ExtractField(TransformDefinition):
 class HoistField(TransformDefinition):
     """Wraps the fields into one struct.
 
-    A record without fields gets its value under that name. Values whose only field is called `value` count as without fields:
-    as columns they look the same.
+    A value without fields (a text, a number, a list) becomes a field of that name. A value whose only field is called `value` counts
+    as one without fields: as columns they look the same.
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}HoistField")
@@ -201,9 +198,9 @@ class HoistField(TransformDefinition):
 
 @dataclass(frozen=True, slots=True)
 class ValueToKey(TransformDefinition):
-    """Makes the key of fields of the value.
+    """Makes a key from fields of the value.
 
-    The values keep them. Records of a shape without one of them fail.
+    The value keeps them. Records without one of these fields fail.
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}ValueToKey")
@@ -222,10 +219,10 @@ class ValueToKey(TransformDefinition):
 
 @dataclass(frozen=True, slots=True)
 class SetSchemaMetadata(TransformDefinition):
-    """Names the schema. Tables have no use for it: rows and columns stay as they are.
+    """Sets name and version of the schema. Tables don't use them: rows and columns stay unchanged.
 
-    It is here so that a configuration of Kafka Connect can be carried over. Name and version become metadata of the Arrow
-    schema, `schema.name` and `schema.version`, where own transforms find them.
+    It exists so that a configuration of Kafka Connect can be carried over. Name and version become metadata of the Arrow
+    schema, `schema.name` and `schema.version`, for own transforms.
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}SetSchemaMetadata")
@@ -236,7 +233,7 @@ class SetSchemaMetadata(TransformDefinition):
     target: Target = target_option()
 
     def apply(self, frame: Frame) -> Transformed:
-        """Name the schema."""
+        """Set the metadata of the schema."""
         fields = fields_of(frame, self.target)
         metadata: dict[bytes | str, bytes | str] = dict(fields.schema.metadata or {})
         if self.schema_name is not None:
@@ -248,7 +245,7 @@ class SetSchemaMetadata(TransformDefinition):
 
 
 def _unwrapped(values: pa.Array) -> pa.RecordBatch:
-    """Return a struct's fields, null where it is null; anything else as the one column `BARE`."""
+    """Return a struct's fields, null in rows where the struct is null; other values as the one column `BARE`."""
     if not pa.types.is_struct(values.type):
         return batch_of([(pa.field(BARE, values.type), values)], len(values))
     columns = [
@@ -261,7 +258,7 @@ def _unwrapped(values: pa.Array) -> pa.RecordBatch:
 class CopyValue(TransformDefinition):
     """Copies a field.
 
-    The copy has its type. A field of its name is replaced. Records of a shape without the source field fail.
+    A field with the name of the copy is replaced. Records without the source field fail.
     """
 
     connect_class: ClassVar = ConnectClass(f"{SINK}CopyValue")
@@ -295,18 +292,21 @@ def _name_and_text(value: str | None) -> str | None:
     return value
 
 
+_METADATA: Final = ("topic", "partition", "offset", "timestamp")
+
+
 @dataclass(frozen=True, slots=True)
 class KafkaMetadata(TransformDefinition):
     """Adds topic, partition, offset and timestamp as fields.
 
-    The topic is string, as consumed, the partition int32, the offset int64, the timestamp int64, milliseconds, optional. Fields
-    of the same names are replaced.
+    The topic is the consumed one, a string; the partition is int32, the offset int64, the timestamp int64 in milliseconds, or null.
+    Fields of the same names are replaced.
     """
 
     connect_class: ClassVar = ConnectClass(f"{SINK}KafkaMetadataTransform")
 
     field_name: str = option("Prefix of the fields; name of the struct if nested.", "_kafka_metadata", min_length=1)
-    nested: bool = option("They become one struct.", False)
+    nested: bool = option("Whether the fields become one struct.", False)
     external_field: str | None = option("`name,text`: one more field with this text.", None, check=_name_and_text)
 
     @property
@@ -315,30 +315,24 @@ class KafkaMetadata(TransformDefinition):
 
     def apply(self, frame: Frame) -> Transformed:
         """Add the fields."""
-        facts = self._facts(frame)
+        columns = self._columns(frame)
         value = frame.value
         if self.nested:
-            struct = pa.StructArray.from_arrays(list(facts.values()), names=list(facts))
+            struct = pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
             return Transformed(frame.with_value(put_column(value, self.field_name, struct)))
-        for name, values in facts.items():
+        for name, values in columns.items():
             value = put_column(value, f"{self.field_name}_{name}", values)
         return Transformed(frame.with_value(value))
 
-    @property
-    def facts(self) -> tuple[str, ...]:
-        """Names of the facts."""
-        return ("topic", "partition", "offset", "timestamp", *self._external[:1])
-
-    def _facts(self, frame: Frame) -> dict[str, pa.Array]:
-        records = frame.records
-        facts = {name: records.column(name) for name in self.facts[:3]}
-        # Kafka counts milliseconds, so the microseconds of Arrow are whole ones.
-        facts["timestamp"] = records.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+    def _columns(self, frame: Frame) -> dict[str, pa.Array]:
+        columns = {name: frame.records.column(name) for name in _METADATA}
+        # Kafka counts milliseconds, so that the cast loses nothing.
+        columns["timestamp"] = columns["timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
         if self._external:
             name, text = self._external
-            facts[name] = pa.repeat(pa.scalar(text), len(frame))
-        return facts
+            columns[name] = pa.repeat(pa.scalar(text), len(frame))
+        return columns
 
     def referenced_names(self) -> Names:
         """Return the fields that the options name."""
-        return [self.field_name, *(f"{self.field_name}_{name}" for name in self.facts)]
+        return [self.field_name, *(f"{self.field_name}_{name}" for name in (*_METADATA, *self._external[:1]))]

@@ -1,6 +1,4 @@
-"""Transforms of the values of fields: another type on purpose, also where that loses digits; another form of times;
-values that are hidden.
-"""
+"""Transforms of the values of fields: `Cast`, `TimestampConverter` and `MaskField`."""
 
 from __future__ import annotations
 
@@ -61,18 +59,17 @@ def _known_types(spec: dict[str, str] | str) -> dict[str, str] | str:
 
 @dataclass(frozen=True, slots=True)
 class Cast(TransformDefinition):
-    """Gives fields another type, also where that loses digits; what is out of range is a dead letter.
+    """Casts fields to another type, even if digits are lost. A record with a value out of range is a dead letter.
 
-    As in Kafka Connect `1.9` becomes 1, `true` 1, a timestamp its milliseconds, anything a text. A record fails where a text is
-    no number (or neither `true` nor `false`), and where a number is too large for its new type: Kafka Connect wraps such a
-    number around, here no value changes unseen. int8 and int16 are ranges: such columns are int32. Fields that do not exist do
-    nothing.
+    As in Kafka Connect, `1.9` and `true` become 1, a timestamp becomes its milliseconds, and anything can become a text. A record
+    fails if a text is no number (or neither `true` nor `false`), or a number is too large for the new type; Kafka Connect wraps such
+    a number around. int8 and int16 only limit the range: their columns are int32. Fields that do not exist are ignored.
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}Cast")
 
     spec: dict[str, str] | str = option(
-        "Types by fields: a mapping, or pairs `field:type`; or one type, for values without fields. The types are"
+        "The type of each field: a mapping, or pairs `field:type`. Or one type, for values without fields. The types are"
         f" {', '.join(f'`{name}`' for name in CAST_TYPES)}.",
         form=(_pairs, dict[str, str] | tuple[str, ...] | str),
         check=_known_types,
@@ -87,7 +84,7 @@ class Cast(TransformDefinition):
         elif bare_column(fields) is None:
             yield MissingField(
                 "spec",
-                f"one type, {self.spec}, is for values without fields; there are {', '.join(fields.schema.names)}",
+                f"one type, {self.spec}, is for values without fields, and these have {', '.join(fields.schema.names)}",
             )
 
     def apply(self, frame: Frame) -> Transformed:
@@ -109,26 +106,25 @@ class Cast(TransformDefinition):
         return select(with_fields(frame, self.target, fields), failed=failed)
 
     def referenced_names(self) -> Names:
-        """Return the fields that are cast; one type alone is for values whose only field is called `value`."""
+        """Return the fields that are cast; None for one type, which needs to know that values have no fields."""
         return None if isinstance(self.spec, str) else self.spec
 
 
-def _cast(values: pa.Array, cast_type: str) -> java_casts.Cast:
-    """Return values in another type; where it takes none of theirs, every row that has a value fails."""
+def _cast(values: pa.Array, cast_type: str) -> java_casts.CastResult:
+    """Return values in another type. If their type can't be cast to it, each row that is not null fails."""
     from frazil.records.transforms import java_casts
-    from frazil.records.transforms.java_casts import texts_of
 
-    cast: java_casts.Cast | None
+    cast: java_casts.CastResult | None
     if cast_type == "string":
-        texts = texts_of(values)
-        cast = None if texts is None else java_casts.Cast(texts)
+        texts = java_casts.java_texts(values)
+        cast = None if texts is None else java_casts.CastResult(texts)
     elif cast_type == "boolean":
         cast = java_casts.to_booleans(values)
     elif cast_type.startswith("float"):
         cast = java_casts.to_floats(values, float_type=pa.float32() if cast_type == "float32" else pa.float64())
     else:
         cast = java_casts.to_integers(values, bits=int(cast_type.removeprefix("int")))
-    return cast or java_casts.Cast(values, pc.indices_nonzero(values.is_valid()).to_pylist())
+    return cast or java_casts.CastResult(values, pc.indices_nonzero(values.is_valid()).to_pylist())
 
 
 TimeForm = Literal["string", "unix", "Date", "Time", "Timestamp"]
@@ -144,20 +140,24 @@ _NANO_LIMIT: Final = (2**63 - 1) // _NANOS
 class TimestampConverter(TransformDefinition):
     """Converts a time between text, number, date, time and timestamp, in UTC.
 
-    What it is now, its type says: text, number, date, time (on 1970-01-01), timestamp. It becomes string, int64 (`unix`), date,
-    time[us] or timestamp[us, UTC]. A record fails where a text does not fit the format, or a moment is outside of years 1 to
-    9999 (1677 to 2262 where unix nanoseconds are written). What the new form can't hold is cut off: the time of a date,
-    nanoseconds, the fraction of unix seconds. A field that does not exist does nothing.
+    The type of the field decides how it is read: text, number, date, time (on 1970-01-01) or timestamp. It becomes string, int64
+    (`unix`), date, time[us] or timestamp[us, UTC]. A record fails if a text does not match the format, or the moment is outside of
+    the years 1 to 9999 (1677 to 2262 for unix nanoseconds). The new form may hold less: a date has no time, unix seconds have no
+    fraction. A field that does not exist is ignored.
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}TimestampConverter")
 
-    field: str = option("The field; none for values without fields.", "")
-    target_type: TimeForm = option("The new form; what it is now, its type says.", key="target.type", by_name=True)
-    format: str | None = option(
-        "Pattern of Java's SimpleDateFormat for text read or written, such as `yyyy-MM-dd`.", None, min_length=1
+    field: str = option("The field; leave it out for values without fields.", "")
+    target_type: TimeForm = option(
+        "The new form. The type of the field tells the present one.", key="target.type", by_name=True
     )
-    unix_precision: UnixPrecision = option("Unit of numbers read or written.", "milliseconds", key="unix.precision")
+    format: str | None = option(
+        "Pattern of Java's SimpleDateFormat for text that is read or written, such as `yyyy-MM-dd`.", None, min_length=1
+    )
+    unix_precision: UnixPrecision = option(
+        "Unit of numbers that are read or written.", "milliseconds", key="unix.precision"
+    )
     target: Target = target_option()
 
     def __post_init__(self) -> None:
@@ -165,7 +165,7 @@ class TimestampConverter(TransformDefinition):
             raise ValueError("target.type: string needs a format")
 
     def prepare(self) -> None:
-        """Refuse a pattern that is not known here."""
+        """Refuse a pattern that `DatePattern` does not support."""
         if self.format is not None:
             DatePattern(self.format)
 
@@ -175,9 +175,7 @@ class TimestampConverter(TransformDefinition):
         if self.field:
             yield from lacking(fields, "field", [self.field])
         elif bare_column(fields) is None:
-            yield MissingField(
-                "field", f"none is for values without fields; there are {', '.join(fields.schema.names)}"
-            )
+            yield MissingField("field", f"it is missing, and the values have fields: {', '.join(fields.schema.names)}")
 
     def apply(self, frame: Frame) -> Transformed:
         """Convert the field."""
@@ -209,7 +207,7 @@ class TimestampConverter(TransformDefinition):
         }
 
     def _moments(self, values: pa.Array) -> pa.Int64Array | None:
-        """Return microseconds since 1970, null for what is no moment; None for a type that has none."""
+        """Return microseconds since 1970, null for values that are no moment; None if the type has no moments."""
         data_type = values.type
         if pa.types.is_string(data_type) or pa.types.is_large_string(data_type):
             return None if self.format is None else in_range(DatePattern(self.format).read(values.cast(pa.string())))
@@ -225,7 +223,7 @@ class TimestampConverter(TransformDefinition):
         if self.unix_precision == "nanoseconds":
             return _floor_divide(numbers, _NANOS)
         size = _MICROS[self.unix_precision]
-        # Held against the range first: a product that overflows would wrap around into it.
+        # The range is checked before: a product that overflows would wrap around into it.
         return pc.multiply(in_range(numbers, FIRST // size, LAST // size), size)
 
     def _written(self, moments: pa.Int64Array) -> pa.Array:
@@ -250,9 +248,9 @@ class TimestampConverter(TransformDefinition):
 
 
 def _floor_divide(numbers: pa.Int64Array, divisor: int) -> pa.Int64Array:
-    """Divide towards the earlier moment, also before 1970, where division alone goes towards the later one."""
-    cut = pc.divide(numbers, divisor)
-    return pc.if_else(pc.less(numbers, pc.multiply(cut, divisor)), pc.subtract(cut, 1), cut)
+    """Divide and round down; Arrow's division rounds numbers before 1970, which are negative, up."""
+    quotient = pc.divide(numbers, divisor)
+    return pc.if_else(pc.less(numbers, pc.multiply(quotient, divisor)), pc.subtract(quotient, 1), quotient)
 
 
 def _digits(value: object) -> object:
@@ -261,11 +259,11 @@ def _digits(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class MaskField(TransformDefinition):
-    """Puts another value in place of each value of some fields.
+    """Replaces all values of some fields by a fixed value.
 
-    Empty are `false`, 0, the text without characters, 1970-01-01, midnight, bytes of zero, the list and map without items.
-    Nulls stay null; names that no field has do nothing. Records fail where the type of a field can't be masked: a struct;
-    with a replacement, anything but numbers and texts; a replacement that is no such number.
+    Without a replacement, values become empty: `false`, 0, a text without characters, 1970-01-01, midnight, bytes of zero, a list or
+    map without items. Null stays null; fields that do not exist are ignored. Records fail if the field's type can't be masked: a
+    struct; with a replacement, any type but numbers and texts, or a type that does not hold the replacement.
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}MaskField")
@@ -273,7 +271,7 @@ class MaskField(TransformDefinition):
 
     fields: tuple[str, ...] = option("The fields.", form="names", min_length=1)
     replacement: str | None = option(
-        "Text or digits to put there; without, what is empty in the field's type.",
+        "The fixed value, text or number; by default the empty value of the field's type.",
         None,
         form=(_digits, str | float | None),
         min_length=1,
@@ -281,7 +279,7 @@ class MaskField(TransformDefinition):
     target: Target = target_option()
 
     def apply(self, frame: Frame) -> Transformed:
-        """Hide the values."""
+        """Replace the values."""
         fields = fields_of(frame, self.target)
         failed: dict[int, Reason] = {}
         for name in self.fields:
@@ -291,26 +289,27 @@ class MaskField(TransformDefinition):
             mask = self._mask(values.type)
             if mask is None:
                 unmaskable_rows = pc.indices_nonzero(values.is_valid()).to_pylist()
-                failed |= dict.fromkeys(unmaskable_rows, failure(self._unmaskable(values.type), name))
+                failed |= dict.fromkeys(unmaskable_rows, failure(self._unmaskable_message(values.type), name))
                 continue
             masked = pc.if_else(values.is_valid(), mask, pa.scalar(None, mask.type))
             fields = put_column(fields, name, masked.cast(values.type))
         return select(with_fields(frame, self.target, fields), failed=failed)
 
     def _mask(self, data_type: pa.DataType) -> pa.Scalar | None:
+        """Return the value that replaces values of a type; None if the type can't be masked."""
         if self.replacement is None:
             return _empty(data_type)
         if pa.types.is_string(data_type) or pa.types.is_large_string(data_type):
             return pa.scalar(self.replacement, data_type)
         return _number(self.replacement, data_type)
 
-    def _unmaskable(self, data_type: pa.DataType) -> str:
+    def _unmaskable_message(self, data_type: pa.DataType) -> str:
         expected = "a type that can be masked" if self.replacement is None else f"a type for {self.replacement!r}"
         return f"MaskField: expected {expected}, found {type_name(data_type)}"
 
 
 def _number(text: str, data_type: pa.DataType) -> pa.Scalar | None:
-    """Return a number of the type, exactly as it is written; None if the type is none or can't hold it."""
+    """Return the number in a text as a scalar; None if the type is not numeric or does not hold it exactly."""
     from frazil.records.transforms import java_casts
 
     text_array = pa.array([text])
@@ -357,4 +356,4 @@ _EMPTY: Final[tuple[tuple[str, Any], ...]] = (
     ("list", []),
     ("map", []),
 )
-"""Kinds of types, as the tests of `pa.types` are named, and what is empty in each."""
+"""The empty value of each type; types by the tests of `pa.types`, without `is_`."""

@@ -1,6 +1,4 @@
-"""The Iceberg sink's MongoDebeziumTransform: documents of Debezium's MongoDB connector, in Extended JSON, ready for
-DebeziumTransform.
-"""
+"""The Iceberg sink's MongoDebeziumTransform: reads the Extended JSON of Debezium's MongoDB connector, for DebeziumTransform."""
 
 from __future__ import annotations
 
@@ -13,23 +11,32 @@ from typing import Any, ClassVar, Final, Literal
 from uuid import UUID
 
 from frazil.records import pa
-from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
+from frazil.records.model.dead_letter import MAX_DEPTH, DeadCode, Reason, Rejection
 from frazil.records.model.format import Frame, MissingField, Transformed
-from frazil.records.model.json_number import EXPONENT_LIMIT, JsonValue, Number, compact, describe, exact_value
+from frazil.records.model.json_number import (
+    EXPONENT_LIMIT,
+    JsonObject,
+    JsonValue,
+    Number,
+    compact,
+    describe,
+    exact_value,
+)
 from frazil.records.transforms.definition import SINK, ConnectClass, TransformDefinition, option
 from frazil.records.transforms.fields import failure, find, lacking, put_column, select
 from frazil.records.transforms.kinds.change_events import text_field
 from frazil.records.transforms.kinds.nested import read_structs, struct_decoder
 
-# ObjectIds, symbols, code and uuids become text, Decimal128 too (or numbers), integers and doubles numbers with every digit, dates and
-# timestamps ISO 8601 texts in UTC, binary base64 text, regular expressions `{"regex", "options"}`, undefined null, the smallest
-# and largest key `MinKey` and `MaxKey`. The forms are those of MongoDB's specification "Extended JSON" (v2).
+# What the types of MongoDB's "Extended JSON" (v2) become:
+# - ObjectId, symbol, code, uuid: text; Decimal128: text or number; integers and doubles: numbers with every digit;
+# - date and timestamp: ISO 8601 text in UTC; binary: base64 text; regular expression: `{"regex", "options"}`;
+# - undefined: null; the smallest and largest key: the texts `MinKey` and `MaxKey`.
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UUID_BYTES: Final = 16
 _UUID_SUBTYPES: Final = {"04", "4"}
 _MILLIS_DIGITS: Final = 15
-"""Digits of the last millisecond of the year 9999."""
+"""Digits of the last millisecond of the year 9999, since 1970."""
 
 
 class ExtendedJsonReader:
@@ -63,43 +70,41 @@ class ExtendedJsonReader:
             and (convert := self._wrapper_converter(name, extended)) is not None
         ):
             return convert(extended)
-        plain: dict[str, JsonValue] = {}
+        plain: JsonObject = {}
         for name, item in extended.items():
             plain[name] = self.value(item)
         return plain
 
-    def _wrapper_converter(
-        self, name: str, wrapper: dict[str, JsonValue]
-    ) -> Callable[[dict[str, JsonValue]], JsonValue] | None:
+    def _wrapper_converter(self, name: str, wrapper: JsonObject) -> Callable[[JsonObject], JsonValue] | None:
         if name == "$numberDecimal" and self._decimals == "number":
             return _double
         names, convert = _WRAPPERS.get(name, (frozenset(), None))
         return convert if wrapper.keys() <= names else None
 
 
-def _first_value(wrapper: dict[str, JsonValue]) -> JsonValue:
+def _first_value(wrapper: JsonObject) -> JsonValue:
     return next(iter(wrapper.values()))
 
 
-def _text(wrapper: dict[str, JsonValue]) -> JsonValue:
+def _text(wrapper: JsonObject) -> JsonValue:
     value = _first_value(wrapper)
     if isinstance(value, str):
         return str(value)
     raise _wrong_content("text", wrapper)
 
 
-def _integer(wrapper: dict[str, JsonValue]) -> JsonValue:
+def _integer(wrapper: JsonObject) -> JsonValue:
     return Number(_whole_digits(_first_value(wrapper), wrapper))
 
 
-def _whole_digits(value: JsonValue, wrapper: dict[str, JsonValue]) -> str:
+def _whole_digits(value: JsonValue, wrapper: JsonObject) -> str:
     if isinstance(value, str) and (value.removeprefix("-").isascii() and value.removeprefix("-").isdigit()):
         sign, digits = "-" * value.startswith("-"), value.removeprefix("-").lstrip("0")
         return f"{sign}{digits}" if digits else "0"
     raise _wrong_content("a whole number", wrapper)
 
 
-def _double(wrapper: dict[str, JsonValue]) -> JsonValue:
+def _double(wrapper: JsonObject) -> JsonValue:
     value = _first_value(wrapper)
     if isinstance(value, str):
         if value in {"NaN", "Infinity", "-Infinity"}:
@@ -114,19 +119,19 @@ def _double(wrapper: dict[str, JsonValue]) -> JsonValue:
 
 
 def _json_number(text: str) -> str:
-    # Leading zeros are no JSON; every other form that was let in is.
+    # `exact_value` takes leading zeros, which JSON does not have.
     sign, rest = "-" * text.startswith("-"), text.removeprefix("-").lstrip("0")
     return f"{sign}{rest if rest[:1].isdigit() else f'0{rest}'}"
 
 
-def _date(wrapper: dict[str, JsonValue]) -> JsonValue:
+def _date(wrapper: JsonObject) -> JsonValue:
     value = _first_value(wrapper)
     if isinstance(value, dict) and value.keys() == {"$numberLong"}:
         value = Number(_whole_digits(_first_value(value), wrapper))
     return _instant(value, wrapper) if isinstance(value, Number) else _text(wrapper)
 
 
-def _instant(millis: Number, wrapper: dict[str, JsonValue]) -> str:
+def _instant(millis: Number, wrapper: JsonObject) -> str:
     whole = _whole_digits(millis, wrapper)
     if len(whole.removeprefix("-")) <= _MILLIS_DIGITS:
         try:
@@ -137,14 +142,14 @@ def _instant(millis: Number, wrapper: dict[str, JsonValue]) -> str:
     raise _wrong_content("a time of the years 1 to 9999", wrapper)
 
 
-def _timestamp(wrapper: dict[str, JsonValue]) -> JsonValue:
+def _timestamp(wrapper: JsonObject) -> JsonValue:
     value = _first_value(wrapper)
     if isinstance(value, dict) and isinstance(seconds := value.get("t"), Number):
         return _instant(Number(_whole_digits(seconds, wrapper) + "000"), wrapper)
     raise _wrong_content('{"t": seconds, "i": number}', wrapper)
 
 
-def _binary(wrapper: dict[str, JsonValue]) -> JsonValue:
+def _binary(wrapper: JsonObject) -> JsonValue:
     inner = wrapper.get("$binary")
     content, kind = (
         (inner.get("base64"), inner.get("subType")) if isinstance(inner, dict) else (inner, wrapper.get("$type"))
@@ -158,7 +163,7 @@ def _binary(wrapper: dict[str, JsonValue]) -> JsonValue:
     return str(UUID(bytes=raw)) if kind in _UUID_SUBTYPES and len(raw) == _UUID_BYTES else str(content)
 
 
-def _regex(wrapper: dict[str, JsonValue]) -> JsonValue:
+def _regex(wrapper: JsonObject) -> JsonValue:
     inner = wrapper.get("$regularExpression", wrapper)
     if not isinstance(inner, dict):
         raise _wrong_content('{"pattern": text, "options": text}', wrapper)
@@ -168,12 +173,12 @@ def _regex(wrapper: dict[str, JsonValue]) -> JsonValue:
     return {"regex": str(pattern), "options": str(options)}
 
 
-def _wrong_content(expected: str, wrapper: dict[str, JsonValue]) -> Rejection:
+def _wrong_content(expected: str, wrapper: JsonObject) -> Rejection:
     name = next(iter(wrapper))
     return Rejection(DeadCode.WRONG_TYPE, f"expected {expected} in {name}, found {describe(wrapper[name])}")
 
 
-_WrapperConverter = Callable[[dict[str, JsonValue]], JsonValue]
+_WrapperConverter = Callable[[JsonObject], JsonValue]
 _WRAPPERS: Final[dict[str, tuple[frozenset[str], _WrapperConverter]]] = {
     "$oid": (frozenset({"$oid"}), _text),
     "$numberDecimal": (frozenset({"$numberDecimal"}), _text),
@@ -193,50 +198,48 @@ _WRAPPERS: Final[dict[str, tuple[frozenset[str], _WrapperConverter]]] = {
     "$minKey": (frozenset({"$minKey"}), lambda _: "MinKey"),
     "$maxKey": (frozenset({"$maxKey"}), lambda _: "MaxKey"),
 }
-"""Wrappers by the first name of an object: names that it may have, and its converter."""
+"""Wrappers by the first name of the object: all names that it may have, and its converter."""
 
 
 _NAME: Final = "MongoDebezium"
 _UPDATE: Final = "updateDescription"
 _ID: Final = "_id"
 _IMAGES: Final = ("after", "before", _UPDATE)
-"""Fields of which an envelope needs one."""
+"""An envelope needs one of these fields."""
 _INDEX_DIGITS: Final = 9
 
 _WITHOUT_DOCUMENT: Final = frozenset({"t", "m", "d"})
-"""Events that need none: those of no row, and a delete, whose document the key names."""
-
-Document = dict[str, JsonValue]
+"""Ops whose envelope needs no document: truncate and message have no row, and the key of a delete names its document."""
 
 
 @dataclass(frozen=True, slots=True)
 class MongoDebezium(TransformDefinition):
-    """Reads the documents in envelopes of Debezium's MongoDB connector; `DebeziumTransform` removes them.
+    """Reads the documents in envelopes of Debezium's MongoDB connector. A following `DebeziumTransform` removes the envelopes.
 
-    `before` and `after`, documents in Extended JSON, become plain JSON or structs; the envelope stays around them. An update
-    without `after` gets one from its `updateDescription`: the document before, if it was sent, with updated fields, cut
-    arrays, without removed fields, and with `_id` from the key. An envelope with none of the three fails, unless it has no row
-    (ops `t` and `m`) or is a delete whose key names the row (`d`).
+    `before` and `after`, documents in Extended JSON, become plain JSON or structs. If an update has no `after`, its
+    `updateDescription` makes one: the document before, if it was sent, with updated fields and truncated arrays, without removed
+    fields, and with `_id` from the key. An envelope needs one of these three fields, except for truncates (`t`), messages (`m`)
+    and deletes (`d`), whose key names the row.
     """
 
     connect_class: ClassVar = ConnectClass(
         f"{SINK}MongoDebeziumTransform",
-        note="MongoDebezium takes the fields of documents that columns have (types), where the sink takes all there are.",
+        note="MongoDebezium takes those fields of documents that its option types names; the sink takes all fields.",
     )
 
     array_handling_mode: Literal["array", "document"] = option(
         "`document`: arrays become objects with the fields `_0`, `_1` ….", "array"
     )
-    types: Any = option("Fields of a document: `struct<_id: string>`; JSON text without.", None, form="struct")
+    types: Any = option("Fields of a document: `struct<_id: string>`. By default JSON text.", None, form="struct")
     decimals: Literal["text", "number"] = option("What Decimal128 becomes.", "text")
 
     def prepare(self) -> None:
-        """Refuse types that JSON has no form for."""
+        """Refuse types that have no form in JSON."""
         if self.types is not None:
             struct_decoder(self.types)
 
     def lacks(self, frame: Frame) -> Iterator[MissingField]:
-        """Say that there is none of the fields with a document."""
+        """Yield one missing field if no field has a document."""
         missing = list(lacking(frame.value, "", _IMAGES))
         if len(missing) == len(_IMAGES):
             yield missing[0]
@@ -249,7 +252,7 @@ class MongoDebezium(TransformDefinition):
         failed: dict[int, Reason] = {}
         for row, change in enumerate(_changes(frame)):
             try:
-                before, after = _read(change, reader)
+                before, after = _read(*change, reader)
             except Rejection as e:
                 before = after = None
                 failed[row] = failure(f"{_NAME}: {e.reason.message} ({e.reason.code})", e.reason.path)
@@ -267,44 +270,38 @@ class MongoDebezium(TransformDefinition):
         return read_structs(_NAME, documents, self.types, name, failed)
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    before: str | None
-    after: str | None
-    update: Mapping[str, object] | None
-    key: str | None
-    has_row: bool
-
-
-def _changes(frame: Frame) -> list[_Change]:
-    fields = frame.value
-    update = find(fields, _UPDATE, nested=False)
+def _changes(frame: Frame) -> Iterator[tuple[str | None, str | None, Mapping[str, object] | None, str | None, bool]]:
+    """Yield of each row the documents before and after, the update, the key, and whether it needs a document."""
+    update = find(frame.value, _UPDATE, nested=False)
     key = None if frame.key is None else find(frame.key, "id", nested=False)
-    texts = [text_field(_NAME, fields, name).to_pylist() for name in ("before", "after")]
+    befores, afters, ops = (text_field(_NAME, frame.value, name).to_pylist() for name in ("before", "after", "op"))
     nothing: list[None] = [None] * len(frame)
-    ops = text_field(_NAME, fields, "op").to_pylist()
     updates = nothing if update is None or not pa.types.is_struct(update.type) else update.to_pylist()
     keys = nothing if key is None or not pa.types.is_string(key.type) else key.to_pylist()
-    columns = zip(*texts, updates, keys, ops, strict=True)
-    return [
-        _Change(before, after, change, id_, op not in _WITHOUT_DOCUMENT) for before, after, change, id_, op in columns
-    ]
+    return zip(befores, afters, updates, keys, (op not in _WITHOUT_DOCUMENT for op in ops), strict=True)
 
 
-def _read(change: _Change, reader: ExtendedJsonReader) -> tuple[str | None, str | None]:
-    """Return both documents as plain JSON."""
-    before, after = _document("before", change.before), _document("after", change.after)
-    if after is None and change.update is not None:
-        # Read again: the merge changes what it is given.
-        after = _apply_update(_document("before", change.before) or {}, change.update)
-        if _ID not in after and change.key is not None:
-            after = {_ID: _id(change.key), **after}
-    if before is None and after is None and change.has_row:
+def _read(
+    before_text: str | None,
+    after_text: str | None,
+    update: Mapping[str, object] | None,
+    key: str | None,
+    needs_document: bool,  # noqa: FBT001 - one of a row's values
+    reader: ExtendedJsonReader,
+) -> tuple[str | None, str | None]:
+    """Return the documents before and after a change as plain JSON."""
+    before, after = _document("before", before_text), _document("after", after_text)
+    if after is None and update is not None:
+        # `before` is parsed again, because the update is applied in place.
+        after = _apply_update(_document("before", before_text) or {}, update)
+        if _ID not in after and key is not None:
+            after = {_ID: _id(key), **after}
+    if before is None and after is None and needs_document:
         raise Rejection(DeadCode.WRONG_TYPE, f"expected before, after or {_UPDATE}, found none of them")
     return _plain_text(before, reader), _plain_text(after, reader)
 
 
-def _plain_text(document: Document | None, reader: ExtendedJsonReader) -> str | None:
+def _plain_text(document: JsonObject | None, reader: ExtendedJsonReader) -> str | None:
     from frazil.records.json.convert import check_characters
 
     if document is None:
@@ -315,7 +312,7 @@ def _plain_text(document: Document | None, reader: ExtendedJsonReader) -> str | 
     return text
 
 
-def _document(path: str, text: object) -> Document | None:
+def _document(path: str, text: object) -> JsonObject | None:
     from frazil.records.json.exact import parse_object
 
     if text is None:
@@ -327,13 +324,13 @@ def _document(path: str, text: object) -> Document | None:
 
 
 def _id(key: str) -> JsonValue:
-    """Return the id out of a key's text, which is one JSON value."""
+    """Return the id in a key's text, which is one JSON value."""
     from frazil.records.json.exact import parse_object
 
     return parse_object(f'{{"id":{key}}}'.encode())["id"]
 
 
-def _apply_update(document: Document, update: Mapping[str, object]) -> Document:
+def _apply_update(document: JsonObject, update: Mapping[str, object]) -> JsonObject:
     for name, value in (_document(f"{_UPDATE}.updatedFields", update.get("updatedFields")) or {}).items():
         _set(document, name, value)
     for truncation in _as_list(update.get("truncatedArrays")):
@@ -347,7 +344,10 @@ def _as_list(value: object) -> list[object]:
     return list(value) if isinstance(value, list) else []
 
 
-def _set(document: Document, path: str, value: JsonValue) -> None:
+def _set(document: JsonObject, path: str, value: JsonValue) -> None:
+    if (levels := path.count(".") + 1) > MAX_DEPTH:
+        message = f"expected at most {MAX_DEPTH} nested levels, found {levels}"
+        raise Rejection(DeadCode.TOO_DEEP, message, f"{_UPDATE}.updatedFields")
     holder, last = _holder(document, path, make=True)
     if isinstance(holder, dict):
         holder[last] = value
@@ -355,17 +355,17 @@ def _set(document: Document, path: str, value: JsonValue) -> None:
     if isinstance(holder, list) and last.isdigit() and len(last) <= _INDEX_DIGITS and int(last) <= len(holder):
         holder[int(last) : int(last) + 1] = [value]
         return
-    message = f"expected a document with a place for {describe(path)}, found none; is before sent?"
+    message = f"expected a document that contains the parent of {describe(path)}, found none; is before sent?"
     raise Rejection(DeadCode.WRONG_TYPE, message, f"{_UPDATE}.updatedFields")
 
 
-def _remove(document: Document, path: str) -> None:
+def _remove(document: JsonObject, path: str) -> None:
     holder, last = _holder(document, path, make=False)
     if isinstance(holder, dict):
         holder.pop(last, None)
 
 
-def _truncate_array(document: Document, truncation: object) -> None:
+def _truncate_array(document: JsonObject, truncation: object) -> None:
     path, size = (
         (truncation.get("field"), truncation.get("size", truncation.get("newSize")))
         if isinstance(truncation, dict)
@@ -379,8 +379,8 @@ def _truncate_array(document: Document, truncation: object) -> None:
     del array[size:]
 
 
-def _holder(document: Document, path: str, *, make: bool) -> tuple[JsonValue, str]:
-    """Return the object or list that contains the last step of a dotted path (None if there is none), and that step."""
+def _holder(document: JsonObject, path: str, *, make: bool) -> tuple[JsonValue, str]:
+    """Return the object or list that contains the last step of a dotted path, None if there is none; and that step."""
     *steps, last = path.split(".")
     holder: JsonValue = document
     for step in steps:

@@ -1,6 +1,4 @@
-"""Nested data: structs as plain columns, a list as rows, one per element, and fields that hold JSON as text as
-columns.
-"""
+"""Transforms of nested data: `Flatten` structs, `Explode` lists to rows, and `JsonToMap`, which reads JSON in text fields."""
 
 from __future__ import annotations
 
@@ -11,7 +9,6 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
 from frazil.error_codes import FIELDS_UNFIT
-from frazil.errors import Terminal
 from frazil.records import np, pa, pc
 from frazil.records.model.column import type_name
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
@@ -47,28 +44,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Flatten(TransformDefinition):
-    """Turns struct fields into fields of their own, named by their path.
+    """Turns the fields of structs into fields of the record, named by their path, such as `address.city`.
 
-    Such as `address.city`. What a null struct holds is null. Maps, and structs without fields, stay as they are; so do structs
-    within lists (explode the list first, or have it as JSON). Two fields that would get one name end the run.
+    The fields of a null struct are null. Maps, and structs without fields, stay unchanged; so do structs within lists (explode the
+    list first, or turn it into JSON). Two fields that would get one name end the run.
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}Flatten")
 
-    delimiter: str = option("Between the names of a path.", ".")
-    depth: int | None = option("So many levels are opened; all without.", None, ge=1)
-    lists: Literal["keep", "json"] = option("Lists are kept, or become JSON text.", "keep")
+    delimiter: str = option("Joins the names of a path.", ".")
+    depth: int | None = option("How many levels are flattened; by default all.", None, ge=1)
+    lists: Literal["keep", "json"] = option("Lists stay, or become JSON text.", "keep")
     target: Target = target_option()
 
     def apply(self, frame: Frame) -> Transformed:
-        """Flatten."""
+        """Flatten the structs."""
         fields = fields_of(frame, self.target)
         paths: dict[str, tuple[str, ...]] = {}
         columns: list[Column] = []
         for path, (declared, values) in self._flatten(columns_of(fields), ()):
             name = self.delimiter.join(path)
             if name in paths:
-                raise _collision(name, paths[name], path)
+                first, second = (" > ".join(steps) for steps in (paths[name], path))
+                raise FIELDS_UNFIT.terminal(
+                    f"Flatten: {first} and {second} both become {name}",
+                    next_step="choose another delimiter, or rename one of them with ReplaceField first",
+                )
             paths[name] = path
             columns.append((declared.with_name(name), values))
         return Transformed(with_fields(frame, self.target, batch_of(columns, len(frame), like=fields)))
@@ -85,53 +86,47 @@ class Flatten(TransformDefinition):
             else:
                 yield path, (declared, values)
 
-    def _is_flattened(self, kind: pa.DataType, level: int) -> bool:
-        return pa.types.is_struct(kind) and kind.num_fields > 0 and (self.depth is None or level <= self.depth)
+    def _is_flattened(self, field_type: pa.DataType, level: int) -> bool:
+        return (
+            pa.types.is_struct(field_type) and field_type.num_fields > 0 and (self.depth is None or level <= self.depth)
+        )
 
     def referenced_names(self) -> Names:
-        """Return none: the decoder itself handles a Flatten of all records."""
+        """Return none: the decoder itself matches flattened names with columns."""
         return ()
 
 
 def children(declared: pa.Field, values: pa.StructArray) -> list[Column]:
-    """Return the fields of a struct column, null where it is null, and optional if it is."""
+    """Return the fields of a struct column: null in rows where the struct is null, and optional if the struct is."""
     fields = [field.with_nullable(field.nullable or declared.nullable) for field in declared.type]
     return list(zip(fields, values.flatten(), strict=True))
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
-
-
-def _collision(name: str, first: tuple[str, ...], second: tuple[str, ...]) -> Terminal:
-    first_path, second_path = (" > ".join(path) for path in (first, second))
-    return FIELDS_UNFIT.terminal(
-        f"Flatten: {first_path} and {second_path} both become {name}",
-        next_step="choose another delimiter, or rename one of them with ReplaceField first",
-    )
+def _is_list(field_type: pa.DataType) -> bool:
+    return any(test(field_type) for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
 
 
 @dataclass(frozen=True, slots=True)
 class Explode(TransformDefinition):
     """Makes one row per element of a list.
 
-    The other fields repeat, in the order of the list. The rows of one record share its position. Only the first of them carries
-    the bytes of the record's value, the others carry none: a record of 10 MB with 10,000 elements would become 100 GB. Records of
-    a shape without the list fail; the element has the list's name. A field that is no list, elements to spread that are no structs,
-    and two fields that would get one name end the run.
+    The rows are in the order of the list and repeat the other fields. The element has the list's name. The rows of one record share
+    its position, but only the first one has the bytes of its value: 10,000 copies of a value of 10 MB would be 100 GB. Records
+    without the list fail. A field that is no list, elements to spread that are no structs, and two fields that would get one name
+    end the run.
     """
 
     reads: ClassVar = ("field",)
 
     field: str = option("The list.", min_length=1)
-    outer: bool = option("A record whose list is null or empty keeps one row; otherwise it is filtered.", True)
+    outer: bool = option("Whether a record whose list is null or empty keeps one row; else it is filtered.", True)
     position_field: str | None = option(
-        "Field for the element's place in the list, from 0.", None, key="position.field"
+        "Field for the element's index in the list, from 0.", None, key="position.field"
     )
-    spread: bool = option("The fields of struct elements take the list's place.", False)
+    spread: bool = option("Whether the fields of the elements, which are structs, replace the list.", False)
 
     def apply(self, frame: Frame) -> Transformed:
-        """Explode."""
+        """Explode the list."""
         index = frame.value.schema.get_field_index(self.field)
         if index < 0:
             return reject_all(frame, no_field_message("Explode", self.field, frame.value), self.field)
@@ -144,7 +139,7 @@ class Explode(TransformDefinition):
         lists = _as_list(self.field, frame.value.column(index))
         parents, elements, element_indexes = _explode(lists)
         item = pa.field(self.field, elements.type, nullable=self.outer or lists.type.value_field.nullable)
-        # The lists stay behind: repeated for each of their elements they would fill the memory.
+        # Without the lists: repeated for each of their elements, they would fill the memory.
         other_fields = frame.value.drop_columns([self.field])
         repeated_rows = _without_repeated_bytes(
             replace(frame, value=_with_row_numbers(other_fields, len(frame))), parents
@@ -175,17 +170,17 @@ class Explode(TransformDefinition):
 
 
 def _as_list(name: str, values: pa.Array) -> pa.ListArray:
-    kind = values.type
-    if pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind):
-        return values.cast(pa.list_(kind.value_field))
+    list_type = values.type
+    if pa.types.is_fixed_size_list(list_type) or pa.types.is_large_list(list_type):
+        return values.cast(pa.list_(list_type.value_field))
     return require_type("Explode", name, values, ("a list", "list"), "name a field that is a list")
 
 
 def _too_large(frame: Frame, name: str, lists: pa.ListArray) -> dict[int, Reason]:
-    """Return the rows that would become too large by exploding: fields next to a long list are repeated for each element.
+    """Return the reasons of rows that would take too much memory: each element of their list repeats their other fields.
 
     Raises:
-        StepTooWide: those that can take too much together.
+        StepTooWide: The rows take too much memory together; the caller explodes fewer of them at once.
     """
     from frazil.records.model.cells import STEP_BYTES, too_many_rows, wide_repeats
 
@@ -197,7 +192,7 @@ def _too_large(frame: Frame, name: str, lists: pa.ListArray) -> dict[int, Reason
         frame.headers,
         *([] if frame.key is None else [frame.key]),
     ]
-    # Sizes row by row take time, so only where the whole frame for each element of the longest list would be too much.
+    # Measuring each row takes time. It is not needed if even the whole frame, repeated for the longest list, fits.
     if int(lengths.max()) * sum(part.nbytes for part in parts) <= STEP_BYTES:
         return {}
     sizes = [sum(part.slice(row, 1).nbytes for part in parts) for row in range(len(frame))]
@@ -206,7 +201,7 @@ def _too_large(frame: Frame, name: str, lists: pa.ListArray) -> dict[int, Reason
 
 
 def _explode(lists: pa.ListArray) -> tuple[pa.Int64Array, pa.Array, pa.Int32Array]:
-    """Return per element the row of its list, the element and its index; a list without elements gives one null."""
+    """Return, per element, the row of its list, the element, and its index. A list without elements has one null element."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_pylist()
     parents: list[int] = []
     element_indexes: list[int | None] = []
@@ -223,7 +218,7 @@ def _explode(lists: pa.ListArray) -> tuple[pa.Int64Array, pa.Array, pa.Int32Arra
 
 def _with_row_numbers(fields: pa.RecordBatch, row_count: int) -> pa.RecordBatch:
     """Add a column of row numbers: a batch without columns would lose its number of rows."""
-    number = (pa.field("", pa.int64()), pa.array(range(row_count), pa.int64()))
+    number = (pa.field("", pa.int64()), pa.arange(0, row_count))
     return batch_of([*columns_of(fields), number], row_count)
 
 
@@ -235,30 +230,21 @@ def _without_repeated_bytes(frame: Frame, parents: pa.Int64Array) -> Frame:
     without_bytes = records.set_column(value_index, records.schema.field(value_index), pa.nulls(len(records), raw.type))
     rows = replace(frame, records=without_bytes).take(parents)
     positions = rows.positions
-    is_first = pa.array(
-        [
-            row == 0 or position != previous
-            for row, (position, previous) in enumerate(_with_previous(positions.to_pylist()))
-        ],
-        pa.bool_(),
-    )
-    # Taken for each row, nulls among them, Arrow would make room for a value of mean length in each.
+    changes = pc.not_equal(positions[1:], positions[:-1])
+    is_first = pa.concat_arrays([pa.array([True]), changes]).slice(0, len(rows))  # there may be no rows
+    # `take` for all rows would make room for a value of mean length in each, even for null.
     first_values = raw.take(parents.filter(is_first))
     values = pc.replace_with_mask(pa.repeat(pa.scalar(b"", raw.type), len(rows)), is_first, first_values)
     return replace(rows, records=rows.records.set_column(value_index, records.schema.field(value_index), values))
 
 
-def _with_previous(values: list[int]) -> list[tuple[int, int]]:
-    return list(zip(values, values[:1] + values[:-1], strict=True))
-
-
 PAYLOAD: Final = "payload"
 _NAME: Final = "JsonToMap"
 _MAX_NAMES: Final = 2_000
-"""The most names of fields in one call: keys that are data bring ever new ones."""
+"""The most names of inferred fields in one call: if keys are data, each record may bring new ones."""
 
 _MAX_SHAPES: Final = 250
-"""The most shapes in one call that bring such names: each is a frame of its own."""
+"""The most shapes in one call that bring new names: each becomes a frame."""
 
 _WHOLE_DIGITS: Final = 38
 Parsed = TypeVar("Parsed")
@@ -268,23 +254,27 @@ Parsed = TypeVar("Parsed")
 class JsonToMap(TransformDefinition):
     """Reads JSON objects from a text field: as a map, as declared fields, or as the fields that each object has.
 
-    A value that is nothing but text (format `string`) becomes the one column `payload`, a map, or else the columns of its fields. A
-    text field of a value becomes a map or struct in its place. Null stays null. The map holds texts as they are, numbers as they
-    were written, every digit of them, anything else as JSON text.
+    A value that is a text without fields (format `string`) becomes the columns of the object, or with `json.root` one column
+    `payload`, a map. A text field of a value is replaced by a map or struct. Null stays null. The map has texts unchanged, numbers as
+    texts with all their digits, and anything else as JSON text.
 
-    Without `json.root` and `types` the types of each object are inferred: whole numbers are long, or decimal(38,0), others double if
-    that holds all digits, objects are maps as above, lists have the type of all items; what fits none of these is text. Null, `{}`
-    and `[]` are no fields. Records of a shape without the field fail, and so does a text that is no JSON object or does not fit its
-    types. Of records that are decoded together, those that bring more than 2,000 names, or names in more than 250 shapes, are
-    `TOO_MANY_NAMES`: keys that are data belong into a map.
+    Without `json.root` and `types` the types of each object are inferred: whole numbers are long or decimal(38,0), others double if
+    a double keeps all digits, objects are maps as above, lists have the type of all items; all else is text. Null, `{}` and `[]`
+    make no fields. Records without the text field fail, and so does a text that is no JSON object or does not fit its types. Records
+    that are decoded together may bring 2,000 names of fields, and new names in 250 shapes. Those beyond are `TOO_MANY_NAMES`: keys
+    that are data belong in a map.
     """
 
     connect_class: ClassVar = ConnectClass(f"{SINK}JsonToMapTransform")
     reads: ClassVar = ("field",)
 
-    json_root: bool = option("All fields of the object as one map of texts.", False, key="json.root")
-    types: Any = option("Or the fields to take: `struct<id: long, name: string>`.", None, form="struct")
-    field: str = option("The text field; `value` for values that are nothing but text.", BARE, min_length=1)
+    json_root: bool = option("Whether all fields of the object become one map of texts.", False, key="json.root")
+    types: Any = option(
+        "Or the fields of the object: `struct<id: long, name: string>`. Without both, they are inferred.",
+        None,
+        form="struct",
+    )
+    field: str = option("The text field; `value` if the values are texts without fields.", BARE, min_length=1)
 
     def __post_init__(self) -> None:
         if self.json_root and self.types is not None:
@@ -296,7 +286,7 @@ class JsonToMap(TransformDefinition):
         return self.types is None and not self.json_root
 
     def prepare(self) -> None:
-        """Refuse types that JSON has no form for."""
+        """Refuse types that have no form in JSON."""
         if self.types is not None:
             struct_decoder(self.types)
 
@@ -312,38 +302,38 @@ class JsonToMap(TransformDefinition):
         if self.infers:
             return self._inferred(frame, documents)
         if self.types is None:
-            entries = _each(_NAME, documents, _entries, self.field, failed)
+            entries = _read_each(_NAME, documents, _entries, self.field, failed)
             parsed = pa.array(entries, pa.map_(pa.string(), pa.string()))
         else:
             parsed = read_structs(_NAME, documents, self.types, self.field, failed)
         return select(frame.with_value(self._put(frame.value, parsed)), failed=failed)
 
     def _inferred(self, frame: Frame, documents: Sequence[bytes | None]) -> Transformed:
-        """Read objects whose fields have inferred types: those of one shape continue in one frame."""
+        """Read objects and infer the types of their fields; objects of one shape continue in one frame."""
         failed: dict[int, Reason] = {}
-        objects = _each(_NAME, documents, _typed_fields, self.field, failed)
+        objects = _read_each(_NAME, documents, _typed_fields, self.field, failed)
         rows_by_type: dict[pa.StructType | None, list[int]] = {}
-        names, naming_shapes = set[str](), 0
+        names, shapes_with_new_names = set[str](), 0
         for row, fields in enumerate(objects):
             if row in failed:
                 continue
             new_names = fields.keys() - names if fields else set()
-            if new_names and (naming_shapes == _MAX_SHAPES or len(names) + len(new_names) > _MAX_NAMES):
+            if new_names and (shapes_with_new_names == _MAX_SHAPES or len(names) + len(new_names) > _MAX_NAMES):
                 limit = f"{_MAX_NAMES:,} names of fields, in {_MAX_SHAPES} shapes"
                 message = f"{_NAME}: expected at most {limit}, in records that are decoded together, found more"
                 failed[row] = Reason(DeadCode.TOO_MANY_NAMES, message, self.field)
                 continue
             names |= new_names
-            naming_shapes += bool(new_names)
-            kind = None if fields is None else pa.struct([(name, fields[name][0]) for name in sorted(fields)])
-            rows_by_type.setdefault(kind, []).append(row)
+            shapes_with_new_names += bool(new_names)
+            struct_type = None if fields is None else pa.struct([(name, fields[name][0]) for name in sorted(fields)])
+            rows_by_type.setdefault(struct_type, []).append(row)
         done, positions = select(frame, failed=failed), frame.positions.to_pylist()
         frames = []
-        for kind, rows in rows_by_type.items():
+        for struct_type, rows in rows_by_type.items():
             alive = [row for row in rows if positions[row] not in done.dead]
             part = frame.take(pa.array(alive, pa.int64()))
             values = [{name: value for name, (_, value) in (objects[row] or {}).items()} for row in alive]
-            parsed = pa.nulls(len(alive)) if kind is None else pa.array(values, kind)
+            parsed = pa.nulls(len(alive)) if struct_type is None else pa.array(values, struct_type)
             frames.append(part.with_value(self._put(part.value, parsed)))
         first, *other_frames = [part for part in frames if len(part)] or [done.frame]
         return Transformed(first, done.dead, done.filtered, tuple(other_frames))
@@ -380,27 +370,27 @@ def struct_decoder(types: pa.StructType) -> ExactDecoder:
 def read_structs(
     transform: str, texts: Sequence[bytes | None], types: pa.StructType, path: str, failed: dict[int, Reason]
 ) -> pa.StructArray:
-    """Return JSON objects as structs, null where there is no text and where one fails; adds to the reasons by row."""
+    """Return JSON objects as structs, null if a text is null or fails; add the reasons of those that fail to `failed`, by row."""
     decoder = struct_decoder(types)
-    rows = _each(transform, texts, decoder.row, path, failed)
+    rows = _read_each(transform, texts, decoder.row, path, failed)
     table = decoder.table([row or {} for row in rows])
-    absent = pa.array([row is None for row in rows], pa.bool_())
-    return pa.StructArray.from_arrays(table.columns, fields=list(types), mask=absent)
+    is_null = pa.array([row is None for row in rows], pa.bool_())
+    return pa.StructArray.from_arrays(table.columns, fields=list(types), mask=is_null)
 
 
-def _each(
+def _read_each(
     transform: str, texts: Sequence[bytes | None], read: Callable[[bytes], Parsed], path: str, failed: dict[int, Reason]
 ) -> list[Parsed | None]:
-    """Read each text that is there; None stands for the others and for those that fail."""
-    rows: list[Parsed | None] = []
+    """Read each text; return None for null and for a text that fails, whose reason goes to `failed`."""
+    parsed: list[Parsed | None] = []
     for row, text in enumerate(texts):
         try:
-            rows.append(None if text is None else read(text))
+            parsed.append(None if text is None else read(text))
         except Rejection as e:
-            rows.append(None)
+            parsed.append(None)
             reason = e.with_parent(path).reason
             failed.setdefault(row, failure(f"{transform}: {reason.message} ({reason.code})", reason.path))
-    return rows
+    return parsed
 
 
 def _entries(text: bytes) -> list[tuple[str, str | None]]:
@@ -410,7 +400,7 @@ def _entries(text: bytes) -> list[tuple[str, str | None]]:
 
 
 Typed = tuple["pa.DataType", object]
-"""A type and a value of it."""
+"""A type, and a value of this type."""
 
 
 def _typed_fields(text: bytes) -> Mapping[str, Typed]:
@@ -422,7 +412,7 @@ def _typed_fields(text: bytes) -> Mapping[str, Typed]:
 
 
 def _typed(value: JsonValue) -> Typed | None:
-    """Return a value with the type that it tells; None for null and for what holds nothing."""
+    """Return a value with its inferred type; None for null, and for objects and lists without any value."""
     if isinstance(value, Number):
         return _typed_number(value)
     if isinstance(value, str):

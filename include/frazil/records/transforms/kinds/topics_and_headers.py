@@ -1,4 +1,4 @@
-"""Transforms of headers, and of the topic that records are routed by. Position, Kafka columns and dead letters keep the original."""
+"""Transforms of headers, and of the topic that routes use. Position, Kafka columns and dead letters keep the original topic."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from frazil.records.transforms.java_dates import DatePattern
 class HeaderFrom(TransformDefinition):
     """Copies or moves fields into headers.
 
-    They come behind those that are there. A text becomes its bytes in UTF-8, binary stays as it is, numbers and times become
-    text, structs and lists JSON; null becomes a header without value. Records of a shape without one of the fields fail.
+    The headers are appended. A text becomes its bytes in UTF-8, binary stays unchanged, numbers and times become text, structs and
+    lists JSON; null becomes a header without value. Records without one of the fields fail.
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}HeaderFrom")
@@ -41,7 +41,7 @@ class HeaderFrom(TransformDefinition):
 
     fields: tuple[str, ...] = option("The fields.", form="names", min_length=1)
     headers: tuple[str, ...] = option("Names of their headers, in the same order.", form="names", min_length=1)
-    operation: Literal["move", "copy"] = option("Whether the fields go or stay.")
+    operation: Literal["move", "copy"] = option("`move` removes the fields, `copy` keeps them.")
     target: Target = target_option()
 
     def __post_init__(self) -> None:
@@ -60,26 +60,21 @@ class HeaderFrom(TransformDefinition):
             if name not in names:
                 return reject_all(frame, no_field_message("HeaderFrom", name, fields), name)
             headers = append_header(headers, header, header_bytes(fields.column(name)))
-        done = replace(frame, headers=headers)
+        changed = replace(frame, headers=headers)
         if self.operation == "copy":
-            return Transformed(done)
-        remaining_columns = [
-            (column, values) for column, values in columns_of(fields) if column.name not in self.fields
-        ]
-        return Transformed(with_fields(done, self.target, batch_of(remaining_columns, len(frame), like=fields)))
+            return Transformed(changed)
+        remaining = [(column, values) for column, values in columns_of(fields) if column.name not in self.fields]
+        return Transformed(with_fields(changed, self.target, batch_of(remaining, len(frame), like=fields)))
 
 
 @dataclass(frozen=True, slots=True)
 class InsertHeader(TransformDefinition):
-    """Adds a header with a fixed text.
-
-    It comes behind those that are there.
-    """
+    """Appends a header with a fixed text."""
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}InsertHeader")
     uses_fields: ClassVar = False
 
-    header: str = option("Its name.", min_length=1)
+    header: str = option("Name of the header.", min_length=1)
     value_literal: str = option("Its text.", key="value.literal")
 
     def apply(self, frame: Frame) -> Transformed:
@@ -92,18 +87,18 @@ class InsertHeader(TransformDefinition):
 
 @dataclass(frozen=True, slots=True)
 class DropHeaders(TransformDefinition):
-    """Leaves out headers.
+    """Removes headers.
 
-    A record that has none of them stays as it is.
+    A record without them stays unchanged.
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}DropHeaders")
     uses_fields: ClassVar = False
 
-    headers: tuple[str, ...] = option("Their names.", form="names", min_length=1)
+    headers: tuple[str, ...] = option("Names of the headers.", form="names", min_length=1)
 
     def apply(self, frame: Frame) -> Transformed:
-        """Leave the headers out."""
+        """Remove the headers."""
         from frazil.records.transforms.header_lists import drop_headers
 
         return Transformed(replace(frame, headers=drop_headers(frame.headers, self.headers)))
@@ -117,7 +112,7 @@ _VARIABLE: Final = re.compile(r"\$\{(topic|timestamp)\}")
 
 @dataclass(frozen=True, slots=True)
 class RegexRouter(TransformDefinition):
-    """Replaces topics that an expression matches, for routing; Kafka columns and dead letters keep the original."""
+    """Replaces topics that match an expression, for routing; Kafka columns and dead letters keep the original."""
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}RegexRouter")
     uses_fields: ClassVar = False
@@ -125,22 +120,22 @@ class RegexRouter(TransformDefinition):
     regex: str = option(
         "Regular expression of RE2 that matches the whole topic; named groups as Java spells them.", form="expression"
     )
-    replacement: str = option("The new topic; `$1` or `${name}` is what a group matched.")
+    replacement: str = option("The new topic; `$1` or `${name}` stands for the text that a group matched.")
 
     def prepare(self) -> None:
-        """Refuse what RE2 does not take, and a replacement that names a group which does not exist."""
+        """Refuse an expression that RE2 does not support, and a replacement with a group that does not exist."""
         pattern = WholeMatch(self.regex)
-        pattern.replaced(pa.array([], pa.string()), _replacement(pattern, self.replacement))
+        pattern.replace(pa.array([], pa.string()), _replacement(pattern, self.replacement))
 
     def apply(self, frame: Frame) -> Transformed:
-        """Replace the topics; a topic of no characters fails."""
+        """Replace the topics. A record whose topic becomes empty fails."""
         pattern = WholeMatch(self.regex)
         topics = frame.topic.dictionary_encode()
-        routed = pattern.replaced(topics.dictionary, _replacement(pattern, self.replacement))
+        routed = pattern.replace(topics.dictionary, _replacement(pattern, self.replacement))
         return _with_topics(frame, routed.take(topics.indices), "RegexRouter")
 
 
-def _varying(text: str) -> str:
+def _require_variable(text: str) -> str:
     if not _VARIABLE.search(text):
         raise ValueError("has neither ${topic} nor ${timestamp}")
     return text
@@ -150,7 +145,7 @@ def _varying(text: str) -> str:
 class TimestampRouter(TransformDefinition):
     """Puts the time of the record into the topic, for routing.
 
-    It is in UTC. A record without timestamp, or outside of years 1 to 9999, fails.
+    The time is in UTC. A record fails without a timestamp, or if that is outside of the years 1 to 9999.
     """
 
     connect_class: ClassVar = ConnectClass(f"{KAFKA}TimestampRouter")
@@ -160,14 +155,14 @@ class TimestampRouter(TransformDefinition):
         "The new topic, with `${topic}` and `${timestamp}`.",
         "${topic}-${timestamp}",
         key="topic.format",
-        check=_varying,
+        check=_require_variable,
     )
     timestamp_format: str = option(
         "Pattern of Java's SimpleDateFormat, in UTC.", "yyyyMMdd", key="timestamp.format", min_length=1
     )
 
     def prepare(self) -> None:
-        """Refuse a pattern that is not known here."""
+        """Refuse a pattern that `DatePattern` does not support."""
         DatePattern(self.timestamp_format)
 
     def apply(self, frame: Frame) -> Transformed:
@@ -185,7 +180,7 @@ class TimestampRouter(TransformDefinition):
 
 
 def _replacement(pattern: WholeMatch, text: str) -> list[str | int]:
-    """Parse a replacement into texts and group numbers. As in Java, a further digit counts only if that group exists."""
+    """Parse a replacement into texts and group numbers. As in Java, `$12` is group 12 if that exists, else group 1 and a 2."""
     pieces: list[str | int] = []
     position = 0
     for match in _REFERENCE.finditer(text):

@@ -1,4 +1,4 @@
-"""Plans for DuckDB: checks SQL expressions, combines them into one statement, and describes its columns."""
+"""Plans of SQL expressions: checks them, combines them into one statement for DuckDB, and describes its columns."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from frazil.records.transforms.sql.bounds import refuse_growth
 from frazil.records.transforms.sql.engine import (
     RELATION,
     Node,
-    ask,
-    condition_of,
     connection,
     expression_message,
     expression_sql,
     left_to_right,
+    parse_condition,
     parse_select_list,
-    refuse_moments,
+    query,
+    refuse_clock,
     to_sql,
     walk,
 )
@@ -35,11 +35,11 @@ from frazil.records.transforms.sql.engine import (
 if TYPE_CHECKING:
     import duckdb
 
-_DEEPEST: Final = 61
-"""Levels of a field that Arrow hands over to DuckDB, which is a struct's field there."""
+_MAX_LEVELS: Final = 61
+"""Most levels of a field: Arrow hands over types of up to 63 levels, and for DuckDB the field is part of a struct."""
 
 _STAR_PARTS: Final = ("columns", "replace_list", "rename_list", "qualified_exclude_list")
-"""Parts of a `*` that change which columns it makes, in a way that is not traced here."""
+"""Parts of a `*` that change which columns it stands for, in ways that `_sources` does not follow."""
 
 ROW: Final = "_frazil_row"
 HEADERS: Final = "_kafka_headers"
@@ -54,11 +54,11 @@ EXTRA_COLUMNS: Final = pa.schema(
         (ROW, pa.int64()),
     ]
 )
-"""Columns beside the fields; `*` does not stand for them."""
+"""Columns that expressions can read besides the fields; `*` does not stand for them."""
 
 
 class UnfitShape(Terminal):
-    """The expressions are valid, but do not fit the fields of these records."""
+    """The expressions are valid, but don't fit the fields of these records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,11 @@ class Plan:
     """A checked statement.
 
     Attributes:
-        statement: Returns `ROW` and the columns.
-        trial: Query for `ROW` of rows on which `statement` fails, perhaps not all; None if nothing can fail.
+        statement: A query for `ROW` and the columns.
+        trial: A query for `ROW` of rows on which `statement` fails, perhaps not all of them; None if nothing can fail.
         schema: The columns, without `ROW`.
-        sources: Per column the field that it passes through unchanged; None if it is computed.
-        star: Index at which the columns of an omitted `*` belong; None if no `*` was omitted.
+        sources: Per column, the field that it passes through unchanged; None if it is computed.
+        star: Index among the columns at which the fields belong that an omitted `*` stands for; None if none was omitted.
     """
 
     statement: str
@@ -82,13 +82,12 @@ class Plan:
 
 @lru_cache(maxsize=64)
 def named_columns(select: str, where: str | None) -> frozenset[str] | None:
-    """Return the folded names of fields read and columns made by expressions; None if every field matters.
+    """Return the casefolded names of fields that expressions read and of columns that they output; None if every field matters.
 
-    Fields with other names merely pass through a `*`.
+    Other fields merely pass through a `*`.
     """
     try:
-        items = parse_select_list(select, f"SELECT {select}")
-        nodes = list(walk([items, [] if where is None else condition_of(where)]))
+        items, nodes = _parse(select, where)
     except Terminal:
         return None
     stars = [node for node in nodes if node.get("class") == "STAR"]
@@ -101,9 +100,7 @@ def named_columns(select: str, where: str | None) -> frozenset[str] | None:
     ):
         return None
     columns = [node["column_names"] for node in nodes if node.get("class") == "COLUMN_REF"]
-    if any(names[0].lower() == RELATION for names in columns) or any(
-        node.get("class") == "POSITIONAL_REFERENCE" for node in nodes
-    ):
+    if any(names[0].lower() == RELATION for names in columns) or _has_positional_reference(nodes):
         return None
     names = [name for names in columns for name in names]
     return frozenset(
@@ -113,24 +110,29 @@ def named_columns(select: str, where: str | None) -> frozenset[str] | None:
 
 @lru_cache(maxsize=64)
 def reads_headers(select: str, where: str | None) -> bool:
-    """Return whether expressions may read `HEADERS`: building it costs as much as there are headers."""
-    items = parse_select_list(select, f"SELECT {select}")
-    nodes = list(walk([items, [] if where is None else condition_of(where)]))
+    """Return whether expressions may read `HEADERS`: that column is costly to build."""
+    _, nodes = _parse(select, where)
     names = {name.lower() for node in nodes if node.get("class") == "COLUMN_REF" for name in node["column_names"]}
-    return not names.isdisjoint((HEADERS, RELATION)) or any(
-        node.get("class") == "POSITIONAL_REFERENCE" for node in nodes
-    )
+    return not names.isdisjoint((HEADERS, RELATION)) or _has_positional_reference(nodes)
+
+
+def _parse(select: str, where: str | None) -> tuple[list[Node], list[Node]]:
+    """Return the expressions of `select`, and all nodes of `select` and `where`."""
+    items = parse_select_list(select, f"SELECT {select}")
+    return items, list(walk([items, [] if where is None else parse_condition(where)]))
+
+
+def _has_positional_reference(nodes: list[Node]) -> bool:
+    return any(node.get("class") == "POSITIONAL_REFERENCE" for node in nodes)
 
 
 @lru_cache(maxsize=64)
 def plan(select: str, where: str | None, fields: pa.Schema, *, with_star: bool = True) -> Plan:
-    """Check expressions against fields.
-
-    Without `with_star` a `*` is left out.
+    """Return the plan of expressions for values with `fields`. Without `with_star` a `*` is left out of it.
 
     Raises:
-        Terminal: the expressions are no list of plain expressions, or give a type or names that tables don't have.
-        UnfitShape: they don't fit the fields.
+        Terminal: An expression is not allowed, or its type or name is one that tables don't have.
+        UnfitShape: The expressions don't fit the fields.
     """
     refuse_names(fields)
     _refuse_depth(fields)
@@ -139,10 +141,11 @@ def plan(select: str, where: str | None, fields: pa.Schema, *, with_star: bool =
     if not with_star:
         star = next((index for index, item in enumerate(items) if item["class"] == "STAR"), None)
         items = [item for item in items if item["class"] != "STAR"]
-    condition = None if where is None else condition_of(where)
+    condition = None if where is None else parse_condition(where)
+    all_fields = pa.schema([*fields, *EXTRA_COLUMNS])
     for expressions, nodes in ((select, items), (where or "", [condition] if condition is not None else [])):
-        refuse_moments(expressions, nodes, fields.names)
-        refuse_growth(expressions, nodes, pa.schema([*fields, *EXTRA_COLUMNS]))
+        refuse_clock(expressions, nodes, fields.names)
+        refuse_growth(expressions, nodes, all_fields)
     trial = _trial(items, condition)
     sources = _sources(items, fields)
     names = fields.names
@@ -151,8 +154,8 @@ def plan(select: str, where: str | None, fields: pa.Schema, *, with_star: bool =
             node["exclude_list"] += [n for n in EXTRA_COLUMNS.names if n.lower() not in _lowered(node["exclude_list"])]
     inner = _statement(items, None if condition is None else left_to_right(condition))
     if condition is not None:
-        _refuse_no_boolean(condition, pa.schema([*fields, *EXTRA_COLUMNS]))
-    statement, columns = _cast_columns(inner, pa.schema([*fields, *EXTRA_COLUMNS]))
+        _require_boolean(condition, all_fields)
+    statement, columns = _cast_columns(inner, all_fields)
     column_sources = sources if sources is not None and len(sources) == len(columns) else [None] * len(columns)
     schema = pa.schema(
         [
@@ -167,7 +170,7 @@ def refuse_names(fields: pa.Schema) -> None:
     """Refuse fields that DuckDB can't tell apart.
 
     Raises:
-        UnfitShape: names differ in case only, or are those of columns beside the fields.
+        UnfitShape: Names differ in case only, or are those of `EXTRA_COLUMNS`.
     """
     lowered = _lowered([*fields.names, *EXTRA_COLUMNS.names])
     if duplicate := first_duplicate(lowered):
@@ -179,10 +182,10 @@ def refuse_names(fields: pa.Schema) -> None:
 
 
 def _refuse_depth(fields: pa.Schema) -> None:
-    deep = next((field.name for field in fields if _levels(field.type) > _DEEPEST), None)
+    deep = next((field.name for field in fields if _levels(field.type) > _MAX_LEVELS), None)
     if deep is not None:
         raise UnfitShape(
-            f"Sql: expected fields of at most {_DEEPEST} levels, found more in {deep}",
+            f"Sql: expected fields of at most {_MAX_LEVELS} levels, found more in {deep}",
             code=FIELDS_UNFIT,
             next_step="use HoistField after Sql, or less often",
         )
@@ -204,7 +207,7 @@ def _lowered(names: list[str]) -> list[str]:
 
 
 def _sources(items: list[Node], fields: pa.Schema) -> list[str | None] | None:
-    """Return per column the field that it passes through, None if computed; None for all if the columns can't be counted."""
+    """Return, per column, the field that it passes through, None if it is computed. Return None if `*` is not traceable."""
     by_name = {name.lower(): name for name in fields.names}
     sources: list[str | None] = []
     for item in items:
@@ -223,7 +226,7 @@ def _sources(items: list[Node], fields: pa.Schema) -> list[str | None] | None:
 
 def _statement(items: list[Node], condition: Node | None) -> str:
     template = f"SELECT {ROW} FROM {RELATION}"  # noqa: S608 - two constants
-    tree = json.loads(ask("SELECT json_serialize_sql(?)", template)[0][0])
+    tree = json.loads(query("SELECT json_serialize_sql(?)", template)[0][0])
     node = tree["statements"][0]["node"]
     node["select_list"] += items
     node["where_clause"] = condition
@@ -246,7 +249,7 @@ def _trial(items: list[Node], condition: Node | None) -> str | None:
     return f"SELECT {ROW} FROM {RELATION} WHERE {fails}"  # noqa: S608 - its parts were parsed and checked
 
 
-def _refuse_no_boolean(condition: Node, fields: pa.Schema) -> None:
+def _require_boolean(condition: Node, fields: pa.Schema) -> None:
     with _empty_relation(fields) as database:
         ((_, kind, *_),) = database.sql(f"SELECT {expression_sql(condition)} FROM {RELATION}").description  # noqa: S608 - checked
     if str(kind) not in {"BOOLEAN", '"NULL"'}:
@@ -254,7 +257,7 @@ def _refuse_no_boolean(condition: Node, fields: pa.Schema) -> None:
 
 
 def _cast_columns(inner: str, fields: pa.Schema) -> tuple[str, pa.Schema]:
-    """Return the statement that casts what `inner` returns, and its columns."""
+    """Return the statement that casts the columns of `inner` to types of tables, and its columns."""
     with _empty_relation(fields) as database:
         described = [(str(c[0]), c[1]) for c in database.sql(inner).description]
         casts = [
@@ -270,7 +273,7 @@ def _cast_columns(inner: str, fields: pa.Schema) -> tuple[str, pa.Schema]:
 
 @contextmanager
 def _empty_relation(fields: pa.Schema) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Register a relation without rows, and turn DuckDB's errors into ours."""
+    """Register a relation without rows, and translate DuckDB's errors."""
     database = connection()
     import duckdb
 
@@ -290,19 +293,11 @@ def _empty_relation(fields: pa.Schema) -> Iterator[duckdb.DuckDBPyConnection]:
             database.unregister(RELATION)
 
 
-_UNCHANGED: Final = {
-    "boolean",
-    "integer",
-    "bigint",
-    "float",
-    "double",
-    "varchar",
-    "blob",
-    "date",
-    "time",
-    "timestamp",
-    "uuid",
-}
+_TABLE_TYPES: Final = frozenset(
+    ("boolean", "integer", "bigint", "float", "double", "varchar", "blob", "date", "time", "timestamp", "uuid")
+)
+"""Types of DuckDB that tables have, too."""
+
 _CAST_TO: Final = {
     "tinyint": "INTEGER",
     "smallint": "INTEGER",
@@ -320,13 +315,13 @@ _CAST_TO: Final = {
 
 
 def cast_type(kind: Any, column: str) -> str:
-    """Return the SQL name of the type that a column is cast to; every value keeps its meaning, or the cast fails.
+    """Return the SQL name of the type that a column is cast to. Each value keeps its meaning, or the cast fails.
 
     Raises:
-        Terminal: no column of a table contains such values (an interval, say).
+        Terminal: No column of a table contains such values: an interval, for example.
     """
     name = str(kind.id)
-    if name in _UNCHANGED:
+    if name in _TABLE_TYPES:
         return name.upper()
     if name == "decimal":
         return str(kind)

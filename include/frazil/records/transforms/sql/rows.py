@@ -1,4 +1,4 @@
-"""Expressions run by DuckDB on the Arrow batch, and row by row where one of them fails."""
+"""Runs SQL expressions on the rows of a frame; if one fails, finds the rows on which it does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from frazil.records.model.dead_letter import Reason
 from frazil.records.model.format import Frame, Transformed, take_repeated
 from frazil.records.transforms.fields import batch_of, columns_of, failure, first_duplicate, reject_all, select
 from frazil.records.transforms.header_lists import text_maps
-from frazil.records.transforms.sql.engine import forget_connection, row_message, run
+from frazil.records.transforms.sql.engine import forget_connections, row_message, run
 from frazil.records.transforms.sql.plan import (
     EXTRA_COLUMNS,
     HEADERS,
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from frazil.records.transforms.kinds.sql import Sql
 
 _EXPLAINED_ROWS: Final = 4
-"""Failing rows of a batch that are run one by one for DuckDB's message: each run takes milliseconds."""
+"""How many failing rows of a batch are run one by one to get DuckDB's message: each run takes milliseconds."""
 
-_UNEXPLAINED: Final = "Sql: an expression fails on this row, as on others of its batch whose letters quote DuckDB"
+_UNEXPLAINED: Final = "Sql: an expression fails on this row; DuckDB's message is in other dead letters of the batch"
 
 
 def apply_expressions(sql: Sql, frame: Frame) -> Transformed:
-    """Run the expressions.
+    """Run the expressions on a frame.
 
     Raises:
-        Terminal: the expressions are not allowed, or change the number of rows.
+        Terminal: The expressions are not allowed, or change the number of rows.
     """
     named = sql.referenced_names()
     all_columns = columns_of(frame.value)
@@ -55,14 +55,14 @@ def apply_expressions(sql: Sql, frame: Frame) -> Transformed:
         return reject_all(frame, e.message)
     has_headers = reads_headers(sql.select, sql.where)
     rows = _rows(frame, input_columns, has_headers=has_headers)
-    answer, failed = _answers(sql_plan, rows, sql.memory_bytes)
-    order = answer.column(ROW).combine_chunks()
-    _refuse_other_rows(sql, order, len(frame) - len(failed))
-    row_indices = pc.index_in(pa.array(range(len(frame)), pa.int64()), value_set=order)
+    result, failed = _run(sql_plan, rows, sql.memory_bytes)
+    result_rows = result.column(ROW).combine_chunks()
+    _check_rows(sql, result_rows, len(frame) - len(failed))
+    row_indices = pc.index_in(pa.arange(0, len(frame)), value_set=result_rows)
     columns = [
         (
             declared,
-            _reorder(answer.column(index), row_indices, declared.type)
+            _reorder(result.column(index), row_indices, declared.type)
             if source is None
             else frame.value.column(source),
         )
@@ -76,26 +76,25 @@ def apply_expressions(sql: Sql, frame: Frame) -> Transformed:
     return select(changed, row_indices.is_valid(), failed)
 
 
-def _refuse_other_rows(sql: Sql, order: pa.Int64Array, expected: int) -> None:
-    is_distinct = pc.count_distinct(order, mode="all").as_py() == len(order)
-    if not is_distinct or len(order) > expected or (sql.where is None and len(order) != expected):
+def _check_rows(sql: Sql, rows: pa.Int64Array, expected: int) -> None:
+    """Refuse a result with repeated rows, with more rows than expected, or with fewer although `where` filters none."""
+    is_distinct = pc.count_distinct(rows, mode="all").as_py() == len(rows)
+    if not is_distinct or len(rows) > expected or (sql.where is None and len(rows) != expected):
         raise BAD_TRANSFORM.terminal(
-            f"Sql: {sql.select!r} makes {len(order)} rows of {expected}",
+            f"Sql: {sql.select!r} makes {len(rows)} rows of {expected}",
             next_step="for more rows per record use Explode, for fewer `where`",
         )
 
 
 def _reorder(values: pa.ChunkedArray, indices: pa.Int32Array, data_type: pa.DataType) -> pa.Array:
     """Return values in the order of `indices`, null where an index is null."""
-    # No chunks: Arrow can't combine them for every type.
-    return (
-        take_repeated(values.combine_chunks(), indices).cast(data_type)
-        if values.num_chunks
-        else pa.nulls(len(indices), data_type)
-    )
+    if not values.num_chunks:  # Arrow can't combine no chunks for every type
+        return pa.nulls(len(indices), data_type)
+    return take_repeated(values.combine_chunks(), indices).cast(data_type)
 
 
 def _rows(frame: Frame, input_columns: list[tuple[pa.Field, pa.Array]], *, has_headers: bool) -> pa.Table:
+    """Return the columns that the statement reads: some fields, and `EXTRA_COLUMNS`."""
     records = frame.records
     added = [
         frame.topic,
@@ -104,13 +103,13 @@ def _rows(frame: Frame, input_columns: list[tuple[pa.Field, pa.Array]], *, has_h
         records.column("timestamp"),
         utf8_texts(records.column("key")),
         text_maps(frame.headers) if has_headers else pa.nulls(len(frame), EXTRA_COLUMNS.field(HEADERS).type),
-        pa.array(range(len(frame)), pa.int64()),
+        pa.arange(0, len(frame)),
     ]
     columns = [*input_columns, *zip(EXTRA_COLUMNS, added, strict=True)]
     return pa.Table.from_batches([batch_of(columns, len(frame))])
 
 
-def _answers(sql_plan: Plan, rows: pa.Table, memory: int) -> tuple[pa.Table, dict[int, Reason]]:
+def _run(sql_plan: Plan, rows: pa.Table, memory: int) -> tuple[pa.Table, dict[int, Reason]]:
     """Return the result of the statement, and the reasons of rows on which it fails."""
     import duckdb
 
@@ -120,21 +119,22 @@ def _answers(sql_plan: Plan, rows: pa.Table, memory: int) -> tuple[pa.Table, dic
     if not len(suspects):
         return _run_bisecting(sql_plan.statement, rows, memory)
     is_suspect = pc.is_in(rows.column(ROW), value_set=suspects)
-    answer, failed = _run_bisecting(sql_plan.statement, rows.filter(pc.invert(is_suspect)), memory)
+    result, failed = _run_bisecting(sql_plan.statement, rows.filter(pc.invert(is_suspect)), memory)
     failed |= dict.fromkeys(suspects.slice(_EXPLAINED_ROWS).to_pylist(), failure(_UNEXPLAINED))
-    explained_rows = rows.filter(is_suspect)
-    answers = [answer]
-    for index in range(min(_EXPLAINED_ROWS, len(explained_rows))):
-        row_answer, reasons = _run_bisecting(sql_plan.statement, explained_rows.slice(index, 1), memory)
-        answers.append(row_answer)
+    suspect_rows = rows.filter(is_suspect)
+    results = [result]
+    for index in range(min(_EXPLAINED_ROWS, len(suspect_rows))):
+        row_result, reasons = _run_bisecting(sql_plan.statement, suspect_rows.slice(index, 1), memory)
+        results.append(row_result)
         failed |= reasons
-    return pa.concat_tables(answers), failed
+    return pa.concat_tables(results), failed
 
 
 def _suspects(sql_plan: Plan, rows: pa.Table, memory: int) -> pa.Int64Array:
+    """Return the numbers of rows on which the trial fails; none if it can't tell."""
     import duckdb
 
-    # Some functions can't be tried (error(…)); then nobody is suspected.
+    # TRY does not catch the errors of all functions, such as error(…).
     with suppress(duckdb.Error):
         if sql_plan.trial is not None:
             return run(sql_plan.trial, rows, memory).column(ROW).combine_chunks()
@@ -142,22 +142,22 @@ def _suspects(sql_plan: Plan, rows: pa.Table, memory: int) -> pa.Int64Array:
 
 
 def _run_bisecting(statement: str, rows: pa.Table, memory: int) -> tuple[pa.Table, dict[int, Reason]]:
-    """Run all rows at once; where that fails, run halves, until each failing row is alone."""
+    """Run all rows at once; if that fails, run halves, until each failing row is alone."""
     import duckdb
 
-    answers: list[pa.Table] = []
+    results: list[pa.Table] = []
     failed: dict[int, Reason] = {}
     pending = [rows]
     while pending:
         part = pending.pop()
         try:
-            answers.append(run(statement, part, memory))
+            results.append(run(statement, part, memory))
         except duckdb.Error as e:
             if isinstance(e, duckdb.FatalException | duckdb.InternalException):
-                forget_connection()
+                forget_connections()
             if len(part) == 1:
                 failed[part.column(ROW)[0].as_py()] = failure(f"Sql: {row_message(e)}")
                 continue
             middle = len(part) // 2
             pending += [part.slice(middle), part.slice(0, middle)]
-    return pa.concat_tables(answers or [run(statement, rows.slice(0, 0), memory)]), failed
+    return pa.concat_tables(results or [run(statement, rows.slice(0, 0), memory)]), failed

@@ -39,14 +39,14 @@ DELETES = [
 
 @pytest.mark.parametrize(("mode", "rows", "filtered"), DELETES)
 def test_deleted_rows_go_or_are_marked(mode: Any, rows: list[dict[str, object]], filtered: set[int]) -> None:
-    """A value that becomes null is left out, as a sink ignores tombstones."""
+    """A value that becomes null is filtered, as a sink ignores tombstones."""
     done = run(ExtractNewRecordState(delete_handling=mode), events({}, {"op": "d", "after": None}))
 
     assert (done.frame.value.to_pylist(), done.filtered) == (rows, filtered)
 
 
 def test_facts_become_fields_and_headers() -> None:
-    """Names are looked for where Debezium looks, get its prefix, and one that no envelope has is left out."""
+    """Facts are found where Debezium looks, and get its prefix; a fact that no envelope has is left out."""
     unwrap = ExtractNewRecordState(
         add_fields=("op", "table:origin", "source.ts_ms", "ts_ms", "lsn", "transaction.id"),
         add_headers=("db", "ts_ms"),
@@ -72,7 +72,7 @@ FAILURES: list[tuple[dict[str, object], str]] = [
 
 @pytest.mark.parametrize(("change", "message"), FAILURES)
 def test_half_an_envelope_fails_alone(change: dict[str, object], message: str) -> None:
-    """Its neighbours land, and events of no row are filtered."""
+    """Its neighbours land, and events without a row are filtered."""
     done = run(ExtractNewRecordState(), events({}, change, {"op": "t", "after": None}))
 
     assert (done.frame.positions.to_pylist(), done.filtered) == ([0], {2})
@@ -86,7 +86,7 @@ def test_row_with_a_field_of_an_added_name_is_a_dead_letter() -> None:
     assert "the row has a field name itself" in dead_messages(done)[0]
 
 
-def test_value_that_is_no_envelope_goes_on_as_it_is() -> None:
+def test_value_that_is_no_envelope_continues_unchanged() -> None:
     """Topics have other events, too, and Debezium's transform lets them pass."""
     done = run(ExtractNewRecordState(add_fields=("op",)), frame_of([{"id": 1}]))
 

@@ -1,4 +1,4 @@
-"""SQL over records: what is allowed, what becomes of a row that fails, and which types come back."""
+"""SQL over records: what is allowed, what happens to a row that fails, and which types result."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ WHERES = [("a > 1", {0}), ("t = '1'", {1, 2}), ("NULL", {0, 1, 2}), ('"odd name"
 
 @pytest.mark.parametrize(("where", "filtered"), WHERES)
 def test_where_filters_and_counts(where: str | None, filtered: set[int]):
-    """Null is not true; NaN is the largest number, as DuckDB has it, and not what Arrow makes of it."""
+    """Null is not true; NaN is the largest number, as in DuckDB, unlike in Arrow."""
     assert run(Sql(where=where), frame_of(ROWS, SHAPE)).filtered == filtered
 
 
@@ -132,23 +132,23 @@ def test_lists_of_fixed_length_are_lists():
 REFUSED = [
     ("aggregate", "sum(a)", None, "sum can't be used: it is an aggregate"),
     ("count", "count(*)", None, "can't be used: it is an aggregate"),
-    ("window", "row_number() OVER ()", None, "it holds a window function"),
-    ("subquery", "(SELECT 1)", None, "it holds a subquery"),
-    ("exists", "EXISTS (FROM records)", None, "it holds a subquery"),
+    ("window", "row_number() OVER ()", None, "it has a window function"),
+    ("subquery", "(SELECT 1)", None, "it has a subquery"),
+    ("exists", "EXISTS (FROM records)", None, "it has a subquery"),
     ("rows", "unnest([1, 2])", None, "it makes several rows of one"),
     ("chance", "random()", None, "it has another result each time"),
     ("time of day", "now() AS n", None, "now can't be used: it has another result each time"),
     ("time of day, a word", "Current_Date AS d", None, "current_date can't be used: it has another result each time"),
     ("time of day in a condition", "*", "a > 1 OR localtime IS NULL", "localtime can't be used"),
     ("time of day by another name", "current_localtimestamp() AS n", None, "it has another result each time"),
-    ("age till now", "a, age('2026-01-01'::DATE)::VARCHAR AS x", None, "age of one moment can't be used"),
+    ("age till now", "a, age('2026-01-01'::DATE)::VARCHAR AS x", None, "age with one argument can't be used"),
     ("two statements", "a; SELECT 1", None, "it is several statements"),
     ("no select", "a; DROP TABLE x", None, "SELECT"),
     ("from", "a FROM other", None, "it is more than expressions"),
     ("order", "a ORDER BY a", None, "it is more than expressions"),
     ("distinct", "DISTINCT a", None, "it is more than expressions"),
     ("union", "a UNION SELECT 1", None, "it is more than expressions"),
-    ("parameter", "?", None, "it holds a parameter"),
+    ("parameter", "?", None, "it has a parameter"),
     ("nothing", "", None, "without selection list"),
     ("garbled", "a +", None, "syntax error"),
     ("unknown field", "nope", None, 'column "nope" not found'),
@@ -202,7 +202,7 @@ FAILING = [
 
 @pytest.mark.parametrize(("select", "message"), [row[1:] for row in FAILING], ids=[row[0] for row in FAILING])
 def test_failing_row_is_a_dead_letter_and_its_neighbours_land(select: str, message: str):
-    """Told with DuckDB's words for this row."""
+    """Its message is DuckDB's for this row."""
     texts = [str(n) if n != 5 else "x" for n in range(12)]
 
     done = run(Sql(select), frame_of([{"t": text} for text in texts]))
@@ -224,7 +224,7 @@ def test_a_condition_that_fails_kills_its_row_only_and_spares_rows_it_excludes()
 
 @pytest.mark.parametrize("where", ["k = 'n' AND t::INT > 5", "k <> 'o' AND (t = 'y' OR t::INT > 5)"])
 def test_records_left_out_stay_left_out_beside_a_failure(where: str):
-    """Once one row fails, the others are still asked from left to right, however many are under suspicion."""
+    """After one row fails, conditions of the others are still evaluated from left to right, however many may fail."""
     others: list[dict[str, object]] = [{"t": "x", "k": "o"}] * 12
 
     done = run(Sql("t::INT AS n", where), frame_of([{"t": "x", "k": "n"}, *others, {"t": "7", "k": "n"}]))
@@ -233,13 +233,13 @@ def test_records_left_out_stay_left_out_beside_a_failure(where: str):
 
 
 def test_field_named_like_an_sql_word_is_read():
-    """A field goes before a word of SQL."""
+    """A field takes precedence over a keyword of SQL."""
     assert Sql("current_date AS d").check(pa.schema([("current_date", pa.int64())])).field("d").type == pa.int64()
     assert Sql("age('2026-01-02'::DATE, '2026-01-01'::DATE)::VARCHAR AS x").check(SHAPE).names == ["x"]
 
 
 def test_many_failing_rows_are_found_in_few_queries():
-    """A tenth of the rows fails; the first letters quote DuckDB."""
+    """A tenth of the rows fails; the first dead letters quote DuckDB."""
     rows = [{"t": str(n) if n % 10 else "x"} for n in range(2000)]
 
     done = run(Sql("t::INT AS n"), frame_of(rows))
@@ -259,7 +259,7 @@ def test_messages_show_little_of_a_value():
 
 
 def test_the_database_reaches_nothing_outside():
-    """Neither settings nor files can be had by expression."""
+    """No expression reads settings or files."""
     for select in ("current_setting('threads') AS x", "getvariable('x')::INT AS y"):
         Sql(select).check(SHAPE)
     with pytest.raises(Terminal):
@@ -291,14 +291,14 @@ def test_rows_of_one_record_stay_together():
 
 
 def test_a_trial_names_each_computed_expression():
-    """What can be tried row by row need not be searched by halves."""
+    """Rows that a trial finds are not searched by halves."""
     assert plan("a, t::INT AS n", None, SHAPE).trial == (
         "SELECT _frazil_row FROM records WHERE TRY((CAST(t AS INTEGER)) IS NULL) IS NULL"
     )
 
 
 def test_record_that_needs_more_memory_than_a_task_has_is_a_dead_letter():
-    """DuckDB's own bound is the machine's; here it is the transform's, rows beside it land, and nothing goes to disk."""
+    """The limit is the transform's, not the machine's; other rows land, and nothing is spilled to disk."""
     frame = frame_of([{"l": [1] * n} for n in (1, 10_000_000, 2)], pa.schema([("l", pa.list_(pa.int64()))]))
 
     done = run(Sql("list_sum(list_sort(l)) AS size", memory_bytes=64 * 2**20), frame)
@@ -309,7 +309,7 @@ def test_record_that_needs_more_memory_than_a_task_has_is_a_dead_letter():
 
 
 def test_each_task_bounds_its_own_database():
-    """One thread, the memory that was asked for, and no folder to spill to."""
+    """It has one thread, the memory of the option, and no folder for spilling."""
     settings = "SELECT current_setting('threads'), current_setting('memory_limit'), current_setting('temp_directory')"
     assert connection().execute(settings).fetchall() == [(1, "512.0 MiB", "")]
     assert connection(2**26).execute(settings).fetchall() == [(1, "64.0 MiB", "")]
@@ -384,15 +384,15 @@ BOUNDED = [
 
 @pytest.mark.parametrize("select", GROWING)
 def test_expression_with_an_unbounded_result_is_refused(select: str):
-    """DuckDB's own bound does not hold for what functions return: validate refuses them, and says how to bound them."""
+    """DuckDB's memory limit does not hold for results of functions: validate refuses them, and says how to limit them."""
     for asked in (Sql(select), Sql("*", f"({select}) IS NULL"))[: 1 if " AS " in select else 2]:
-        with pytest.raises(Terminal, match=r"expected at most|expected a text with widths|takes") as refused:
+        with pytest.raises(Terminal, match=r"expected at most|expected a text with widths|uses|repeats") as refused:
             asked.check(WIDE)
         assert refused.value.next_step.startswith(("write", "use", "name"))
 
 
 def test_expressions_with_a_bound_keep_to_the_memory_of_their_task():
-    """Of a record of a megabyte that names billions, by the peak of a process of its own."""
+    """One record of a megabyte contains a number of billions; the peak of a separate process is measured."""
     script = (
         "import sys, pyarrow as pa\n"
         "from frazil.records.transforms.sql.engine import run\n"
