@@ -82,11 +82,11 @@ def _reset(orders: Lab) -> Deed:
 def _rewind(orders: Lab) -> Deed:
     orders.fill(0)
     orders.run()
-    kept = orders.load().metadata.current_snapshot_id
-    assert kept is not None
+    snapshot_id = orders.load().metadata.current_snapshot_id
+    assert snapshot_id is not None
     orders.fill(100)
     orders.run()
-    orders.load(ORDERS).manage_snapshots().rollback_to_snapshot(kept).commit()
+    orders.load(ORDERS).manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
     return child.to_table
 
 

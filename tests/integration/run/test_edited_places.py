@@ -72,17 +72,17 @@ def test_table_of_same_name_in_other_catalog_gets_nothing(
     """The place that the edit names is taken by a table of somebody else: it gets nothing, and the batch is finished."""
     orders = spread()
     text = decided(orders, at_failpoint)
-    found = rest_server.lake().load_table(COPY)
+    original = rest_server.lake().load_table(COPY)
     for depth in ("mirror", "mirror.night"):
         catalog(orders).create_namespace_if_not_exists(depth)
-    other = catalog(orders).create_table(COPY, found.schema())
+    second_table = catalog(orders).create_table(COPY, original.schema())
     moved = orders.with_pipeline(text.replace(CLOUD, ""))
 
     with pytest.raises(Terminal, match="created again"):
         moved.run()
 
     assert ids_of(rest_server.lake().load_table(COPY), None) == [0, 2]
-    assert other.refresh().current_snapshot() is None
+    assert second_table.refresh().current_snapshot() is None
     back = orders.with_pipeline(text)
     assert back.run().batches == 0
     assert_clean(back)
@@ -114,7 +114,7 @@ def test_repair_of_moved_table_ends(spread: Spread, at_failpoint: At, rest_serve
 
     repair(moved, COPY)
 
-    assert [sorted(row["id"] for row in moved.rows(of)) for of in (COPY, "shop.orders")] == [[0, 2], [0, 2]]
+    assert [sorted(row["id"] for row in moved.rows(table)) for table in (COPY, "shop.orders")] == [[0, 2], [0, 2]]
     assert moved.run().batches == 0
     assert_clean(moved)
     with pytest.raises(NoSuchTableError):

@@ -79,8 +79,8 @@ def test_field_that_appears_later_rewrites_no_files(shop: MakeShop) -> None:
 
     orders.run()
 
-    found = rows(orders, "shop.orders", "id", "price")
-    assert found == [(n, None) for n in range(1000)] + [(n, n / 4) for n in range(1000, 1010)]
+    landed_rows = rows(orders, "shop.orders", "id", "price")
+    assert landed_rows == [(n, None) for n in range(1000)] + [(n, n / 4) for n in range(1000, 1010)]
     assert before < files(orders)
     assert types(orders) == {"id": "long", "price": "double"}
     assert changes(orders) == [
@@ -223,16 +223,16 @@ def test_endless_column_requests_are_given_up(shop: MakeShop) -> None:
     """An engine that asks again and again is given up, by name; nothing is published."""
     orders = evolving(shop)
     put(orders, {"id": 1})
-    asked = []
+    requests = []
 
     def stage(order: StageOrder) -> Staged:
-        asked.append(order.ranges)
+        requests.append(order.ranges)
         return Staged(demands={"shop.orders": (SchemaChange(("id",), "add", "long"),)}, again=order.ranges)
 
     with pytest.raises(Terminal, match=r"changed 4 times and still lack shop\.orders: add id long"):
         orders.run(stage=stage)
 
-    assert (len(asked), orders.rows()) == (5, [])  # one round more, in which tables are made
+    assert (len(requests), orders.rows()) == (5, [])  # one round more, in which tables are made
     # The last rounds make no columns of records any more, but the one for their fields.
     assert len(lake(orders).load_table("shop.orders").metadata.schemas) == 3
     orders.run()
@@ -255,7 +255,7 @@ def test_fields_with_endless_column_requests_are_rescued(shop: MakeShop) -> None
 
     orders.run(stage=stage)
 
-    assert [of.max_columns > 0 for of in rounds if of] == [True, True, True, False, False]
+    assert [staging.max_columns > 0 for staging in rounds if staging] == [True, True, True, False, False]
     assert rows(orders, "shop.orders", "_rescued") == [('{"id":1,"late":2}',)]
     assert_clean(orders)
 
@@ -303,9 +303,9 @@ def test_each_of_several_tables_gets_only_its_columns(shop: MakeShop) -> None:
 
     assert types(orders) == {"id": "long", "note": "string"}
     assert (types(orders, "shop.strict"), types(orders, "shop.ids")["id"]) == ({"id": "long"}, "long")
-    told = {row["table"]: row["schema_changes"] for row in ledger(orders, "ingest")}
-    assert told["shop.strict"] is None
-    assert json.loads(told["shop.ids"])[0] == {"path": ["id"], "kind": "widen", "type": "long"}
+    changes_by_table = {row["table"]: row["schema_changes"] for row in ledger(orders, "ingest")}
+    assert changes_by_table["shop.strict"] is None
+    assert json.loads(changes_by_table["shop.ids"])[0] == {"path": ["id"], "kind": "widen", "type": "long"}
     assert_clean(orders)
 
 

@@ -45,8 +45,8 @@ def test_schema_change_of_failed_run_is_recorded_by_next_batch(shop: MakeShop, a
 
     orders.run()
 
-    told = [change.path for change in changes(orders)[-1]["shop.orders"]]
-    assert (len(changes(orders)), sorted(told)) == (2, [("note",), ("size",)])
+    paths = [change.path for change in changes(orders)[-1]["shop.orders"]]
+    assert (len(changes(orders)), sorted(paths)) == (2, [("note",), ("size",)])
     put(orders, {"id": 4})
     orders.run()
     assert len(changes(orders)) == 2
@@ -77,8 +77,8 @@ def test_dead_letter_that_stays_bad_does_not_keep_others_from_landing(shop: Make
     orders.run()
     orders = rewritten(orders, f"{size}, evolve: widen, on_incompatible: fail}}")
 
-    found = run_dead_letter_replay(orders)
+    result = run_dead_letter_replay(orders)
 
-    assert (found.tried, found.landed, found.dead_codes) == (3, 1, {"WRONG_TYPE": 2})
+    assert (result.tried, result.landed, result.dead_codes) == (3, 1, {"WRONG_TYPE": 2})
     assert rows(orders, "shop.orders", "id", "size") == [(2, 2**40)]
     assert still_open(orders) == [(0, 0), (0, 2)]

@@ -122,5 +122,7 @@ def test_lost_row_is_found_beside_abandoned_rows_of_another_table(shop: MakeShop
 
     lake(two).load_table("shop.orders").delete("_kafka_offset = 7")
 
-    found = verify(two.project, two.pipeline).differences
-    assert [(of.kind, of.offset) for of in found if of.offset is not None] == [("missing", 7)]
+    differences = verify(two.project, two.pipeline).differences
+    assert [(difference.kind, difference.offset) for difference in differences if difference.offset is not None] == [
+        ("missing", 7)
+    ]

@@ -35,7 +35,7 @@ def in_the_middle(shop: MakeShop, at_failpoint: At) -> Any:
 def skipped(orders: Any) -> list[list[Any]]:
     """Ranges that were given up, as the ledger tells them."""
     rows = [row for row in ledger(orders) if row["role"] == "destination"]
-    return [gone for row in rows for gone in json.loads(row["skipped"] or "[]")]
+    return [skipped for row in rows for skipped in json.loads(row["skipped"] or "[]")]
 
 
 def test_hidden_topic_is_not_given_up(shop: MakeShop, at_failpoint: At, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,8 +51,8 @@ def test_impossible_table_name_is_tried_once_per_run(shop: Callable[..., Any]) -
 
     assert orders.run(counted).batches == 4
     assert len(looks) == 6, looks  # the first batch again, and the fourth one for its new table
-    found = [row["message"] for row in orders.rows(LETTERS)]
-    assert found == [found[0]] * 4
+    messages = [row["message"] for row in orders.rows(LETTERS)]
+    assert messages == [messages[0]] * 4
     assert ids(orders, ("shop.b",)) == {"shop.b": [10, 12]}
     assert_clean(orders)
 
@@ -111,15 +111,15 @@ def test_failing_runs_create_no_more_tables_than_limit(shop: Callable[..., Any])
         send(strict, {0: [b"bad"]})
         with pytest.raises(Terminal):
             strict.run()
-    made = [name for name in lake(orders).tables() if not name.startswith("shop.orders")]
-    assert len(made) == 3
+    tables = [name for name in lake(orders).tables() if not name.startswith("shop.orders")]
+    assert len(tables) == 3
 
     orders.run()
 
-    assert auto_created(orders) == tuple(made)
+    assert auto_created(orders) == tuple(tables)
     assert {code for _, code in letters(orders)} >= {"TABLE_NOT_MADE"}
-    assert sum(map(len, ids(orders, made).values())) == 3
-    assert [name for name in lake(orders).tables() if not name.startswith("shop.orders")] == made
+    assert sum(map(len, ids(orders, tables).values())) == 3
+    assert [name for name in lake(orders).tables() if not name.startswith("shop.orders")] == tables
     assert_clean(orders)
 
 
@@ -152,7 +152,9 @@ def test_run_lands_what_its_number_of_new_tables_allows(shop: Callable[..., Any]
 
     replay_dead_letters(scope(orders), LetterChoice(), request())
 
-    assert ids(orders, ("shop.T3", "shop.T4", "shop.T5")) == {f"shop.T{at}": [at, at + 6] for at in (3, 4, 5)}
+    assert ids(orders, ("shop.T3", "shop.T4", "shop.T5")) == {
+        f"shop.T{number}": [number, number + 6] for number in (3, 4, 5)
+    }
     assert letters(orders) == [(12, "UNROUTED")]
     assert_clean(orders)
 

@@ -79,8 +79,8 @@ def test_lost_dead_letters_are_restored(shop: MakeShop, damage: Damage) -> None:
         first + 1 if first else 0,
         str(lost).replace("'", '"').replace(" ", ""),
     )
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11)]
-    assert [of.kind for of in history(orders.project, orders.pipeline)][-2:] == ["repair", "replay"]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11)]
+    assert [batch.kind for batch in history(orders.project, orders.pipeline)][-2:] == ["repair", "replay"]
     assert orders.run().read == 1
     assert_clean(orders)
     assert repair(orders, LETTERS) is None
@@ -123,9 +123,9 @@ def test_lost_ledger_is_written_again(shop: MakeShop, damage: Damage) -> None:
     assert planned is not None
     assert planned.loss is not None
     assert planned.loss.batches == ()
-    told = ("n", "batch", "table", "kind", "ranges", "position", "snapshot_id", "records_dead", "run")
-    assert [[row[name] for name in told] for row in ledger(orders) if row["kind"] != "repair"] == [
-        [row[name] for name in told] for row in before
+    columns = ("n", "batch", "table", "kind", "ranges", "position", "snapshot_id", "records_dead", "run")
+    assert [[row[name] for name in columns] for row in ledger(orders) if row["kind"] != "repair"] == [
+        [row[name] for name in columns] for row in before
     ]
     send(orders, {0: [order(12), bad(13)]})
     orders.run()
@@ -166,7 +166,7 @@ def test_batches_without_manifest_are_given_up_by_number(shop: MakeShop) -> None
     assert orders.run().batches == 0
     drop(orders, LETTERS)
     repair(orders, LETTERS)
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11)]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11)]
     assert len(places(orders)) == 6
     assert orders.run().batches == 0
     assert_clean(orders)
@@ -185,7 +185,7 @@ def test_ledger_is_repaired_first(shop: MakeShop) -> None:
 
     repair(orders, LETTERS)
 
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11)]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11)]
     assert_clean(orders)
 
 
@@ -201,7 +201,7 @@ def test_unfinished_batch_has_its_part_again(shop: MakeShop, at_failpoint: At, t
 
     repair(orders, table)
 
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11)]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11)]
     assert [row["n"] for row in ledger(orders, "ingest") if row["table"] == LETTERS] == [1, 2, 3]
     assert orders.run().batches == 0
     assert_clean(orders)
@@ -223,7 +223,7 @@ def test_changed_partitioning_is_no_dead_end(shop: MakeShop, at_failpoint: At) -
 
     repair(orders, LETTERS)
 
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11)]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11)]
     assert orders.run().batches == 0
     assert_clean(orders)
 
