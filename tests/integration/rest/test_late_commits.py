@@ -114,18 +114,18 @@ def test_late_commit_does_not_land_on_recovery(begun: RestShop, held: HeldReques
 def test_late_commit_does_not_land_on_table_changed_by_others(begun: RestShop, held: HeldRequest, table: str) -> None:
     """A stranger's commit after the 504 moves the head: the late commit is refused, its repetition lands."""
     begun.produce(0, 10)
-    said: list[int] = []
+    statuses: list[int] = []
 
     def stranger() -> None:
         with begun.server.lake().load_table(table).transaction() as transaction:
             transaction.append(begun.server.lake().load_table(table).scan(limit=0).to_arrow())
-        said.append(held.release())
+        statuses.append(held.release())
 
     begun.proxy.script("POST", path_of(table), held, after(stranger))
 
     begun.run()
 
-    assert (said, begun.proxy.unused) == ([REFUSED], 0)
+    assert (statuses, begun.proxy.unused) == ([REFUSED], 0)
     begun.assert_exactly_once(orders=10, rounds=1)
 
 

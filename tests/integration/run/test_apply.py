@@ -34,7 +34,7 @@ AFTER = (
     sort_by: [price desc], identifier: [id], properties: {write.parquet.page-row-limit: 10}}""",
     "{table: shop.copies, columns: {id: {type: long, required: true}, note: string}, partition_by: ['bucket(2, id)']}",
 )
-MADE = {
+CREATED = {
     "shop.orders": (
         SchemaChange(("id",), "widen", "long"),
         SchemaChange(("id",), "doc", "Number"),
@@ -66,7 +66,7 @@ def assert_applied(orders: Any, ids: list[int]) -> None:
     """Both tables are what the file declares, in one batch of the ledger, and every record is in both once."""
     assert preview_changes(scope(orders)) == {}
     assert apply(orders) == AppliedFile()
-    assert changes(orders) == [MADE]
+    assert changes(orders) == [CREATED]
     table = lake(orders).load_table("shop.orders")
     assert [(field.name, field.doc) for field in table.schema().fields][:1] == [("id", "Number")]
     assert [field.name for field in table.spec().fields] == ["id"]
@@ -78,9 +78,9 @@ def assert_applied(orders: Any, ids: list[int]) -> None:
 def test_file_is_applied_once_and_on_record(shop: MakeShop) -> None:
     """One batch without a record has all changes, who made them and why; rows land in the new layout then."""
     orders = edited(shop)
-    assert preview_changes(scope(orders)) == MADE
+    assert preview_changes(scope(orders)) == CREATED
 
-    assert apply(orders) == AppliedFile(2, MADE)
+    assert apply(orders) == AppliedFile(2, CREATED)
 
     put(orders, {"id": 3, "price": 1.5})
     orders.run()
@@ -153,12 +153,12 @@ def test_run_beside_an_apply_lands_once(shop: MakeShop, at_failpoint: At, point:
 def test_two_applies_at_once_change_and_record_once(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """One decides; the other finds it decided, helps it to its end, and has nothing to change."""
     orders = edited(shop)
-    found: list[AppliedFile] = []
-    at_failpoint(point, lambda: found.append(apply(orders)))
+    applied: list[AppliedFile] = []
+    at_failpoint(point, lambda: applied.append(apply(orders)))
 
-    found.append(apply(orders))
+    applied.append(apply(orders))
 
-    assert sorted(len(of.changes) for of in found) == [0, 2]
+    assert sorted(len(applied_file.changes) for applied_file in applied) == [0, 2]
     assert_applied(orders, [1, 2])
 
 
@@ -191,8 +191,8 @@ def test_table_of_others_is_changed_before_the_first_run(shop: MakeShop) -> None
 
     orders.run()
     assert [(row["id"], row["name"]) for row in orders.rows()] == [(1, "a")]
-    (made,) = changes(orders)
-    assert {change.kind for change in made["shop.orders"]} == {"add", "doc", "widen"}
+    (creation,) = changes(orders)
+    assert {change.kind for change in creation["shop.orders"]} == {"add", "doc", "widen"}
     assert_clean(orders)
 
 
@@ -223,11 +223,11 @@ def test_branch_and_merged_table_are_changed_without_an_engine(shop: MakeShop) -
     table = "{table: shop.orders, branch: audit, columns: {id: {type: int, required: true}}}"
     merged = "{table: shop.copies, write: upsert, identifier: [id], columns: {id: {type: int, required: true}}}"
     text = "name: orders\nsource: {{topics: [{}]}}\nengine: spark\ndestinations: [{}]"
-    made = shop(partitions=1)
-    orders = made.with_pipeline(text.format(made.topic, f"{table}, {merged}"))
+    new_shop = shop(partitions=1)
+    orders = new_shop.with_pipeline(text.format(new_shop.topic, f"{table}, {merged}"))
     assert plan_run(orders.project, orders.pipeline, request()).plan is None
 
-    orders = orders.with_pipeline(text.format(made.topic, f"{table}, {merged}".replace("type: int", "type: long")))
+    orders = orders.with_pipeline(text.format(new_shop.topic, f"{table}, {merged}".replace("type: int", "type: long")))
     assert len(apply(orders).changes) == 2
 
     for name in ("shop.orders", COPY):

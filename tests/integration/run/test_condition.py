@@ -21,7 +21,7 @@ from tests.operations import LETTERS, Killed, drop
 from tests.produce import produce
 from tests.servers import delete_topic
 
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 MakeShop = Callable[..., Shop]
 
 
@@ -195,7 +195,7 @@ def test_unreachable_broker_does_not_hide_table_status(shop: MakeShop, tmp_path:
     assert (condition.refusal, condition.n, condition.rows, condition.lag) == (None, 1, 3, None)
 
 
-def test_decided_batch_is_reported_and_left_by_status(shop: MakeShop, at_failpoint: At) -> None:
+def test_decided_batch_is_reported_and_left_by_status(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A batch that a crash left is told with its number and since when; the look leaves it to the next run."""
     orders = shop(partitions=1)
     orders.produce_orders(range(3))

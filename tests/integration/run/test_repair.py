@@ -253,14 +253,14 @@ def test_loss_without_a_replay_is_on_record_and_filled_later(shop: MakeShop) -> 
     send(orders, {0: [bad(12)]})
     assert orders.run().dead == 1
     assert letters(orders) == [(0, 12, 5)]
-    found = verify(orders.project, orders.pipeline)
-    assert (found.is_clean, sum(of.given_up for of in found.partitions)) == (True, 6)
+    verification = verify(orders.project, orders.pipeline)
+    assert (verification.is_clean, sum(partition.given_up for partition in verification.partitions)) == (True, 6)
 
     assert repair(orders, LETTERS) is not None
 
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11, 12)]
-    found = verify(orders.project, orders.pipeline)
-    assert (found.is_clean, sum(of.given_up for of in found.partitions)) == (True, 0)
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11, 12)]
+    verification = verify(orders.project, orders.pipeline)
+    assert (verification.is_clean, sum(partition.given_up for partition in verification.partitions)) == (True, 0)
 
 
 def test_what_a_replay_replaced_is_replaced_again(shop: MakeShop) -> None:
@@ -273,7 +273,7 @@ def test_what_a_replay_replaced_is_replaced_again(shop: MakeShop) -> None:
     repair(orders, LETTERS)
     orders.run()
 
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11)]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11)]
     assert_clean(orders)
 
 
@@ -300,7 +300,7 @@ def test_killed_repair_is_carried_on(shop: MakeShop, at_failpoint: At, point: st
     repair(orders, table)
     orders.run()
 
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11, 13)]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11, 13)]
     assert_clean(orders)
 
 
@@ -313,7 +313,7 @@ def test_two_repairs_at_once_end_well(shop: MakeShop, at_failpoint: At) -> None:
         repair(orders, LETTERS)
 
     assert repair(orders, LETTERS) is None
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11)]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11)]
     assert_clean(orders)
 
 
@@ -331,7 +331,7 @@ def test_run_beside_a_repair_ends_well(shop: MakeShop, at_failpoint: At) -> None
         orders.run()
 
     assert orders.run().batches == 0
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11)]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11)]
     assert_clean(orders)
 
 
