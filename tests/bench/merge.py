@@ -66,7 +66,7 @@ def session(memory: str, *sets: str) -> Iterator[SparkSession]:
 
 def filled(spark: SparkSession, folder: Path, rows: int) -> Customers:
     """A table with so many rows, in files of all buckets."""
-    customers = Customers(spark, sqlite(folder), by=[BUCKETS])
+    customers = Customers(spark, sqlite(folder), partition_by=[BUCKETS])
     spark.conf.set("spark.sql.shuffle.partitions", "16")
     every = (
         spark.range(rows)

@@ -59,7 +59,7 @@ def test_rolled_back_ledger_lands_nothing_twice(shop: MakeShop) -> None:
     orders = fanned_out(shop)
     fill(orders, NUMBERS)
     orders.run()
-    roll_back(orders, LEDGER, by=2)
+    roll_back(orders, LEDGER, snapshots=2)
     with pytest.raises(Terminal, match="reset orders --to earliest"):
         orders.run()
 
@@ -174,7 +174,7 @@ def test_ledger_rolled_back_to_decision_lands_nothing_twice(shop: MakeShop) -> N
     for partition in (0, 1):
         send(orders, {partition: [record(number) for number in range(10)]})
         orders.run()
-    roll_back(orders, LEDGER, by=3)
+    roll_back(orders, LEDGER, snapshots=3)
     with pytest.raises(Terminal, match="reset orders --to earliest"):
         orders.run()
 
@@ -216,7 +216,7 @@ def test_rolled_back_ledger_and_follower_are_repaired_by_one_reset(shop: MakeSho
     for first in (0, 10):
         fill(orders, range(first, first + 10))
         orders.run()
-    roll_back(orders, LEDGER, by=2)
+    roll_back(orders, LEDGER, snapshots=2)
     roll_back(orders, "shop.audit")
 
     reset(orders, "earliest")

@@ -268,7 +268,7 @@ def test_what_a_replay_replaced_is_replaced_again(shop: MakeShop) -> None:
     orders = landed(shop)
     replay(orders, offsets(orders, 0), offsets(orders, 8))
     reset(orders, offsets(orders, 10))
-    roll_back(orders, LETTERS, by=2)
+    roll_back(orders, LETTERS, snapshots=2)
 
     repair(orders, LETTERS)
     orders.run()

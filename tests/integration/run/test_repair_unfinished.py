@@ -122,7 +122,7 @@ def test_table_that_goes_back_before_a_rewind_is_repaired(
     orders = landed(shop)
     roll_back(orders, ORDERS)
     kill(at_failpoint, "decide.committed", to_table, orders)
-    roll_back(orders, table, by=2)
+    roll_back(orders, table, snapshots=2)
     assert refused(orders) == ["repair", "orders", table]
 
     repair(orders, table)
@@ -157,7 +157,7 @@ def test_rows_beyond_the_position_go_from_a_lost_follower(shop: MakeShop) -> Non
     """A rewind moves behind what a follower holds, and leaves it to a repair: all of that comes again."""
     orders = landed(shop)
     replay(orders, offsets(orders, 0), offsets(orders, 4))
-    roll_back(orders, LETTERS, by=2)
+    roll_back(orders, LETTERS, snapshots=2)
     roll_back(orders, ORDERS)
     to_table(orders)
     assert refused(orders) == ["repair", "orders", LETTERS]

@@ -47,9 +47,9 @@ def test_records_that_retention_deletes_meanwhile_do_not_end_check(
     ask = PartitionReader.log
 
     def then_delete(reader: PartitionReader) -> tuple[int, int]:
-        found = ask(reader)
+        answer = ask(reader)
         delete_records(orders.topic, {0: 20})
-        return found
+        return answer
 
     monkeypatch.setattr(PartitionReader, "log", then_delete)
 
