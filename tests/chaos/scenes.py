@@ -13,7 +13,7 @@ from frazil.batch.position import EARLIEST
 from frazil.failpoints import Failpoint
 from tests.chaos import child
 from tests.chaos.child import Deed
-from tests.chaos.lab import COPIES, DEFAULTS, LENIENT, MADE, ORDERS, STRICT, Lab, grown
+from tests.chaos.lab import COPIES, DEFAULTS, LENIENT, ORDERS, ROUTE, STRICT, Lab, grown
 
 P = Failpoint
 
@@ -121,7 +121,7 @@ def _evolve(orders: Lab) -> Deed:
 
 def _auto_create(orders: Lab) -> Deed:
     """Records go to a table that the file does not list: the one that is looked at."""
-    orders.configure(table="shop.listed", more=MADE)
+    orders.configure(table="shop.listed", more=ROUTE)
     orders.run()
     for first in (0, 100):
         orders.fill(first)

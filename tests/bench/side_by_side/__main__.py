@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from frazil.runtime.home import Home
 from frazil.spark.submit.class_archive import make_archive
-from tests.bench.side_by_side.drain import BESIDE, DrainOrder, drain
+from tests.bench.side_by_side.drain import SIDES, DrainOrder, drain
 from tests.bench.side_by_side.machine import machine, versions
 from tests.bench.side_by_side.small_batch import SmallOrder, small_batches
 from tests.bench.side_by_side.tables import tables
@@ -171,7 +171,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--trickle-engine", default="inline", help="Frazil's, for trickles (default: inline)")
     parser.add_argument(
         "--beside",
-        choices=list(BESIDE),
+        choices=list(SIDES),
         nargs="*",
         help="who drains besides Frazil and Kafka Connect; nobody if none is named",
     )

@@ -40,7 +40,7 @@ class DrainOrder:
         records: In the topic.
         rounds: How often each side lands it.
         engines: Frazil's.
-        beside: Who lands it besides Frazil and Kafka Connect: names of `BESIDE`. Plain Spark takes JSON only.
+        beside: Who lands it besides Frazil and Kafka Connect: names of `SIDES`. Plain Spark takes JSON only.
     """
 
     workload: str

@@ -19,7 +19,7 @@ from frazil.run.batches.apply import AppliedFile, apply_file, preview_changes
 from frazil.run.batches.plan import plan_run
 from frazil.run.staging.stage import stage_inline
 from tests.evolving import changes, put, rewritten
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.operations import Killed, assert_clean, catalog, lake, ledger, location, request, scope
 
 MakeShop = Callable[..., Any]
@@ -98,7 +98,9 @@ POINTS = ["manifest.written", "decide.committing", "decide.committed", "evolving
 @pytest.mark.short("decide.committed-apply", "evolved-run")
 @pytest.mark.parametrize("again", ["apply", "run"])
 @pytest.mark.parametrize("point", [*POINTS, "record.committing", "record.committed"])
-def test_killed_apply_is_finished_by_the_next_command(shop: MakeShop, at_failpoint: At, point: str, again: str) -> None:
+def test_killed_apply_is_finished_by_the_next_command(
+    shop: MakeShop, at_failpoint: AtFailpoint, point: str, again: str
+) -> None:
     """Once it is decided all changes are made, by whoever comes next; before, none is."""
     orders = edited(shop)
     name, _, nth = point.partition(":")
@@ -117,7 +119,7 @@ def test_killed_apply_is_finished_by_the_next_command(shop: MakeShop, at_failpoi
 
 @pytest.mark.short("decide.committing", "decide.committed")
 @pytest.mark.parametrize("point", ["staged", "audited", "manifest.written", "decide.committing", "decide.committed"])
-def test_batch_beside_an_apply_lands_once(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_batch_beside_an_apply_lands_once(shop: MakeShop, at_failpoint: AtFailpoint, point: str) -> None:
     """A batch that was staged for the tables as they were is refused; one that was decided is finished first."""
     orders = edited(shop)
     put(orders, {"id": 3})
@@ -133,7 +135,7 @@ def test_batch_beside_an_apply_lands_once(shop: MakeShop, at_failpoint: At, poin
 
 @pytest.mark.short("evolving")
 @pytest.mark.parametrize("point", ["decide.committing", "decide.committed", "evolving", "evolved", "record.committing"])
-def test_run_beside_an_apply_lands_once(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_run_beside_an_apply_lands_once(shop: MakeShop, at_failpoint: AtFailpoint, point: str) -> None:
     """A run that comes between finishes a decided apply first, and lands in the tables as they are then."""
     orders = edited(shop)
     put(orders, {"id": 3})
@@ -150,7 +152,7 @@ def test_run_beside_an_apply_lands_once(shop: MakeShop, at_failpoint: At, point:
 @pytest.mark.parametrize(
     "point", ["manifest.written", "decide.committing", "decide.committed", "evolving", "record.committing"]
 )
-def test_two_applies_at_once_change_and_record_once(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_two_applies_at_once_change_and_record_once(shop: MakeShop, at_failpoint: AtFailpoint, point: str) -> None:
     """One decides; the other finds it decided, helps it to its end, and has nothing to change."""
     orders = edited(shop)
     applied: list[AppliedFile] = []
@@ -197,7 +199,9 @@ def test_table_of_others_is_changed_before_the_first_run(shop: MakeShop) -> None
 
 
 @pytest.mark.parametrize("point", ["evolving", "evolved"])
-def test_first_run_that_begins_meanwhile_waits_for_nothing(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_first_run_that_begins_meanwhile_waits_for_nothing(
+    shop: MakeShop, at_failpoint: AtFailpoint, point: str
+) -> None:
     """Batch 0 is decided while a table gets another layout: the table takes its mark, which no file comes with."""
     text = "{table: %s, columns: {id: long}, kafka_columns: false, partition_by: [id]}"
     orders = rewritten(shop(partitions=1), *(text % table for table in ("shop.orders", COPY)))
@@ -272,7 +276,7 @@ def test_destination_that_is_new_to_the_file_gets_its_layout_and_then_rows(shop:
     assert_clean(orders)
 
 
-def test_apply_that_slept_changes_nothing_behind_later_batches(shop: MakeShop, at_failpoint: At) -> None:
+def test_apply_that_slept_changes_nothing_behind_later_batches(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """Another run finished it, and the next apply took the change back: the first one must not make it again."""
     text = "{table: shop.copies, columns: {id: {type: int, required: true}}, partition_by: [%s]}"
     plain, split = (text % fields for fields in ("", "id"))
@@ -302,7 +306,7 @@ def test_apply_that_slept_changes_nothing_behind_later_batches(shop: MakeShop, a
 
 @pytest.mark.parametrize("after", ["", ", sort_by: [note]"])
 def test_order_is_what_the_batch_decided_whatever_the_file_says_by_then(
-    shop: MakeShop, at_failpoint: At, after: str
+    shop: MakeShop, at_failpoint: AtFailpoint, after: str
 ) -> None:
     """Decided, killed, and the file edited, or without an order: the table is not left unsorted."""
     text = "{table: shop.orders, columns: {id: int, note: string}%s}"

@@ -12,7 +12,7 @@ from pyiceberg.expressions import EqualTo
 
 from frazil.run.state.context import EngineNeeded
 from frazil.verify.check import verify
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.operations import Killed, lake, ledger, replay, reset, send
 
 MakeShop = Callable[..., Any]
@@ -103,7 +103,7 @@ def test_changes_are_logged_once_and_in_order(shop: MakeShop) -> None:
 
 
 @pytest.mark.parametrize("point", ["staged", "decide.committed", "record.committing"])
-def test_killed_run_logs_changes_once(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_killed_run_logs_changes_once(shop: MakeShop, at_failpoint: AtFailpoint, point: str) -> None:
     """The log is a table like any other: the next run carries on."""
     orders = _logged(shop)
     at_failpoint(point, nth=1 if point == "staged" else 2)  # the first one is of the start position

@@ -30,7 +30,7 @@ from tests.operations import (
 )
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 P = Failpoint
 
 
@@ -101,7 +101,9 @@ def test_dry_run_of_dead_letter_replay_lands_nothing(good_now: Any) -> None:
         *(P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED, P.RECORD_COMMITTING, P.RECORD_COMMITTED),
     ],
 )
-def test_killed_dead_letter_replay_lands_each_record_once(good_now: Any, at_failpoint: At, point: Failpoint) -> None:
+def test_killed_dead_letter_replay_lands_each_record_once(
+    good_now: Any, at_failpoint: AtFailpoint, point: Failpoint
+) -> None:
     """Killed at any step, then tried again, with a run in between: each letter is one row."""
     at_failpoint(point)
     with pytest.raises(Killed):
@@ -117,7 +119,9 @@ def test_killed_dead_letter_replay_lands_each_record_once(good_now: Any, at_fail
 
 @pytest.mark.short("decide.committing")
 @pytest.mark.parametrize("point", [P.STAGED, P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING])
-def test_two_replays_of_same_dead_letters_land_them_once(good_now: Any, at_failpoint: At, point: Failpoint) -> None:
+def test_two_replays_of_same_dead_letters_land_them_once(
+    good_now: Any, at_failpoint: AtFailpoint, point: Failpoint
+) -> None:
     """A rival does all of it while the first stands at a step: nothing lands twice."""
     at_failpoint(point, lambda: run_dead_letter_replay(good_now))
 
@@ -128,7 +132,7 @@ def test_two_replays_of_same_dead_letters_land_them_once(good_now: Any, at_failp
     assert_clean(good_now)
 
 
-def test_new_records_during_replay_make_it_stage_again(good_now: Any, at_failpoint: At) -> None:
+def test_new_records_during_replay_make_it_stage_again(good_now: Any, at_failpoint: AtFailpoint) -> None:
     """A run decides a batch in between: the letters are staged again, with the next number."""
 
     def rival() -> None:

@@ -39,7 +39,7 @@ from tests.operations import (
 )
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 P = Failpoint
 
 
@@ -173,7 +173,7 @@ def test_repair_restores_dead_letters_whose_rows_were_rolled_back(good_now: Any)
 
 @pytest.mark.parametrize("is_finished", [True, False], ids=["finished", "unfinished"])
 def test_rollback_after_repair_reads_landed_dead_letters_again(
-    good_now: Any, at_failpoint: At, *, is_finished: bool
+    good_now: Any, at_failpoint: AtFailpoint, *, is_finished: bool
 ) -> None:
     """Rows are gone and so are their letters: the position goes back to them, and Kafka brings them again."""
     if is_finished:

@@ -16,7 +16,7 @@ from frazil.errors import Terminal
 from frazil.records.model.spec import Evolution
 from frazil.run.staging.stage import StageOrder, stage_inline
 from tests.evolving import changes, evolving, files, put, rewritten, rows, task_by_task, types
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.operations import (
     LETTERS,
     Killed,
@@ -162,7 +162,7 @@ def test_only_records_that_request_columns_are_read_again(shop: MakeShop) -> Non
 
 @pytest.mark.short("evolved")
 @pytest.mark.parametrize("point", ["staged", "evolving", "evolved", "audited", "decide.committing", "decide.committed"])
-def test_killed_run_changes_table_once(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_killed_run_changes_table_once(shop: MakeShop, at_failpoint: AtFailpoint, point: str) -> None:
     """Killed before or behind the change of a table, the next run finds what is there and lands every record once."""
     orders = evolving(shop)
     put(orders, {"id": 1})
@@ -179,7 +179,7 @@ def test_killed_run_changes_table_once(shop: MakeShop, at_failpoint: At, point: 
     assert_clean(orders)
 
 
-def test_two_pipelines_keep_each_others_columns(shop: MakeShop, at_failpoint: At) -> None:
+def test_two_pipelines_keep_each_others_columns(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A rival adds columns to the same table at the same moment: it has those of both, and both pipelines land."""
     orders = evolving(shop)
     put(orders, {"id": 1})
@@ -199,7 +199,9 @@ def test_two_pipelines_keep_each_others_columns(shop: MakeShop, at_failpoint: At
     assert_clean(orders)
 
 
-def test_column_of_another_type_from_a_rival_stays_and_the_value_is_rescued(shop: MakeShop, at_failpoint: At) -> None:
+def test_column_of_another_type_from_a_rival_stays_and_the_value_is_rescued(
+    shop: MakeShop, at_failpoint: AtFailpoint
+) -> None:
     """A rival makes the column with a type that does not go with ours: the record is held against the column that is there."""
     orders = evolving(shop)
     put(orders, {"id": 1})

@@ -15,7 +15,7 @@ from frazil.run.commit import audit
 from frazil.run.commit.commit_batch import recover
 from frazil.run.state.evolution import DemandFinder, columns_for, columns_of, evolve_for_records
 from tests.evolving import PIPELINE, changes, evolving, put, rewritten, rows, task_by_task, types
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.integration.run.test_dry_run import preview, state
 from tests.letters import run_dead_letter_replay
 from tests.operations import LETTERS, ORDERS, Killed, assert_clean, catalog, lake, scope
@@ -26,7 +26,7 @@ LAYOUT = "{table: shop.orders, columns: {at: timestamptz}, evolve: add, partitio
 MANY = "['bucket(4, id)', 'truncate(3, name)', kind, day(_kafka_timestamp)]"
 
 
-def test_partition_fields_are_set_before_first_rows(shop: MakeShop, at_failpoint: At) -> None:
+def test_partition_fields_are_set_before_first_rows(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """All partition fields are set with their columns, in one commit before any row; also if the run is killed there."""
     orders = evolving(shop, f"{{table: shop.orders, partition_by: {MANY}, sort_by: [name desc]}}")
     put(orders, *({"id": n, "name": f"name {n}", "kind": "ab"[n % 2]} for n in range(20)))
@@ -115,7 +115,7 @@ def test_advice_for_column_that_can_not_partition_works(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_declared_column_waits_for_decided_batch(shop: MakeShop, at_failpoint: At) -> None:
+def test_declared_column_waits_for_decided_batch(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A column and a partition field that were declared since wait for the end of the batch that was staged without."""
     orders = evolving(shop, "{table: shop.orders}")
     orders.run()

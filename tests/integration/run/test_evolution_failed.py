@@ -9,7 +9,7 @@ import pytest
 
 from frazil.errors import Terminal
 from tests.evolving import changes, evolving, put, rewritten, rows, types
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.letters import run_dead_letter_replay, still_open
 from tests.operations import LETTERS, Killed, assert_clean, lake
 
@@ -25,7 +25,9 @@ dead_letters: {{tolerance: {{max_count: 1}}}}
 
 
 @pytest.mark.parametrize("ends", ["by a kill", "by its audit"])
-def test_schema_change_of_failed_run_is_recorded_by_next_batch(shop: MakeShop, at_failpoint: At, ends: str) -> None:
+def test_schema_change_of_failed_run_is_recorded_by_next_batch(
+    shop: MakeShop, at_failpoint: AtFailpoint, ends: str
+) -> None:
     """The table has the column, the run has no batch: the next batch tells of it, beside its own."""
     orders = evolving(shop)
     put(orders, {"id": 1})

@@ -18,7 +18,7 @@ from frazil.run.batches.session import ingest
 from frazil.run.staging.stage import stage_inline
 from tests.evolving import evolving, put, types
 from tests.integration.conftest import environment
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.operations import assert_clean, lake, send
 
 MakeShop = Callable[..., Any]
@@ -53,7 +53,9 @@ def put_other(second_shop: Any, *values: Any) -> None:
 
 @pytest.mark.short("evolving")
 @pytest.mark.parametrize("point", ["staged", "evolving", "evolved", "audited", "decide.committing"])
-def test_columns_of_two_pipelines_at_same_moment_are_kept(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_columns_of_two_pipelines_at_same_moment_are_kept(
+    shop: MakeShop, at_failpoint: AtFailpoint, point: str
+) -> None:
     """Wherever one pipeline stands while the other changes the table and lands: both land, into the columns of both."""
     orders = evolving(shop)
     second_shop = with_second_pipeline(orders)
@@ -75,7 +77,7 @@ def test_columns_of_two_pipelines_at_same_moment_are_kept(shop: MakeShop, at_fai
     assert_clean(orders)
 
 
-def test_decided_batch_does_not_wait_for_widened_table(shop: MakeShop, at_failpoint: At) -> None:
+def test_decided_batch_does_not_wait_for_widened_table(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A follower whose struct got a field and whose number was widened, behind the decision, takes its files."""
     orders = evolving(
         shop, "{table: shop.orders}", "{table: shop.copies, columns: {id: int, at: 'struct<a: int>'}, evolve: widen}"
@@ -108,7 +110,7 @@ def test_decided_batch_does_not_wait_for_widened_table(shop: MakeShop, at_failpo
 )
 def test_column_named_or_typed_otherwise_by_rival_ends_no_run(
     shop: MakeShop,
-    at_failpoint: At,
+    at_failpoint: AtFailpoint,
     field_names: str,
     document: dict[str, Any],
     theirs: dict[str, Any],

@@ -10,7 +10,7 @@ import pytest
 
 from frazil.errors import Terminal
 from tests.fan_out import TABLES, closing, expected, fanned_out, file_of, fill, outcomes
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.operations import (
     LEDGER,
     Killed,
@@ -64,7 +64,7 @@ def test_records_miss_no_table(shop: MakeShop) -> None:
         *((point, 1) for point in ("record.committing", "record.committed")),
     ],
 )
-def test_killed_run_leaves_no_table_behind(shop: MakeShop, at_failpoint: At, point: str, nth: int) -> None:
+def test_killed_run_leaves_no_table_behind(shop: MakeShop, at_failpoint: AtFailpoint, point: str, nth: int) -> None:
     """Wherever a run is killed, also between two tables, the next one carries on and nothing is doubled."""
     orders = fanned_out(shop)
     orders.run()
@@ -79,7 +79,7 @@ def test_killed_run_leaves_no_table_behind(shop: MakeShop, at_failpoint: At, poi
     assert orders.run().batches == 0
 
 
-def test_killed_first_run_keeps_its_closing_table(shop: MakeShop, at_failpoint: At) -> None:
+def test_killed_first_run_keeps_its_closing_table(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """Which table closes is chosen once: a first run that is killed behind its decision is finished with it."""
     orders = fanned_out(shop)
     fill(orders, NUMBERS)
@@ -152,7 +152,7 @@ def test_removed_destination_is_recorded(shop: MakeShop) -> None:
     assert_clean(again)
 
 
-def test_table_that_refuses_its_files_does_not_hold_up_others(shop: MakeShop, at_failpoint: At) -> None:
+def test_table_that_refuses_its_files_does_not_hold_up_others(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """The others have theirs, the pipeline stops with its name, and a repair lets the pipeline go on."""
     orders = fanned_out(shop)
     orders.run()

@@ -12,7 +12,7 @@ from frazil.batch.changes import LetterChoice, Place
 from frazil.failpoints import Failpoint
 from frazil.kafka.client.cluster import OutgoingRecord
 from tests.fan_out import ROUTE, TABLES, expected, fanned_out, file_of, fill, outcomes
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.letters import run_dead_letter_replay
 from tests.operations import LETTERS, Killed, assert_clean, lake, send
 from tests.produce import produce
@@ -113,7 +113,7 @@ def test_dead_letters_of_another_table_are_not_replayed(good_now: Any) -> None:
     ],
 )
 def test_dead_letter_replay_killed_between_tables_lands_rows_once(
-    good_now: Any, at_failpoint: At, point: Failpoint, nth: int
+    good_now: Any, at_failpoint: AtFailpoint, point: Failpoint, nth: int
 ) -> None:
     """Killed at any step, also between two tables, and tried again behind a run: each letter has its rows once."""
     at_failpoint(point, nth=nth)
@@ -138,7 +138,7 @@ def test_dead_letter_replay_killed_between_tables_lands_rows_once(
     ],
 )
 def test_two_replays_of_dead_letters_of_several_tables_land_them_once(
-    good_now: Any, at_failpoint: At, point: Failpoint, nth: int
+    good_now: Any, at_failpoint: AtFailpoint, point: Failpoint, nth: int
 ) -> None:
     """A rival does all of it while the first stands at a step, also between two tables: nothing lands twice."""
     at_failpoint(point, lambda: run_dead_letter_replay(good_now), nth=nth)

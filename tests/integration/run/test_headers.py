@@ -11,7 +11,7 @@ from pyiceberg.types import StringType
 from frazil.batch.changes import LetterChoice
 from frazil.kafka.client.cluster import Header, OutgoingRecord
 from frazil.verify.check import verify
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.letters import run_dead_letter_replay
 from tests.operations import Killed, assert_clean, lake, letters, replay
 from tests.produce import produce
@@ -98,7 +98,7 @@ def test_headers_land_once_and_verify_is_clean(orders: Any) -> None:
 @pytest.mark.parametrize(
     ("point", "nth"), [("staged", 1), ("decide.committed", 1), ("follow.committed", 2), ("record.committing", 1)]
 )
-def test_killed_run_lands_headers_once(orders: Any, at_failpoint: At, point: str, nth: int) -> None:
+def test_killed_run_lands_headers_once(orders: Any, at_failpoint: AtFailpoint, point: str, nth: int) -> None:
     at_failpoint(point, nth=nth)
     with pytest.raises(Killed):
         orders.run()

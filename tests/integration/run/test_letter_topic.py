@@ -35,7 +35,7 @@ from tests.servers import delete_topic
 from tests.topic_reader import committed, values
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 P = Failpoint
 
 LETTERS_SENT = [bad(1), bad(3)]
@@ -114,7 +114,7 @@ def test_finished_batch_sends_nothing_again(waiting: tuple[Any, str]) -> None:
 @pytest.mark.short("letters.sent")
 @pytest.mark.parametrize("point", [P.DECIDE_COMMITTED, P.FOLLOW_COMMITTED, P.LETTERS_SENDING, P.LETTERS_SENT])
 def test_run_after_kill_sends_all_dead_letters_of_batch(
-    waiting: tuple[Any, str], at_failpoint: At, point: Failpoint
+    waiting: tuple[Any, str], at_failpoint: AtFailpoint, point: Failpoint
 ) -> None:
     """Whatever step it was, the next run sends the whole batch, and repeats are told by their headers."""
     orders, topic = waiting
@@ -130,7 +130,9 @@ def test_run_after_kill_sends_all_dead_letters_of_batch(
 
 @pytest.mark.short("letters.sending")
 @pytest.mark.parametrize("point", [P.DECIDE_COMMITTED, P.LETTERS_SENDING, P.LETTERS_SENT])
-def test_dead_letters_are_sent_beside_rival(waiting: tuple[Any, str], at_failpoint: At, point: Failpoint) -> None:
+def test_dead_letters_are_sent_beside_rival(
+    waiting: tuple[Any, str], at_failpoint: AtFailpoint, point: Failpoint
+) -> None:
     """While one run stands at a step, another one does all of it, and lands more."""
     orders, topic = waiting
 
@@ -167,7 +169,9 @@ def test_dead_letters_are_sent_after_catalog_was_restored_from_backup(shop: Make
     assert_clean(orders)
 
 
-def test_recreated_topic_gets_dead_letters_of_waiting_batch(waiting: tuple[Any, str], at_failpoint: At) -> None:
+def test_recreated_topic_gets_dead_letters_of_waiting_batch(
+    waiting: tuple[Any, str], at_failpoint: AtFailpoint
+) -> None:
     """Deleted while a batch waits, it gets that batch; the batch is in no other one."""
     orders, topic = waiting
     at_failpoint(P.LETTERS_SENT)
@@ -181,7 +185,7 @@ def test_recreated_topic_gets_dead_letters_of_waiting_batch(waiting: tuple[Any, 
     assert_clean(orders)
 
 
-def test_file_without_the_topic_lets_a_waiting_batch_go_on(waiting: tuple[Any, str], at_failpoint: At) -> None:
+def test_file_without_the_topic_lets_a_waiting_batch_go_on(waiting: tuple[Any, str], at_failpoint: AtFailpoint) -> None:
     """What was not sent is reported; with the key back, the next batch is sent."""
     orders, topic = waiting
     at_failpoint(P.FOLLOW_COMMITTED)
@@ -201,7 +205,9 @@ def test_file_without_the_topic_lets_a_waiting_batch_go_on(waiting: tuple[Any, s
     assert_clean(back)
 
 
-def test_dead_letters_of_waiting_batch_go_to_topic_of_file_only(waiting: tuple[Any, str], at_failpoint: At) -> None:
+def test_dead_letters_of_waiting_batch_go_to_topic_of_file_only(
+    waiting: tuple[Any, str], at_failpoint: AtFailpoint
+) -> None:
     """Its manifest names a topic, and whoever may commit to the closing table may name any manifest: that topic gets nothing
     unless the file names it.
     """
@@ -246,7 +252,9 @@ def test_replayed_dead_letters_are_not_sent_again(shop: MakeShop) -> None:
 
 
 @pytest.mark.parametrize("table", [LETTERS, "shop.orders__ledger"])
-def test_repaired_batch_has_its_dead_letters_in_topic(waiting: tuple[Any, str], at_failpoint: At, table: str) -> None:
+def test_repaired_batch_has_its_dead_letters_in_topic(
+    waiting: tuple[Any, str], at_failpoint: AtFailpoint, table: str
+) -> None:
     """A batch that waits for a table that is gone is given up there: its letters are in the topic all the same.
 
     Those of a replay are of a new batch, and are sent as such.

@@ -15,7 +15,7 @@ from frazil.failpoints import Failpoint
 from frazil.run.repair.dead_letter_replay import replay_dead_letters
 from frazil.run.staging.stage import StageOrder, stage_inline
 from tests import made as shops
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.made import LETTERS, auto_created, fill, ids, letters
 from tests.operations import Killed, assert_clean, catalog, drop, lake, request, scope, send
 
@@ -57,7 +57,7 @@ def test_impossible_table_name_is_tried_once_per_run(shop: Callable[..., Any]) -
     assert_clean(orders)
 
 
-def test_edited_template_after_kill_stops_no_pipeline(shop: Callable[..., Any], at_failpoint: At) -> None:
+def test_edited_template_after_kill_stops_no_pipeline(shop: Callable[..., Any], at_failpoint: AtFailpoint) -> None:
     """A table that was made to the old one stops nothing: its letters say what to do, and land once that is done."""
     orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"))
@@ -123,7 +123,9 @@ def test_failing_runs_create_no_more_tables_than_limit(shop: Callable[..., Any])
     assert_clean(orders)
 
 
-def test_name_that_the_catalog_refuses_leaves_room_for_others(shop: Callable[..., Any], at_failpoint: At) -> None:
+def test_name_that_the_catalog_refuses_leaves_room_for_others(
+    shop: Callable[..., Any], at_failpoint: AtFailpoint
+) -> None:
     """Somebody else made the one table just before: it is theirs, and the total has room for another one."""
     orders = shops.auto_creating(shop, template=f"{shops.COLUMNS}\n    max_tables: 1")
     fill(orders, (1, "shop.a"))
@@ -161,7 +163,7 @@ def test_run_lands_what_its_number_of_new_tables_allows(shop: Callable[..., Any]
 
 @pytest.mark.parametrize("point", [Failpoint.CREATED, Failpoint.AUDITED])
 def test_killed_run_makes_the_tables_of_plain_values_once(
-    shop: Callable[..., Any], at_failpoint: At, point: Failpoint
+    shop: Callable[..., Any], at_failpoint: AtFailpoint, point: Failpoint
 ) -> None:
     plain = shop(partitions=1)
     orders = plain.with_pipeline(

@@ -23,7 +23,7 @@ from frazil.run.repair.dead_letter_replay import replay_dead_letters
 from frazil.run.staging.stage import StageOrder, stage_inline
 from frazil.run.state.context import EngineNeeded
 from tests import made as shops
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.made import auto_created, fill, ids, letters
 from tests.operations import (
     LEDGER,
@@ -111,7 +111,7 @@ def test_run_creates_at_most_permitted_number_of_tables(shop: Callable[..., Any]
 @pytest.mark.short("created")
 @pytest.mark.parametrize("point", [*MAKING, *POINTS])
 def test_kill_around_table_creation_lands_every_record_once(
-    shop: Callable[..., Any], at_failpoint: At, point: Failpoint
+    shop: Callable[..., Any], at_failpoint: AtFailpoint, point: Failpoint
 ) -> None:
     """The next run takes the tables that are there for its own, makes what is missing, and lands every record once."""
     orders = shops.auto_creating(shop)
@@ -126,7 +126,7 @@ def test_kill_around_table_creation_lands_every_record_once(
     assert_clean(orders)
 
 
-def test_two_runs_create_same_table_once(shop: Callable[..., Any], at_failpoint: At) -> None:
+def test_two_runs_create_same_table_once(shop: Callable[..., Any], at_failpoint: AtFailpoint) -> None:
     """The one that comes second finds the table made, and its batch refused; every record is there once."""
     orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"))
@@ -137,7 +137,7 @@ def test_two_runs_create_same_table_once(shop: Callable[..., Any], at_failpoint:
     assert_clean(orders)
 
 
-def test_table_created_by_others_meanwhile_stays_theirs(shop: Callable[..., Any], at_failpoint: At) -> None:
+def test_table_created_by_others_meanwhile_stays_theirs(shop: Callable[..., Any], at_failpoint: AtFailpoint) -> None:
     """It is theirs then: the record is a dead letter, and their table stays as they made it."""
     orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"))

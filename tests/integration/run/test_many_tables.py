@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.operations import LEDGER, assert_clean, lake, ledger, repair, send
 
 PLACES = {f"{namespace}.t{number}": catalog for catalog, namespace, number in (
@@ -73,7 +73,7 @@ def take(shop: Any, table: str) -> None:
     ("table", "damage", "fills"), [("shop.europe.north.t3", take, False), ("mirror.night.south.t0", partition, True)]
 )
 def test_table_that_refuses_its_files_does_not_stop_others(
-    many: Any, at_failpoint: At, table: str, damage: Callable[[Any, str], None], fills: bool
+    many: Any, at_failpoint: AtFailpoint, table: str, damage: Callable[[Any, str], None], fills: bool
 ) -> None:
     """The others have theirs, the pipeline stops with its name, the next run tries again, a repair lets it go on."""
     fill(many, 0)
@@ -108,7 +108,7 @@ def _landed_ids(shop: Any) -> dict[str, list[int]]:
     }
 
 
-def test_recovered_table_needs_no_repair(many: Any, at_failpoint: At) -> None:
+def test_recovered_table_needs_no_repair(many: Any, at_failpoint: AtFailpoint) -> None:
     """Out of reach behind the decision and back before the next run: that run gives it its part, and nobody has to repair."""
     table = "mirror.t2"
     location = lake(many).load_table(table).metadata_location

@@ -41,7 +41,7 @@ from tests.operations import (
 from tests.refusals import named_command, refused
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 Damage = Callable[[Any, str], None]
 
 AUDIT = "shop.audit"
@@ -190,7 +190,7 @@ def test_ledger_is_repaired_first(shop: MakeShop) -> None:
 
 
 @pytest.mark.parametrize("table", [LETTERS, LEDGER])
-def test_unfinished_batch_has_its_part_again(shop: MakeShop, at_failpoint: At, table: str) -> None:
+def test_unfinished_batch_has_its_part_again(shop: MakeShop, at_failpoint: AtFailpoint, table: str) -> None:
     """Killed between decision and dead letters, then a table is dropped."""
     orders = landed(shop, 2)
     send(orders, {0: [order(8), bad(9), order(10), bad(11)]})
@@ -207,7 +207,7 @@ def test_unfinished_batch_has_its_part_again(shop: MakeShop, at_failpoint: At, t
     assert_clean(orders)
 
 
-def test_changed_partitioning_is_no_dead_end(shop: MakeShop, at_failpoint: At) -> None:
+def test_changed_partitioning_is_no_dead_end(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """The spec changed between decision and follow-up: files don't fit any more, a replay writes them anew."""
     orders = landed(shop, 2)
     send(orders, {0: [order(8), bad(9), order(10), bad(11)]})
@@ -286,7 +286,7 @@ KILLS = {
 
 @pytest.mark.short("decide.committed-letters", "record.committing-ledger")
 @pytest.mark.parametrize(("table", "point"), KILLS.values(), ids=KILLS)
-def test_killed_repair_is_carried_on(shop: MakeShop, at_failpoint: At, point: str, table: str) -> None:
+def test_killed_repair_is_carried_on(shop: MakeShop, at_failpoint: AtFailpoint, point: str, table: str) -> None:
     """By a second one, or by the next run; what was not filled yet is filled by the second one."""
     orders = landed(shop)
     drop(orders, table)
@@ -304,7 +304,7 @@ def test_killed_repair_is_carried_on(shop: MakeShop, at_failpoint: At, point: st
     assert_clean(orders)
 
 
-def test_two_repairs_at_once_end_well(shop: MakeShop, at_failpoint: At) -> None:
+def test_two_repairs_at_once_end_well(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """The slower one is refused, and finds its work done the next time."""
     orders = landed(shop)
     drop(orders, LETTERS)
@@ -317,7 +317,7 @@ def test_two_repairs_at_once_end_well(shop: MakeShop, at_failpoint: At) -> None:
     assert_clean(orders)
 
 
-def test_run_beside_a_repair_ends_well(shop: MakeShop, at_failpoint: At) -> None:
+def test_run_beside_a_repair_ends_well(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A run is stopped by the loss while it follows up; a repair beside it finishes its batch."""
     orders = landed(shop, 2)
     send(orders, {0: [order(8), bad(9), order(10), bad(11)]})
