@@ -92,9 +92,9 @@ def is_on_production(item: pytest.Item) -> bool:
     """Whether a test can have its topics and tables in the production profile: it has a shop or a lab, and brings no catalog,
     registry or Spark of its own, and nothing says that it looks into the embedded ones (mark `embedded`).
     """
-    asked = set(getattr(item, "fixturenames", ()))
+    fixtures = set(getattr(item, "fixturenames", ()))
     own = {"rest_server", "rest_settings", "registry", "warm_spark", "spread", "s3", "store"}
-    return "home_at" in asked and not asked & own and item.get_closest_marker("embedded") is None
+    return "home_at" in fixtures and not fixtures & own and item.get_closest_marker("embedded") is None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -27,16 +27,18 @@ def users(env: Mapping[str, str], folder: str) -> None:
     """Write the file that the server reads its users from. A server without capabilities must be able to read it."""
     roles = {"WRITER": "userplus", "READER": "user"}  # the first may make buckets
     accounts = {env[f"S3_{name}_ACCESS_KEY"]: (env[f"S3_{name}_SECRET_KEY"], role) for name, role in roles.items()}
-    known = {key: {"access": key, "secret": secret, "role": role} for key, (secret, role) in accounts.items()}
+    users = {key: {"access": key, "secret": secret, "role": role} for key, (secret, role) in accounts.items()}
     file = Path(folder) / "users.json"
-    file.write_text(json.dumps({"accessAccounts": known}), encoding="utf-8")
+    file.write_text(json.dumps({"accessAccounts": users}), encoding="utf-8")
     file.chmod(0o644)
-    print(f"{len(known)} users are in {file}")
+    print(f"{len(users)} users are in {file}")
 
 
 def bucket(env: Mapping[str, str], endpoint: str, name: str) -> None:
     """Make the bucket as the writer, unless it is there, and let the reader list and read it."""
-    writer, secret, reader = (env[f"S3_{of}"] for of in ("WRITER_ACCESS_KEY", "WRITER_SECRET_KEY", "READER_ACCESS_KEY"))
+    writer, secret, reader = (
+        env[f"S3_{role}"] for role in ("WRITER_ACCESS_KEY", "WRITER_SECRET_KEY", "READER_ACCESS_KEY")
+    )
     files = S3FileSystem(
         access_key=writer,
         secret_key=secret,

@@ -160,9 +160,9 @@ def pages() -> dict[Path, str]:
 def messages() -> str:
     """The page about error codes: a heading for each, by subjects."""
     exits = exit_codes()
-    known = {name: code for name, code in vars(error_codes).items() if isinstance(code, errors.ErrorCode)}
+    codes_by_name = {name: code for name, code in vars(error_codes).items() if isinstance(code, errors.ErrorCode)}
     parts, subject = [MESSAGES], 0
-    for name, code in sorted(known.items(), key=lambda pair: pair[1].number):
+    for name, code in sorted(codes_by_name.items(), key=lambda pair: pair[1].number):
         if code.number // 100 != subject:
             subject = code.number // 100
             parts.append(f"## {SUBJECTS[subject]}\n")
@@ -204,9 +204,11 @@ def case_tables() -> str:
     sys.path.append(str(ROOT))
     cases = import_module("tests.unit.records.formats.cases").cases()
     parts: list[str] = ["### All formats and types\n", *overview(cases), MATRIX_KEY]
-    for group, found in groupby(cases, lambda case: case.group):
+    for group, group_cases in groupby(cases, lambda case: case.group):
         parts += [f"### {group}\n", "| sent | column | in the table |", "| --- | --- | --- |"]
-        parts += [f"| {code(of.sent)} | {code(of.declared)} | {outcome(of.result)} |" for of in found] + [""]
+        parts += [f"| {code(case.sent)} | {code(case.declared)} | {outcome(case.result)} |" for case in group_cases] + [
+            ""
+        ]
     return "\n".join(["", *parts])
 
 
@@ -216,10 +218,10 @@ def change_tables() -> str:
     cases = import_module("tests.unit.records.evolution.cases")
     levels = import_module("tests.unit.records.evolution.case").LEVELS
     parts: list[str] = []
-    for group, found in groupby(cases.cases(), lambda case: case.group):
+    for group, group_cases in groupby(cases.cases(), lambda case: case.group):
         heads = ["change", "the table has", "sent", *(f"`{level}`" for level in levels)]
         parts += [f"### {group}\n", f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
-        for of in found:
+        for of in group_cases:
             has = ", ".join(
                 f"{name} {kind.replace('!', ', required').replace('?', ', not declared')}"
                 for name, kind in of.columns.items()
@@ -285,13 +287,15 @@ def tampering_table() -> str:
     heads = ["", "what is done", *(name.replace("_", "-").replace("avro", "Avro") for name in names)]
     rows = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     kind = ""
-    for of in suite.TAMPERINGS:
+    for tampering in suite.TAMPERINGS:
         cells = (
-            dict.fromkeys(suite.documented_verdict(of, name, is_edited=edited) for edited in (False, True))
+            dict.fromkeys(suite.documented_verdict(tampering, name, is_edited=edited) for edited in (False, True))
             for name in names
         )
-        rows.append(f"| {' | '.join(['' if of.kind == kind else of.kind, of.name, *map('; edited: '.join, cells)])} |")
-        kind = of.kind
+        rows.append(
+            f"| {' | '.join(['' if tampering.kind == kind else tampering.kind, tampering.name, *map('; edited: '.join, cells)])} |"
+        )
+        kind = tampering.kind
     return "\n".join([*rows, ""])
 
 
@@ -299,7 +303,9 @@ def changes(result: str) -> str:
     """Changes of a table as they are logged, and what becomes of the record."""
     kinds = ("add ", "widen ", "optional ")
     parts = re.split(r", (?=[A-Z]{2,}|left|rescued|add |widen |optional )", result)
-    return ", ".join(outcome(CODES.get(of, of)) if of in CODES or of.startswith(kinds) else of for of in parts)
+    return ", ".join(
+        outcome(CODES.get(part, part)) if part in CODES or part.startswith(kinds) else part for part in parts
+    )
 
 
 def overview(cases: list[Any]) -> Iterator[str]:
@@ -309,7 +315,9 @@ def overview(cases: list[Any]) -> Iterator[str]:
     yield "| column | " + " | ".join(groups) + " |"
     yield "| --- |" + " --- |" * len(groups)
     for kind in matrix.KINDS:
-        cells = (", ".join(outcome(CODES[of]) if of in CODES else of for of in ways[kind, group]) for group in groups)
+        cells = (
+            ", ".join(outcome(CODES[way]) if way in CODES else way for way in ways[kind, group]) for group in groups
+        )
         yield f"| `{kind}` | " + " | ".join(cells) + " |"
 
 
@@ -350,16 +358,16 @@ def channel_table() -> str:
     """What a channel sends, and what its Airflow connection holds."""
     head = ["| `type` | what it sends | what the Airflow connection holds | sent by |", "| --- | --- | --- | --- |"]
     rows = [
-        f"| `{name}` | {' | '.join(cleandoc(of.__doc__ or '').split(chr(10) * 2))} | the notifier of `{of.package}` |"
-        for name, of in CHANNELS.items()
+        f"| `{name}` | {' | '.join(cleandoc(channel.__doc__ or '').split(chr(10) * 2))} | the notifier of `{channel.package}` |"
+        for name, channel in CHANNELS.items()
     ]
     return "\n".join([*head, *rows, ""])
 
 
 def mapping() -> str:
     """The configuration of statsd_exporter."""
-    said = "# Generated from the catalogue of metrics by `make docs`: StatsD's names become those of the dashboard.\n"
-    return said + yaml.safe_dump(statsd_mapping(), sort_keys=False, width=120)
+    header = "# Generated from the catalogue of metrics by `make docs`: StatsD's names become those of the dashboard.\n"
+    return header + yaml.safe_dump(statsd_mapping(), sort_keys=False, width=120)
 
 
 def code(text: str) -> str:
@@ -369,9 +377,15 @@ def code(text: str) -> str:
 
 def transform_sections() -> str:
     """The options of every transform and predicate."""
-    parts = [section(of.__name__, of.model_json_schema(), {}, without=("type", "when")) for of in TRANSFORMS]
+    parts = [
+        section(transform.__name__, transform.model_json_schema(), {}, hidden=("type", "when"))
+        for transform in TRANSFORMS
+    ]
     parts += ["## Predicates\n", "`when: {predicate: TopicNameMatches, pattern: orders-.*, negate: true}`\n"]
-    parts += [section(of.__name__, of.model_json_schema(), {}, without=("predicate",)) for of in PREDICATES]
+    parts += [
+        section(predicate.__name__, predicate.model_json_schema(), {}, hidden=("predicate",))
+        for predicate in PREDICATES
+    ]
     return "\n".join(["", *parts])
 
 

@@ -179,7 +179,7 @@ def two_way_pairs(files: list[Module]) -> list[str]:
                 target = parts[:2] if (ROOT / PACKAGES / "/".join(parts[:2])).is_dir() else parts[:1]
                 if own and target[:1] == own[:1] and target != own:
                     arrows.add((".".join(own), ".".join(target)))
-    return sorted(f"{one} <-> {other}" for one, other in arrows if one < other and (other, one) in arrows)
+    return sorted(f"{one} <-> {second}" for one, second in arrows if one < second and (second, one) in arrows)
 
 
 def figures() -> list[Figure]:

@@ -15,7 +15,7 @@ ANY_VALUE = "JsonValue"
 
 TRANSFORMS: tuple[type[BaseModel], ...] = (*KINDS.values(), OwnTransform)
 PREDICATES: tuple[type[BaseModel], ...] = tuple(PREDICATE_KINDS.values())
-ELSEWHERE = frozenset(of.__name__ for of in (*TRANSFORMS, *PREDICATES))
+ELSEWHERE = frozenset(definition.__name__ for definition in (*TRANSFORMS, *PREDICATES))
 """Models that have a page of their own."""
 
 Schema = Mapping[str, Any]
@@ -25,18 +25,18 @@ Schema = Mapping[str, Any]
 def sections(model: type[BaseModel], names: Collection[str]) -> Iterator[str]:
     """One section for a model and one for each model it refers to, in the order of their first mention; only `names`, if there are any."""
     schema = model.model_json_schema()
-    known = schema.get("$defs", {})
-    named = {model.__name__: schema, **{name: known[name] for name in mentioned(schema, known, {})}}
-    return (section(name, of, known) for name, of in named.items() if not names or name in names)
+    definitions = schema.get("$defs", {})
+    named = {model.__name__: schema, **{name: definitions[name] for name in mentioned(schema, definitions, {})}}
+    return (section(name, of, definitions) for name, of in named.items() if not names or name in names)
 
 
-def mentioned(schema: Schema, known: Mapping[str, Schema], seen: dict[str, None]) -> dict[str, None]:
+def mentioned(schema: Schema, definitions: Mapping[str, Schema], mentions: dict[str, None]) -> dict[str, None]:
     """Names of the models that a schema refers to, directly or through others; `seen` collects them in order."""
     for name in references(schema.get("properties", {})):
-        if name not in seen and name != ANY_VALUE and name not in ELSEWHERE:
-            seen[name] = None
-            mentioned(known[name], known, seen)
-    return seen
+        if name not in mentions and name != ANY_VALUE and name not in ELSEWHERE:
+            mentions[name] = None
+            mentioned(definitions[name], definitions, mentions)
+    return mentions
 
 
 def references(value: object) -> Iterator[str]:
@@ -51,27 +51,27 @@ def references(value: object) -> Iterator[str]:
             yield from references(inner)
 
 
-def section(title: str, schema: Schema, known: Mapping[str, Schema], without: Collection[str] = ()) -> str:
+def section(title: str, schema: Schema, definitions: Mapping[str, Schema], hidden: Collection[str] = ()) -> str:
     """Heading, sentence and table of one model, less some keys."""
     required = schema.get("required", [])
-    keys = [(key, of) for key, of in schema.get("properties", {}).items() if key not in without]
-    rows = [row(key, of, known, required=key in required) for key, of in keys]
+    keys = [(key, body) for key, body in schema.get("properties", {}).items() if key not in hidden]
+    rows = [row(key, body, definitions, required=key in required) for key, body in keys]
     head = ["| key | type | default | meaning |", "| --- | --- | --- | --- |", *rows, ""] if rows else []
     return "\n".join([f"### {title}\n", schema["description"], "", *head])
 
 
-def row(key: str, of: Schema, known: Mapping[str, Schema], *, required: bool) -> str:
+def row(key: str, schema: Schema, definitions: Mapping[str, Schema], *, required: bool) -> str:
     """One key as a row of the table. A key without a sentence of its own has that of the model it holds."""
-    meaning = of.get("description") or " ".join(known[name]["description"] for name in references(of))
-    cells = (f"`{key}`", type_text(of) + bounds(of), "required" if required else default_text(of), meaning)
+    meaning = schema.get("description") or " ".join(definitions[name]["description"] for name in references(schema))
+    cells = (f"`{key}`", type_text(schema) + bounds(schema), "required" if required else default_text(schema), meaning)
     return "| " + " | ".join(escaped(cell) for cell in cells) + " |"
 
 
-def default_text(of: Schema) -> str:
+def default_text(schema: Schema) -> str:
     """The default as it would be written in the file."""
-    if "default" in of:
-        return f"`{json.dumps(of['default'])}`"
-    return "its defaults" if any(references(of)) else "`{}`"
+    if "default" in schema:
+        return f"`{json.dumps(schema['default'])}`"
+    return "its defaults" if any(references(schema)) else "`{}`"
 
 
 def escaped(cell: str) -> str:
@@ -80,25 +80,25 @@ def escaped(cell: str) -> str:
     return "`".join(part if number % 2 else part.replace("<", "&lt;") for number, part in enumerate(parts))
 
 
-def type_text(of: Schema) -> str:
+def type_text(schema: Schema) -> str:
     """A type in words, models as links to their sections."""
-    if "$ref" in of:
-        name = of["$ref"].rpartition("/")[2]
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
         return "any value" if name == ANY_VALUE else f"[{name}](#{name.lower()})"
-    if choices := of.get("anyOf") or of.get("oneOf"):
+    if choices := schema.get("anyOf") or schema.get("oneOf"):
         return " or ".join(type_text(choice) for choice in choices)
-    if "const" in of or "enum" in of:
-        return ", ".join(f"`{json.dumps(value)}`" for value in of.get("enum", [of.get("const")]))
-    if of.get("type") == "array":
-        of_transforms = ELSEWHERE.intersection(references(of["items"]))
-        return f"list of {'[transforms](transforms.md)' if of_transforms else type_text(of['items'])}"
-    if of.get("type") == "object":
-        return f"map of name to {type_text(of['additionalProperties'])}"
-    return str(of.get("type", "any value"))
+    if "const" in schema or "enum" in schema:
+        return ", ".join(f"`{json.dumps(value)}`" for value in schema.get("enum", [schema.get("const")]))
+    if schema.get("type") == "array":
+        of_transforms = ELSEWHERE.intersection(references(schema["items"]))
+        return f"list of {'[transforms](transforms.md)' if of_transforms else type_text(schema['items'])}"
+    if schema.get("type") == "object":
+        return f"map of name to {type_text(schema['additionalProperties'])}"
+    return str(schema.get("type", "any value"))
 
 
-def bounds(of: Schema) -> str:
+def bounds(schema: Schema) -> str:
     """Limits of a number, in brackets, or nothing."""
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    found = [f"{sign} {of[key]}" for key, sign in signs.items() if key in of]
-    return f" ({', '.join(found)})" if found else ""
+    limits = [f"{sign} {schema[key]}" for key, sign in signs.items() if key in schema]
+    return f" ({', '.join(limits)})" if limits else ""

@@ -145,8 +145,8 @@ def running_stack(root: Path) -> Iterator[None]:
     os.environ["FRAZIL_JARS"] = str(Home.resolve().jars)
     places = {"FRAZIL_HOME": "home", "FRAZIL_SETTINGS": "settings.yaml", "FRAZIL_PIPELINES": "pipelines"}
     os.environ.update({variable: str(root / place) for variable, place in places.items()})
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in PORT_VARIABLES]
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in PORT_VARIABLES]
         ports = [str(one.getsockname()[1]) for one in sockets]
     os.environ.update(zip(PORT_VARIABLES.values(), ports, strict=True))
     try:
@@ -183,11 +183,11 @@ def land_a_day() -> None:
                     else shop_events(count, number)
                 )
                 ages = (chance.random() * 55 * every for _ in range(count))
-                sent = (
+                outgoing = (
                     replace(one, timestamp_ms=int((instant.timestamp() - age) * 1_000))
                     for one, age in zip(records, ages, strict=True)
                 )
-                produce(cluster, topic, sent)
+                produce(cluster, topic, outgoing)
                 if invoke(["run", name]):
                     raise SystemExit(f"{name} did not run")
 

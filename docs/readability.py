@@ -17,7 +17,7 @@ MOST_WORDS = 1_600
 """Of a page. The target is 1,500; the longest is docs/design.md, whose own bound docs/house.py has."""
 
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
-_MADE = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
+_GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
 _CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
@@ -27,13 +27,13 @@ _END = re.compile(r"[.!?:;](?=\s|$)|\n\s*\n|\n(?=[-*|#\d])|(?<=.)\|")
 
 def pages() -> list[Path]:
     """Pages that people write."""
-    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [page for page in found if not str(page.relative_to(ROOT)).startswith(GENERATED)]
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [page for page in pages if not str(page.relative_to(ROOT)).startswith(GENERATED)]
 
 
 def figures(text: str) -> tuple[int, float, float]:
     """Words, words per sentence, and reading ease of a page."""
-    plain = _LINK.sub(r"\1", _CODE.sub("x", _MADE.sub("", _FENCE.sub("", text))))
+    plain = _LINK.sub(r"\1", _CODE.sub("x", _GENERATED.sub("", _FENCE.sub("", text))))
     sentences = [words for part in _END.split(plain) if (words := _WORD.findall(part or ""))]
     words = [word for sentence in sentences for word in sentence]
     if not words:

@@ -23,7 +23,7 @@ SETS = {
 }
 """Sets that users run, and what for. The others are fetched by tests and benchmarks only."""
 
-KNOWN = {
+LICENCES = {
     "Apache-2.0": r"apache.*2(\.0)?\b|apache license",
     "BSD-2-Clause": r"bsd[ -]2|\b2-clause|simplified bsd",
     "BSD-3-Clause": r"bsd[ -]3|\b3-clause|revised bsd|new bsd",
@@ -61,8 +61,8 @@ def licences(jar: Path) -> list[str]:
     """Names of the licences that a jar states, SPDX's where it is one of the usual; none if it states nothing."""
     with ZipFile(jar) as packed:
         names = packed.namelist()
-        for said in (_of_poms(packed, names), _of_manifest(packed), _of_texts(packed, names)):
-            if found := sorted({_named(text) for text in said}):
+        for texts in (_of_poms(packed, names), _of_manifest(packed), _of_texts(packed, names)):
+            if found := sorted({_named(text) for text in texts}):
                 return found
     return []
 
@@ -71,7 +71,7 @@ def _of_poms(packed: ZipFile, names: list[str]) -> Iterator[str]:
     for name in names:
         if re.fullmatch(r"META-INF/maven/[^/]+/[^/]+/pom\.xml", name):
             root = ET.fromstring(packed.read(name))  # noqa: S314 - pinned by checksum
-            yield from (of.text or "" for of in root.iterfind("{*}licenses/{*}license/{*}name"))
+            yield from (element.text or "" for element in root.iterfind("{*}licenses/{*}license/{*}name"))
 
 
 def _of_manifest(packed: ZipFile) -> Iterator[str]:
@@ -85,7 +85,7 @@ def _of_texts(packed: ZipFile, names: list[str]) -> Iterator[str]:
 
 
 def _named(text: str) -> str:
-    return next((name for name, form in KNOWN.items() if re.search(form, text, re.IGNORECASE)), text[:60].strip())
+    return next((name for name, form in LICENCES.items() if re.search(form, text, re.IGNORECASE)), text[:60].strip())
 
 
 def page(home: Home) -> str:
@@ -94,9 +94,12 @@ def page(home: Home) -> str:
     parts = [HEAD]
     for name, purpose in SETS.items():
         parts += [f"## {name}\n", f"{purpose}.\n", "| jar | licence |", "| --- | --- |"]
-        for of in sorted(read_lock().artifacts(name)):
-            said = ", ".join(licences(home.jars / name / of.file)) or f"{PUBLISHED[of.coordinates]}, *published*"
-            parts.append(f"| `{of.coordinates}` | {said} |")
+        for artifact in sorted(read_lock().artifacts(name)):
+            licence = (
+                ", ".join(licences(home.jars / name / artifact.file))
+                or f"{PUBLISHED[artifact.coordinates]}, *published*"
+            )
+            parts.append(f"| `{artifact.coordinates}` | {licence} |")
         parts.append("")
     return "\n".join(parts)
 

@@ -15,7 +15,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-BESIDE = "repository"
+REPOSITORY = "repository"
 """Folder of the site with files of the repository from outside docs/."""
 
 NAVIGATED = ("CHANGELOG.md", "CONTRIBUTING.md")
@@ -31,7 +31,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path in sorted({*NAVIGATED, *outside}):
         level = InclusionLevel.INCLUDED if path in NAVIGATED else InclusionLevel.NOT_IN_NAV
         place = str(ROOT / path)
-        files.append(File.generated(config, f"{BESIDE}/{path}", abs_src_path=place, inclusion=level))
+        files.append(File.generated(config, f"{REPOSITORY}/{path}", abs_src_path=place, inclusion=level))
     return files
 
 
@@ -41,7 +41,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def link(match: re.Match[str]) -> str:
         path = _repository_path(source, match[1])
-        target = path.removeprefix("docs/") if path.startswith("docs/") else f"{BESIDE}/{path}"
+        target = path.removeprefix("docs/") if path.startswith("docs/") else f"{REPOSITORY}/{path}"
         return relpath(target, dirname(source) or ".") if files.get_file_from_path(target) else match[1]
 
     return _LINK.sub(link, markdown)
@@ -49,8 +49,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def _repository_path(source: str, link: str) -> str:
     """Where a link of a page leads in the repository."""
-    there = source.removeprefix(f"{BESIDE}/") if source.startswith(f"{BESIDE}/") else f"docs/{source}"
-    return normpath(f"{dirname(there)}/{link}").lstrip("/")
+    target = source.removeprefix(f"{REPOSITORY}/") if source.startswith(f"{REPOSITORY}/") else f"docs/{source}"
+    return normpath(f"{dirname(target)}/{link}").lstrip("/")
 
 
 def _links(page: File) -> list[str]:

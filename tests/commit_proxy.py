@@ -46,13 +46,13 @@ class CommitProxy:
         """Faults that have not struck, connections that were not refused."""
         return len(self._struck) + self._to_refuse
 
-    def is_meant(self, said: bytes) -> bool:
+    def is_meant(self, commit_body: bytes) -> bool:
         """Whether a commit is struck on a connection that said this before; then it is used up."""
         with self._lock:
-            found = next((of for of in self._struck if of.search(said)), None)
-            if found is None:
+            script = next((script for script in self._struck if script.search(commit_body)), None)
+            if script is None:
                 return False
-            self._struck.remove(found)
+            self._struck.remove(script)
             self._to_refuse = self._refuse_then
             return True
 
@@ -99,20 +99,20 @@ class _Handler(socketserver.BaseRequestHandler):
             self._pass_on(self.request, server)
 
     def _pass_on(self, client: socket.socket, server: socket.socket) -> None:
-        said = b""
+        output = b""
         while True:
             ready, _, _ = select.select([client, server], [], [])
-            for of in ready:
-                data = of.recv(_CHUNK)
+            for event in ready:
+                data = event.recv(_CHUNK)
                 if not data:
                     return
-                if of is server:
+                if event is server:
                     client.sendall(data)
                     continue
                 server.sendall(data)
-                said += data
+                output += data
                 if b"COMMIT" in data:
-                    if self.proxy.is_meant(said):
+                    if self.proxy.is_meant(output):
                         server.recv(_CHUNK)  # it is done, and nobody hears of it
                         return
-                    said = b""
+                    output = b""

@@ -58,6 +58,6 @@ def read(cluster: Cluster, topic: str, start: int, end: int) -> list[int]:
     return [offset for batch in read_range(cluster, topic, 0, start, end) for offset in batch["offset"].to_pylist()]
 
 
-def wait_for(cluster: Cluster, topic: str, end: int, left: list[int]) -> None:
+def wait_for(cluster: Cluster, topic: str, end: int, remaining: list[int]) -> None:
     """Wait until the cleaner left exactly these offsets below `end`."""
-    assert until(lambda: read(cluster, topic, 0, end) == left, CLEANED_SECONDS), read(cluster, topic, 0, end)
+    assert until(lambda: read(cluster, topic, 0, end) == remaining, CLEANED_SECONDS), read(cluster, topic, 0, end)

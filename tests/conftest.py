@@ -176,8 +176,8 @@ def registry(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) ->
 def warm_spark(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[WarmSpark]:
     """A spark connect server that Frazil manages, small. Who kills it brings it up again."""
     fetch(Home.resolve(), "spark")
-    made = started(tmp_path_factory.mktemp("warm"), *free_ports(1))
+    spark = started(tmp_path_factory.mktemp("warm"), *free_ports(1))
     try:
-        yield made
+        yield spark
     finally:
-        made.down()
+        spark.down()

@@ -27,8 +27,8 @@ dead_letters: {{tolerance: all}}
 
 def evolving(shop: Callable[..., Any], *destinations: str, partitions: int = 1, max_records: int = 1000) -> Any:
     """A shop whose tables follow their records; by default one, without declared columns."""
-    made = shop(partitions=partitions)
-    return rewritten(made, *destinations, max_records=max_records)
+    second_shop = shop(partitions=partitions)
+    return rewritten(second_shop, *destinations, max_records=max_records)
 
 
 def rewritten(shop: Any, *destinations: str, max_records: int = 1000) -> Any:
@@ -43,20 +43,20 @@ def put(shop: Any, *values: Any, partition: int = 0) -> None:
 
 def types(shop: Any, table: str = "shop.orders") -> dict[str, str]:
     """Column -> type, Kafka's left out; optional all of them."""
-    fields = [of for of in lake(shop).load_table(table).schema().fields if of.name not in KAFKA]
+    fields = [field for field in lake(shop).load_table(table).schema().fields if field.name not in KAFKA]
     assert not any(field.required for field in fields)
     return {field.name: str(field.field_type) for field in fields}
 
 
 def rows(shop: Any, table: str = "shop.orders", *names: str) -> list[tuple[Any, ...]]:
     """Columns of all rows by offset."""
-    found = sorted(shop.rows(table), key=lambda row: (row["_kafka_partition"], row["_kafka_offset"]))
-    return [tuple(row[name] for name in names) for row in found]
+    rows = sorted(shop.rows(table), key=lambda row: (row["_kafka_partition"], row["_kafka_offset"]))
+    return [tuple(row[name] for name in names) for row in rows]
 
 
 def changes(shop: Any) -> list[dict[str, tuple[SchemaChange, ...]]]:
     """What every batch changed, those left out that changed nothing."""
-    return [dict(of.schema_changes) for of in history(shop.project, shop.pipeline) if of.schema_changes]
+    return [dict(batch.schema_changes) for batch in history(shop.project, shop.pipeline) if batch.schema_changes]
 
 
 def files(shop: Any, table: str = "shop.orders") -> set[str]:

@@ -28,7 +28,7 @@ ROUTE = """
 
 def file_of(shop: Any, tables: Sequence[str] = TABLES, route: str = ROUTE) -> str:
     """The pipeline file with these destinations."""
-    destinations = "".join(f"  - {{table: {of}, columns: {_COLUMNS[of]}}}\n" for of in tables)
+    destinations = "".join(f"  - {{table: {table}, columns: {_COLUMNS[table]}}}\n" for table in tables)
     head = f"name: orders\nsource: {{topics: [{shop.topic}]}}\nengine: inline\nvalue: {{casts: text}}\n"
     return f"{head}dead_letters: {{tolerance: all}}\ndestinations:\n{destinations}{textwrap.dedent(route)}"
 
@@ -42,8 +42,8 @@ def fanned_out(shop: Callable[..., Any], partitions: int = 1) -> Any:
 def record(number: int) -> bytes:
     """By its number: orders, refunds, notes, and every fifth one is bad for its own table, every seventh for none."""
     kind = "nothing" if number % 7 == 6 else ("order", "refund", "note")[number % 3]
-    of: object = f"x{number}" if number % 5 == 4 else number
-    return json.dumps({"id": of, "name": f"n{number}", "kind": kind}).encode()
+    amount: object = f"x{number}" if number % 5 == 4 else number
+    return json.dumps({"id": amount, "name": f"n{number}", "kind": kind}).encode()
 
 
 def fill(shop: Any, numbers: range) -> None:
@@ -53,8 +53,8 @@ def fill(shop: Any, numbers: range) -> None:
 
 def closing(shop: Any) -> str:
     """Name of the table whose commit decides."""
-    found: str = lake(shop).load_table(LEDGER).metadata.properties[CLOSING_KEY.format("orders")]
-    return found
+    closing: str = lake(shop).load_table(LEDGER).metadata.properties[CLOSING_KEY.format("orders")]
+    return closing
 
 
 def expected(numbers: Sequence[int]) -> tuple[dict[str, list[int]], list[tuple[int, str | None]]]:
@@ -76,6 +76,10 @@ def expected(numbers: Sequence[int]) -> tuple[dict[str, list[int]], list[tuple[i
 
 def outcomes(shop: Any) -> tuple[dict[str, list[int]], list[tuple[int, str | None]]]:
     """What the tables hold, in the form of `expected`."""
-    rows = {of: sorted(row["_kafka_offset"] for row in shop.rows(of)) for of in TABLES if lake(shop).find_table(of)}
-    found = ((row["offset"], row["destination"]) for row in shop.rows("shop.orders__dead_letters"))
-    return rows, sorted(found, key=str)
+    rows = {
+        table: sorted(row["_kafka_offset"] for row in shop.rows(table))
+        for table in TABLES
+        if lake(shop).find_table(table)
+    }
+    places = ((row["offset"], row["destination"]) for row in shop.rows("shop.orders__dead_letters"))
+    return rows, sorted(places, key=str)

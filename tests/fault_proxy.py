@@ -172,8 +172,8 @@ class FaultProxy:
         path = target.partition("?")[0]
         with self._lock:
             self.seen.append((method, path))
-            for of, pattern, steps in self._scripts:
-                if of == method and steps and pattern.search(path):
+            for name, pattern, steps in self._scripts:
+                if name == method and steps and pattern.search(path):
                     return steps.pop(0)
         return passed
 
@@ -226,9 +226,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _forward(self, body: bytes) -> Answer:
         connection = HTTPConnection(LOOPBACK, self.upstream, timeout=_SECONDS)
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
-        sent = {"body": [body], "encode_chunked": True} if self._is_chunked else {"body": body}
+        request_body = {"body": [body], "encode_chunked": True} if self._is_chunked else {"body": body}
         try:
-            connection.request(self.command, self.path, headers=headers, **sent)
+            connection.request(self.command, self.path, headers=headers, **request_body)
             answer = connection.getresponse()
             return Answer(answer.status, dict(answer.getheaders()), answer.read())
         finally:

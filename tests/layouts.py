@@ -68,8 +68,13 @@ def described(table: Table) -> dict[str, object]:
     return {
         "partition": [(field.name, str(field.transform)) for field in table.spec().fields],
         "order": [
-            (schema.find_column_name(of.source_id), str(of.transform), of.direction.value, of.null_order.value)
-            for of in table.sort_order().fields
+            (
+                schema.find_column_name(field.source_id),
+                str(field.transform),
+                field.direction.value,
+                field.null_order.value,
+            )
+            for field in table.sort_order().fields
         ],
         "identifier": schema.identifier_field_names(),
         "codec": table.properties["write.parquet.compression-codec"],
@@ -105,19 +110,19 @@ def land(lake: Lake, rows: list[dict[str, object]], name: str = NAME) -> list[pa
     """Write rows with Frazil's writer, commit them, and return the files as they lie there."""
     table = lake.load_table(name)
     check_destination(table, LAYOUT.model_copy(update={"table": name}))
-    wanted = schema_to_pyarrow(table.schema(), include_field_ids=False)
-    full = [{field.name: row.get(field.name) for field in wanted} for row in rows]
-    files = write_rows(staging_table(name, table), pa.Table.from_pylist(full, wanted))
+    arrow_schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    full = [{field.name: row.get(field.name) for field in arrow_schema} for row in rows]
+    files = write_rows(staging_table(name, table), pa.Table.from_pylist(full, arrow_schema))
     change = Change(
         name, files, {}, (), fit_of(table.metadata), landed=lambda _: None, check=lambda _: None, step="decide"
     )
     commit(lake, change)
     io = PyArrowFileIO(dict(table.io.properties))
-    found = []
+    messages = []
     for file in files:
         with io.new_input(file.path).open() as stream:
-            found.append(pq.read_table(stream))
-    return found
+            messages.append(pq.read_table(stream))
+    return messages
 
 
 def orders() -> list[dict[str, object]]:

@@ -61,19 +61,19 @@ def file_of(
     return FILE.format(topic=shop.topic, max_records=max_records, **options)
 
 
-def record(number: int, to: object, **more: Any) -> bytes:
+def record(number: int, destination: object, **more: Any) -> bytes:
     """A record that names its table."""
-    return json.dumps({"id": number, "name": f"n{number}", "to": to, **more}).encode()
+    return json.dumps({"id": number, "name": f"n{number}", "to": destination, **more}).encode()
 
 
 def fill(shop: Any, *named: tuple[int, object], partition: int = 0) -> None:
     """Send records: number and table."""
-    send(shop, {partition: [record(*of) for of in named]})
+    send(shop, {partition: [record(*values) for values in named]})
 
 
 def ids(shop: Any, tables: Iterable[str]) -> dict[str, list[int]]:
     """Ids of the rows per table, sorted."""
-    return {of: sorted(row["id"] for row in shop.rows(of)) for of in tables}
+    return {table: sorted(row["id"] for row in shop.rows(table)) for table in tables}
 
 
 def letters(shop: Any) -> list[tuple[int, str]]:

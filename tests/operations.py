@@ -110,10 +110,10 @@ def replay(
     shop: Any, start: str | Target, end: str | Target | None = None, run: str | None = None, stage: Stage = stage_inline
 ) -> RunResult:
     """Plan and do a replay."""
-    places = [parse_target(of) if isinstance(of, str) else of for of in (start, end)]
+    places = [parse_target(bound) if isinstance(bound, str) else bound for bound in (start, end)]
     run_id = run or str(uuid4())
-    asked = RunRequest(run_id, "cli:tester@here", "replay", *places, reason="a test")
-    planned = plan_run(shop.project, shop.pipeline, asked)
+    run_request = RunRequest(run_id, "cli:tester@here", "replay", *places, reason="a test")
+    planned = plan_run(shop.project, shop.pipeline, run_request)
     if planned.plan is not None:
         ingest(shop.project, shop.pipeline, planned.plan, stage, lambda _: None)
     return run_result(shop.project, shop.pipeline, run_id)
@@ -126,9 +126,9 @@ def repair(
     planned = repairs.plan_repair(scope(shop, report), table)
     if not planned.is_needed:
         return None
-    asked = request()
-    repairs.repair(scope(shop, report), planned, asked)
-    filling = planned.replay_request(asked) if replays else None
+    run_request = request()
+    repairs.repair(scope(shop, report), planned, run_request)
+    filling = planned.replay_request(run_request) if replays else None
     plan = plan_run(shop.project, shop.pipeline, filling).plan if filling is not None else None
     if plan is not None:
         ingest(shop.project, shop.pipeline, plan, stage_inline, report)
@@ -137,9 +137,9 @@ def repair(
 
 def position(shop: Any) -> Position:
     """The position as the closing table holds it."""
-    found = remaining_value(lookup_position(lake(shop).load_table(ORDERS), "orders", ORDERS))
-    assert found is not None
-    return Position.from_json(found.value)
+    position = remaining_value(lookup_position(lake(shop).load_table(ORDERS), "orders", ORDERS))
+    assert position is not None
+    return Position.from_json(position.value)
 
 
 def ledger(shop: Any, kind: str | None = None) -> list[dict[str, Any]]:
@@ -150,12 +150,12 @@ def ledger(shop: Any, kind: str | None = None) -> list[dict[str, Any]]:
 
 def state(orders: Any) -> dict[str, tuple[str, int | None, dict[str, str]] | None]:
     """Identity, head and properties of every table; None for one that is not there."""
-    found = {table: lake(orders).find_table(table) for table in TABLES}
+    tables = {table: lake(orders).find_table(table) for table in TABLES}
     return {
         name: (str(table.metadata.table_uuid), table.metadata.current_snapshot_id, dict(table.properties))
         if table is not None
         else None
-        for name, table in found.items()
+        for name, table in tables.items()
     }
 
 
@@ -184,18 +184,18 @@ def drop(shop: Any, table: str) -> None:
 
 def remake(shop: Any, table: str) -> None:
     """Drop a table and make one of the same shape, as a person does who wants it empty."""
-    found = lake(shop).load_table(table)
+    loaded = lake(shop).load_table(table)
     drop(shop, table)
-    catalog(shop).create_table(table, found.schema(), partition_spec=found.spec())
+    catalog(shop).create_table(table, loaded.schema(), partition_spec=loaded.spec())
 
 
-def roll_back(shop: Any, table: str, by: int = 1) -> None:
+def roll_back(shop: Any, table: str, snapshots: int = 1) -> None:
     """Roll main back by so many snapshots."""
-    found = lake(shop).load_table(table)
-    snapshot = found.current_snapshot()
-    for _ in range(by):
-        snapshot = found.metadata.snapshot_by_id(snapshot.parent_snapshot_id)
-    found.manage_snapshots().rollback_to_snapshot(snapshot.snapshot_id).commit()
+    loaded = lake(shop).load_table(table)
+    snapshot = loaded.current_snapshot()
+    for _ in range(snapshots):
+        snapshot = loaded.metadata.snapshot_by_id(snapshot.parent_snapshot_id)
+    loaded.manage_snapshots().rollback_to_snapshot(snapshot.snapshot_id).commit()
 
 
 def location(orders: Any, table: str) -> str:
@@ -210,9 +210,9 @@ def restore(orders: Any, table: str, metadata: str) -> None:
 
 def remove_manifest(orders: Any) -> None:
     """The manifest of the closing table's last batch is deleted."""
-    found = summary_value_or_refuse(lake(orders).load_table(ORDERS).metadata, BATCH_KEY.format("orders"), ORDERS)
-    assert found is not None
-    Path(found.summary[MANIFEST_KEY].removeprefix("file://")).unlink()
+    batch = summary_value_or_refuse(lake(orders).load_table(ORDERS).metadata, BATCH_KEY.format("orders"), ORDERS)
+    assert batch is not None
+    Path(batch.summary[MANIFEST_KEY].removeprefix("file://")).unlink()
 
 
 def recreate_topic(shop: Any, partitions: int) -> None:
@@ -230,8 +230,8 @@ def delete_records(shop: Any, before: int) -> None:
 def send(shop: Any, values: Mapping[int, list[bytes]]) -> None:
     """Send values to partitions of choice."""
     producer = Producer(dict(shop.cluster.properties))
-    for partition, of in values.items():
-        for value in of:
+    for partition, body in values.items():
+        for value in body:
             producer.produce(shop.topic, value, partition=partition)
     assert producer.flush(10) == 0
 
@@ -248,5 +248,5 @@ def bad(number: int) -> bytes:
 
 def assert_clean(shop: Any) -> None:
     """Every record has its one outcome, value by value, and the ledger fits."""
-    found = verify(shop.project, shop.pipeline)
-    assert [str(difference) for difference in found.differences] == []
+    verification = verify(shop.project, shop.pipeline)
+    assert [str(difference) for difference in verification.differences] == []

@@ -17,11 +17,11 @@ def send_with_header(bootstrap_servers: str, topic: str, value: bytes, name: byt
     (path,) = (Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs").glob("librdkafka-*.so*")
     library = ctypes.CDLL(str(path))
     library.rd_kafka_conf_new.restype = library.rd_kafka_new.restype = ctypes.c_void_p
-    said = ctypes.create_string_buffer(512)
+    message = ctypes.create_string_buffer(512)
     conf = ctypes.c_void_p(library.rd_kafka_conf_new())
-    library.rd_kafka_conf_set(conf, b"bootstrap.servers", bootstrap_servers.encode(), said, len(said))
-    client = ctypes.c_void_p(library.rd_kafka_new(_PRODUCER, conf, said, len(said)))
-    assert client.value, said.value
+    library.rd_kafka_conf_set(conf, b"bootstrap.servers", bootstrap_servers.encode(), message, len(message))
+    client = ctypes.c_void_p(library.rd_kafka_new(_PRODUCER, conf, message, len(message)))
+    assert client.value, message.value
     parts = (
         *(_TOPIC, ctypes.c_char_p(topic.encode())),
         *(_PARTITION, ctypes.c_int32(0)),

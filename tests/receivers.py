@@ -33,14 +33,14 @@ class Posts:
 @contextmanager
 def posts(tls: ssl.SSLContext | None = None) -> Iterator[Posts]:
     """A web server that takes JSON, over TLS if a context is given."""
-    taken = Posts()
+    posts = Posts()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            taken.got.append((self.path, dict(self.headers), body))
-            answer = json.dumps({"dedup_key": body.get("dedup_key")}).encode() if taken.status < 300 else b"no"
-            self.send_response(taken.status)
+            posts.got.append((self.path, dict(self.headers), body))
+            answer = json.dumps({"dedup_key": body.get("dedup_key")}).encode() if posts.status < 300 else b"no"
+            self.send_response(posts.status)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
@@ -51,11 +51,11 @@ def posts(tls: ssl.SSLContext | None = None) -> Iterator[Posts]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
-    taken.port = server.server_address[1]
+    posts.port = server.server_address[1]
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
-        yield taken
+        yield posts
     finally:
         server.shutdown()
         thread.join()
@@ -86,10 +86,10 @@ class Mails:
 @contextmanager
 def mails(port: int) -> Iterator[Mails]:
     """A mail server on a free port."""
-    taken = Mails(port)
-    controller = Controller(taken, hostname="127.0.0.1", port=port, ready_timeout=60)
+    mails = Mails(port)
+    controller = Controller(mails, hostname="127.0.0.1", port=port, ready_timeout=60)
     controller.start()
     try:
-        yield taken
+        yield mails
     finally:
         controller.stop()

@@ -50,8 +50,8 @@ def runbooks() -> dict[str, Runbook]:
 
 
 def _parted(section: str) -> dict[str, str]:
-    _, *found = _PART.split(section)
-    return dict(zip(found[::2], found[1::2], strict=True))
+    _, *parts = _PART.split(section)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def _commands(text: str) -> Iterator[Command]:
@@ -66,10 +66,10 @@ def _commands(text: str) -> Iterator[Command]:
 def commands_in(next_step: str, file: Path) -> Iterator[str]:
     """The commands that a message names as the next step; what belongs into a file is written to it."""
     for line in next_step.splitlines():
-        found = re.search(r"(?:^|[:`] ?)((?:frazil|kafka-configs\.sh) [^`(]+)", line)
-        if found is None:
+        match = re.search(r"(?:^|[:`] ?)((?:frazil|kafka-configs\.sh) [^`(]+)", line)
+        if match is None:
             continue
-        command, _, body = found[1].strip().partition(" with {")
+        command, _, body = match[1].strip().partition(" with {")
         if body:
             file.write_text("{" + body.removesuffix(" in FILE.json"), encoding="utf-8")
         yield command.replace("FILE.json", str(file))

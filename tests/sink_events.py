@@ -12,15 +12,15 @@ from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
-_KEPT: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_RECORDED: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 
-SUMMARY: dict[str, str] = _KEPT["committed"]["summary"]
+SUMMARY: dict[str, str] = _RECORDED["committed"]["summary"]
 """What the sink wrote into the summary of the snapshot with the files of `committed`."""
 
-COORDINATOR: int = _KEPT["committed"]["coordinator"]
+COORDINATOR: int = _RECORDED["committed"]["coordinator"]
 """Offset of the coordinator's group then."""
 
 
 def sink_events(which: str) -> list[tuple[int, bytes]]:
     """Offsets and values of `committed` or `pending`, without the transaction markers between them."""
-    return [(offset, b64decode(value)) for offset, value in _KEPT[which]["events"]]
+    return [(offset, b64decode(value)) for offset, value in _RECORDED[which]["events"]]

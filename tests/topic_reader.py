@@ -14,13 +14,13 @@ def committed(cluster: Cluster, topic: str) -> list[Message]:
     """All records of committed transactions. Nothing that is open may be in the topic."""
     options = {"group.id": "reader", "isolation.level": "read_committed", "enable.partition.eof": True, "log_level": 0}
     consumer = Consumer({**cluster.properties, **options, "enable.auto.commit": False})
-    found: list[Message] = []
+    messages: list[Message] = []
     ended: set[int] = set()
 
     def read() -> bool:
         message = consumer.poll(0.05)
         if message is not None and message.error() is None:
-            found.append(message)
+            messages.append(message)
         elif message is not None:
             ended.add(message.partition() or 0)
         return len(ended) == len(partitions)
@@ -31,9 +31,11 @@ def committed(cluster: Cluster, topic: str) -> list[Message]:
         assert until(read, _SECONDS, 0)
     finally:
         consumer.close()
-    return sorted(found, key=lambda of: (of.partition(), of.offset()))
+    return sorted(messages, key=lambda message: (message.partition(), message.offset()))
 
 
 def values(cluster: Cluster, topic: str) -> list[bytes | None]:
     """Values of all committed records, sorted; a null first."""
-    return sorted((of.value() for of in committed(cluster, topic)), key=lambda of: (of is not None, of or b""))
+    return sorted(
+        (message.value() for message in committed(cluster, topic)), key=lambda value: (value is not None, value or b"")
+    )

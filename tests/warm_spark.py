@@ -51,9 +51,9 @@ class WarmSpark:
     @property
     def pid(self) -> int:
         """The server's process."""
-        found = self.processes.running(spark_server.NAME)
-        assert found is not None, self.processes.last_lines(spark_server.NAME)
-        return found.pid
+        running = self.processes.running(spark_server.NAME)
+        assert running is not None, self.processes.last_lines(spark_server.NAME)
+        return running.pid
 
     def start(self) -> None:
         """Start it unless it runs."""
@@ -85,9 +85,9 @@ def started(root: Path, port: int) -> WarmSpark:
     """A server that was started in a folder."""
     settings = root / "settings.yaml"
     catalog = {"uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}/warehouse"}
-    told = {"clusters": {"local": {"bootstrap_servers": "${local:kafka}"}}, "catalogs": {"lake": catalog}}
-    settings.write_text(json.dumps(told | {"engines": {"warm": _ENGINE}}))
+    settings_body = {"clusters": {"local": {"bootstrap_servers": "${local:kafka}"}}, "catalogs": {"lake": catalog}}
+    settings.write_text(json.dumps(settings_body | {"engines": {"warm": _ENGINE}}))
     own = {"FRAZIL_HOME": str(root), "FRAZIL_JARS": str(Home.resolve().jars), "FRAZIL_SPARK_CONNECT_PORT": str(port)}
-    made = WarmSpark(os.environ | own | {SETTINGS_VARIABLE: str(settings)})
-    made.start()
-    return made
+    warm_spark = WarmSpark(os.environ | own | {SETTINGS_VARIABLE: str(settings)})
+    warm_spark.start()
+    return warm_spark

@@ -89,8 +89,8 @@ class Installed:
             (("verify", "orders"), "orders: clean, 100 records"),
             (("status",), "2 Idle"),
         ]
-        made = self.frazil("init", str(self.project), FRAZIL_PROJECT="")
-        assert f"export FRAZIL_PROJECT={self.project}" in made, made
+        init = self.frazil("init", str(self.project), FRAZIL_PROJECT="")
+        assert f"export FRAZIL_PROJECT={self.project}" in init, init
         self.frazil("up", "--only", "kafka", FRAZIL_KAFKA_PORT=str(kafka), FRAZIL_KAFKA_CONTROLLER_PORT=str(controller))
         try:
             for arguments, expected in steps:

@@ -74,8 +74,8 @@ def main() -> None:
         cluster = Cluster("local", {"bootstrap.servers": bootstrap_servers(home)})
         create_topic(cluster, "backlog", PARTITIONS)
         values = [b'{"id": %d, "name": "record number %d", "price": %d.25}' % (n, n, n % 100) for n in range(1000)]
-        sent = produce(cluster, "backlog", (OutgoingRecord(key=None, value=values[n % 1000]) for n in range(count)))
-        print(f"{sent.count:,} records produced in {sent.seconds:.0f} s")  # noqa: T201
+        produced = produce(cluster, "backlog", (OutgoingRecord(key=None, value=values[n % 1000]) for n in range(count)))
+        print(f"{produced.count:,} records produced in {produced.seconds:.0f} s")  # noqa: T201
         of = project(Path(folder), home, "backlog", PIPELINE, SETTINGS.replace("KAFKA", bootstrap_servers(home)))
         pipeline = of.pipeline("backlog")
         plan = plan_run(of, pipeline, RunRequest("backlog")).plan

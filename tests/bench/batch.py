@@ -52,9 +52,9 @@ class Asked:
         began = time.process_time()
         staged = stage_inline(self.order)
         took = time.process_time() - began
-        found = (staged.total.read, staged.total.dead)
-        if found != (SIZE, self.dead):
-            sys.exit(f"expected {SIZE} records with {self.dead} dead letters, found {found}")
+        counts = (staged.total.read, staged.total.dead)
+        if counts != (SIZE, self.dead):
+            sys.exit(f"expected {SIZE} records with {self.dead} dead letters, found {counts}")
         return took
 
 
@@ -84,18 +84,18 @@ def order_of(subject: Subject, cluster: Cluster, folder: Path) -> StageOrder:
     )
 
 
-def measured(order: StageOrder, asked: dict[int, str], rounds: int) -> list[float]:
+def measured(order: StageOrder, topics: dict[int, str], rounds: int) -> list[float]:
     """CPU seconds per million records of topics by their rate: the median of the rounds, after one to warm up."""
-    made = [
+    cases = [
         Asked(replace(order, ranges=(Range(topic, 0, 0, SIZE),)), SIZE // every if every else 0)
-        for every, topic in asked.items()
+        for every, topic in topics.items()
     ]
-    found = []
+    rounds_cpu = []
     for number in range(rounds + 1):
-        turns = reversed(range(len(made))) if number % 2 else range(len(made))
-        took = {at: made[at].cpu_seconds() for at in turns}
-        found.append([took[at] for at in range(len(made))])
-    return [median(rates) * 1_000_000 / SIZE for rates in zip(*found[1:], strict=True)]
+        turns = reversed(range(len(cases))) if number % 2 else range(len(cases))
+        took = {turn: cases[turn].cpu_seconds() for turn in turns}
+        rounds_cpu.append([took[index] for index in range(len(cases))])
+    return [median(rates) * 1_000_000 / SIZE for rates in zip(*rounds_cpu[1:], strict=True)]
 
 
 def _print(*figures: str) -> None:
@@ -106,10 +106,10 @@ def _rows(subject: Subject, cluster: Cluster, folder: Path, rounds: int) -> bool
     """Measure each kind of fault of a format; return whether one costs more than the limit."""
     order, is_over = order_of(subject, cluster, folder), False
     for number, fault in enumerate(subject.faults):
-        asked = {every: f"{subject.name}.{number}.{every}" for every in RATES}
-        for topic, records in zip(asked.values(), batches(subject, fault), strict=True):
+        topics = {every: f"{subject.name}.{number}.{every}" for every in RATES}
+        for topic, records in zip(topics.values(), batches(subject, fault), strict=True):
             filled_topic(cluster, topic, records)
-        none, few, many = measured(order, asked, rounds)
+        none, few, many = measured(order, topics, rounds)
         is_over |= few / none > LIMIT
         figures = (f"{1_000_000 / none:,.0f}", f"{none:.2f}", f"{few:.2f}", f"{few / none:.2f}", f"{many / none:.2f}")
         _print(subject.name, fault, *figures)
@@ -121,12 +121,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--format", choices=[subject.name for subject in SUBJECTS])
     parser.add_argument("--rounds", type=int, default=7)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     _print("format", "dead letters are", "records/s", "s per million", "at 0.1 %", "ratio", "ratio at 10 %")
     with tempfile.TemporaryDirectory() as root, running_broker(Path(root) / "broker") as home:
         cluster = Cluster("local", {"bootstrap.servers": bootstrap_servers(home)})
-        chosen = [subject for subject in SUBJECTS if asked.format in {None, subject.name}]
-        over = [_rows(subject, cluster, Path(root), asked.rounds) for subject in chosen]
+        chosen = [subject for subject in SUBJECTS if args.format in {None, subject.name}]
+        over = [_rows(subject, cluster, Path(root), args.rounds) for subject in chosen]
     return 1 if any(over) else 0
 
 

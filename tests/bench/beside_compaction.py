@@ -45,19 +45,19 @@ destinations: [{table: shop.orders, columns: {id: long, text: string}}]
 """
 
 
-def land(of: Project, cluster: Cluster, number: int) -> None:
+def land(project: Project, cluster: Cluster, number: int) -> None:
     """Send ten orders and land them."""
     body = json.dumps({"id": number, "text": "x"}).encode()
     produce(cluster, NAME, [OutgoingRecord(key=None, value=body)] * 10)
-    planned = plan_run(of, of.pipeline(NAME), RunRequest(f"run-{number}"))
+    planned = plan_run(project, project.pipeline(NAME), RunRequest(f"run-{number}"))
     assert planned.plan is not None
-    ingest(of, of.pipeline(NAME), planned.plan, stage_inline, lambda _: None)
+    ingest(project, project.pipeline(NAME), planned.plan, stage_inline, lambda _: None)
 
 
-def filled(of: Project, files: int, rows: int) -> None:
+def filled(project: Project, files: int, rows: int) -> None:
     """Somebody else's rows, in small files: what a compaction has to do."""
     for number in range(files):
-        table = of.lake("lake").load_table(TABLE)
+        table = project.lake("lake").load_table(TABLE)
         ids = range(number * rows, (number + 1) * rows)
         table.append(pa.table({"id": pa.array(ids, pa.int64()), "text": [f"order {of * 7919}" for of in ids]}))
 
@@ -67,41 +67,41 @@ def told(seconds: list[float]) -> str:
     return f"median {statistics.median(seconds):.3f} s, largest {max(seconds):.3f} s, {len(seconds)} batches"
 
 
-def measured(of: Project, cluster: Cluster, files: int, rows: int) -> None:
+def measured(project: Project, cluster: Cluster, files: int, rows: int) -> None:
     """Land alone, then beside a compaction, and print."""
-    land(of, cluster, 0)
-    filled(of, files, rows)
+    land(project, cluster, 0)
+    filled(project, files, rows)
     for number in range(1, ALONE + 1):
-        land(of, cluster, number)
-    private_folder(of.home.logs)
-    said: list[tuple[str, float]] = []
+        land(project, cluster, number)
+    private_folder(project.home.logs)
+    lines: list[tuple[str, float]] = []
     order = Order(TABLE, ("compaction",), force=True).to_json()
     with ThreadPoolExecutor(1) as pool:
         job: Future[str | None] = pool.submit(
             run_maintenance,
-            of,
-            of.pipeline(NAME),
+            project,
+            project.pipeline(NAME),
             maintenance_run("bench"),
             order,
-            lambda line: said.append((line, time.time())),
+            lambda line: lines.append((line, time.time())),
         )
-        until(lambda: bool(said) or job.done(), SECONDS)
+        until(lambda: bool(lines) or job.done(), SECONDS)
         number = ALONE
         while not job.done():
             number += 1
-            land(of, cluster, number)
+            land(project, cluster, number)
         text = job.result()
     assert text is not None
     (table,) = MaintenanceResult.from_json(text).tables
     (step,) = table.steps
-    began = said[0][1]
-    batches = [batch for batch in history(of, of.pipeline(NAME)) if batch.n > 1]
+    began = lines[0][1]
+    batches = [batch for batch in history(project, project.pipeline(NAME)) if batch.n > 1]
     took = {batch.n: batch.phases["decide"] + batch.phases["forward"] for batch in batches}
     ended = began + step.seconds
-    beside = [took[batch.n] for batch in batches if began <= batch.committed_at.timestamp() <= ended]
+    overlapping = [took[batch.n] for batch in batches if began <= batch.committed_at.timestamp() <= ended]
     alone = [took[batch.n] for batch in batches if batch.n <= ALONE]
     print(f"compaction: {step.line}; {table.before.files} -> {table.after.files} files")  # noqa: T201
-    print(f"alone:  {told(alone)}\nbeside: {told(beside)}")  # noqa: T201
+    print(f"alone:  {told(alone)}\nbeside: {told(overlapping)}")  # noqa: T201
 
 
 def main() -> None:
@@ -109,11 +109,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=60)
     parser.add_argument("--rows", type=int, default=100_000)
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_broker(Path(folder) / "broker") as home:
         cluster = Cluster("local", {"bootstrap.servers": bootstrap_servers(home)})
         create_topic(cluster, NAME, 1)
-        measured(project(Path(folder), home, NAME, PIPELINE), cluster, given.files, given.rows)
+        measured(project(Path(folder), home, NAME, PIPELINE), cluster, args.files, args.rows)
 
 
 if __name__ == "__main__":

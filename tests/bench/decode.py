@@ -53,22 +53,26 @@ def cpu_seconds(decoder: OneTable, records: pa.RecordBatch, dead: int) -> float:
 def measured(subject: Subject, fault: str, rounds: int) -> list[float]:
     """CPU seconds per million records at each rate: the median of the rounds, after one to warm up."""
     decoder = OneTable(subject.spec, BATCH_NUMBER)
-    made = [
+    batches_by_rate = [
         (records, RECORDS // every if every else 0)
         for every, records in zip(RATES, batches(subject, fault), strict=True)
     ]
     gc.collect()
     gc.disable()
-    found = [cpu_seconds_of_round(decoder, made, backwards=number % 2 == 1) for number in range(rounds + 1)]
+    seconds = [
+        cpu_seconds_of_round(decoder, batches_by_rate, backwards=number % 2 == 1) for number in range(rounds + 1)
+    ]
     gc.enable()
-    return [median(rates) * 1_000_000 / RECORDS for rates in zip(*found[1:], strict=True)]
+    return [median(rates) * 1_000_000 / RECORDS for rates in zip(*seconds[1:], strict=True)]
 
 
-def cpu_seconds_of_round(decoder: OneTable, made: list[tuple[pa.RecordBatch, int]], *, backwards: bool) -> list[float]:
+def cpu_seconds_of_round(
+    decoder: OneTable, batches_by_rate: list[tuple[pa.RecordBatch, int]], *, backwards: bool
+) -> list[float]:
     """CPU time at each rate, in the order of the rates, whichever is measured first."""
-    order = range(len(made))
-    took = {at: cpu_seconds(decoder, *made[at]) for at in (reversed(order) if backwards else order)}
-    return [took[at] for at in order]
+    order = range(len(batches_by_rate))
+    took = {index: cpu_seconds(decoder, *batches_by_rate[index]) for index in (reversed(order) if backwards else order)}
+    return [took[index] for index in order]
 
 
 def rows(chosen: list[Subject], rounds: int) -> Iterator[tuple[str, str, list[float]]]:
@@ -87,11 +91,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--format", choices=[subject.name for subject in SUBJECTS])
     parser.add_argument("--rounds", type=int, default=15)
-    asked = parser.parse_args()
-    chosen = [subject for subject in SUBJECTS if asked.format in {None, subject.name}]
+    args = parser.parse_args()
+    chosen = [subject for subject in SUBJECTS if args.format in {None, subject.name}]
     _print("format", "dead letters are", "records/s", "s per million", "at 0.1 %", "ratio", "at 10 %")
     over = 0
-    for name, fault, (none, few, many) in rows(chosen, asked.rounds):
+    for name, fault, (none, few, many) in rows(chosen, args.rounds):
         over += few / none > LIMIT
         seconds, ratios = (f"{none:.2f}", f"{few:.2f}"), (f"{few / none:.2f}", f"{many / none:.2f}")
         _print(name, fault, f"{1_000_000 / none:,.0f}", *seconds, *ratios)

@@ -106,7 +106,7 @@ def measured(rounds: int) -> dict[str, float]:
             if len(outcomes.dead) != dead:
                 sys.exit(f"{name}: expected {dead} dead letters, found {len(outcomes.dead)}")
     gc.enable()
-    return {name: median(of[1:]) for name, of in costs.items()}
+    return {name: median(cost[1:]) for name, cost in costs.items()}
 
 
 def main() -> int:

@@ -63,8 +63,8 @@ def crossing(measured: Sequence[tuple[int, Mapping[str, float]]]) -> float | Non
         if lead <= 0:
             if before is None:
                 return 0
-            known, ahead = before
-            return known + (count - known) * ahead / (ahead - lead)
+            before_both, ahead = before
+            return before_both + (count - before_both) * ahead / (ahead - lead)
         before = count, lead
     return None
 
@@ -85,7 +85,7 @@ def measure(folder: Path, counts: Sequence[int], rounds: int) -> Iterator[tuple[
                 fill(cluster, ORDERS.name, ORDERS.partitions, records_sent, count)
                 for engine in ENGINES if number % 2 else reversed(ENGINES):
                     took[engine].append(landed_in(envs[engine], engine, count, f"{count}-{number}"))
-            yield count, {engine: median(of) for engine, of in took.items()}
+            yield count, {engine: median(seconds) for engine, seconds in took.items()}
 
 
 def main() -> int:
@@ -93,15 +93,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--records", default=RECORDS, help="counts, with commas")
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     measured = []
     print("| records | inline, s | spark-submit, s |\n|---|---|---|", flush=True)  # noqa: T201
     with tempfile.TemporaryDirectory() as folder:
-        for count, seconds in measure(Path(folder), sorted(map(int, asked.records.split(","))), asked.rounds):
+        for count, seconds in measure(Path(folder), sorted(map(int, args.records.split(","))), args.rounds):
             measured.append((count, seconds))
             print(f"| {count:,} | {seconds['inline']:.2f} | {seconds['spark']:.2f} |", flush=True)  # noqa: T201
-    found = crossing(measured)
-    print("inline was always faster" if found is None else f"Spark is faster from about {found:,.0f} records on")  # noqa: T201
+    at_records = crossing(measured)
+    message = f"Spark is faster from about {at_records:,.0f} records on" if at_records else "inline was always faster"
+    print(message)  # noqa: T201
     return 0
 
 

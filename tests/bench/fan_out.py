@@ -59,16 +59,20 @@ def fill(cluster: Cluster, first: int, count: int, tables: int) -> None:
         {"id": n, "kind": f"k{n % tables:02}", "name": f"order {n}", "amount": n / 4, "city": f"city {n % 1000}"}
         for n in range(first, first + count)
     )
-    produce(cluster, "events", (OutgoingRecord(key=b"%d" % of["id"], value=json.dumps(of).encode()) for of in values))
+    produce(
+        cluster,
+        "events",
+        (OutgoingRecord(key=b"%d" % value["id"], value=json.dumps(value).encode()) for value in values),
+    )
 
 
-def seconds_of_run(of: Project, name: str, run: str) -> float:
+def seconds_of_run(project: Project, name: str, run: str) -> float:
     """Land what is there, and return how long it took."""
     began = time.perf_counter()
-    planned = plan_run(of, of.pipeline(name), RunRequest(run))
+    planned = plan_run(project, project.pipeline(name), RunRequest(run))
     if planned.plan is None:
         sys.exit(f"pipeline {name}: nothing to land")
-    ingest(of, of.pipeline(name), planned.plan, stage_inline, lambda _: None)
+    ingest(project, project.pipeline(name), planned.plan, stage_inline, lambda _: None)
     return time.perf_counter() - began
 
 
@@ -78,25 +82,25 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=500_000)
     parser.add_argument("--tables", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_broker(Path(folder) / "broker") as home:
         cluster = Cluster("local", {"bootstrap.servers": bootstrap_servers(home)})
         create_topic(cluster, "events", PARTITIONS)
-        fill(cluster, 0, 1_000, asked.tables)
-        of = {
+        fill(cluster, 0, 1_000, args.tables)
+        tables_of_kinds = {
             name: project(Path(folder), home, name, pipeline(name, tables))
-            for name, tables in (("one", 1), ("many", asked.tables))
+            for name, tables in (("one", 1), ("many", args.tables))
         }
-        for name, one in of.items():
+        for name, one in tables_of_kinds.items():
             seconds_of_run(one, name, "first")
-        best = dict.fromkeys(of, float("inf"))
-        for number in range(asked.rounds):
-            fill(cluster, 1_000 + number * asked.records, asked.records, asked.tables)
-            for name, one in of.items():
+        best = dict.fromkeys(tables_of_kinds, float("inf"))
+        for number in range(args.rounds):
+            fill(cluster, 1_000 + number * args.records, args.records, args.tables)
+            for name, one in tables_of_kinds.items():
                 best[name] = min(best[name], seconds_of_run(one, name, f"round-{number}"))
     ratio = best["many"] / best["one"]
     print(  # noqa: T201
-        f"{asked.records:,} records into 1 table: {best['one']:.2f} s, into {asked.tables}: {best['many']:.2f} s,"
+        f"{args.records:,} records into 1 table: {best['one']:.2f} s, into {args.tables}: {best['many']:.2f} s,"
         f" ratio {ratio:.2f}"
     )
     return 1 if ratio > LIMIT else 0

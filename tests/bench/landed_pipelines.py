@@ -115,16 +115,20 @@ def _batches(schema: pa.Schema, pair: list[dict[str, object]], numbers: range, l
     count = len(numbers)
     table = one.take(pa.array([0, 1] * count))
     twice = [number for number in numbers for _ in pair]
-    at = [now - timedelta(minutes=5 * (last - number)) for number in twice]
-    told = {"n": twice, "batch": [f"batch-{number}" for number in twice], "run": [f"run-{number}" for number in twice]}
-    told |= dict.fromkeys(("planned_at", "started_at", "decided_at", "recorded_at"), at)
+    instants = [now - timedelta(minutes=5 * (last - number)) for number in twice]
+    columns = {
+        "n": twice,
+        "batch": [f"batch-{number}" for number in twice],
+        "run": [f"run-{number}" for number in twice],
+    }
+    columns |= dict.fromkeys(("planned_at", "started_at", "decided_at", "recorded_at"), instants)
     body = json.loads(str(pair[0]["position"]))
     topic = {**body["topics"][BIG]}
-    told["position"] = [
+    columns["position"] = [
         json.dumps(body | {"n": n, "topics": {BIG: topic | {"from": [100 * n], "next": [100 * n + 100]}}})
         for n in twice
     ]
-    for column, values in told.items():
+    for column, values in columns.items():
         field = schema.field(column)
         table = table.set_column(schema.get_field_index(column), field, pa.array(values, field.type))
     return table

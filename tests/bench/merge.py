@@ -66,7 +66,7 @@ def session(memory: str, *sets: str) -> Iterator[SparkSession]:
 
 def filled(spark: SparkSession, folder: Path, rows: int) -> Customers:
     """A table with so many rows, in files of all buckets."""
-    customers = Customers(spark, sqlite(folder), by=[BUCKETS])
+    customers = Customers(spark, sqlite(folder), partition_by=[BUCKETS])
     spark.conf.set("spark.sql.shuffle.partitions", "16")
     every = (
         spark.range(rows)
@@ -88,18 +88,20 @@ def filled(spark: SparkSession, folder: Path, rows: int) -> Customers:
 
 def new_rows(rows: int, count: int, n: int) -> list[Changed]:
     """Changes of a batch that brings rows only."""
-    return [upsert(n * count + at + 1, (1 + n) * rows + at, f"new {at}") for at in range(count)]
+    return [upsert(n * count + number + 1, (1 + n) * rows + number, f"new {number}") for number in range(count)]
 
 
 def changes(rows: int, count: int, n: int) -> list[Changed]:
     """Changes of a batch."""
     chosen = random.Random(n).sample(range(rows), count)
     first = n * count + 1
-    new, gone = count // 20, count // 20
-    made = [upsert(first + at, rows + n * count + at, f"new {at}") for at in range(new)]
-    made += [delete(first + new + at, of) for at, of in enumerate(chosen[:gone])]
-    start = first + new + gone
-    return made + [upsert(start + at, of, f"changed {n}") for at, of in enumerate(chosen[gone : count - new])]
+    new, deleted = count // 20, count // 20
+    changes = [upsert(first + number, rows + n * count + number, f"new {number}") for number in range(new)]
+    changes += [delete(first + new + index, key) for index, key in enumerate(chosen[:deleted])]
+    start = first + new + deleted
+    return changes + [
+        upsert(start + index, key, f"changed {n}") for index, key in enumerate(chosen[deleted : count - new])
+    ]
 
 
 KINDS = (
@@ -117,16 +119,16 @@ def cpu_seconds(pid: int) -> float:
 
 def switch(customers: Customers, mode: str) -> None:
     """Let Spark write changed rows in another way from here on."""
-    pairs = ", ".join(f"'write.{of}.mode' = '{mode}'" for of in ("merge", "update", "delete"))
+    pairs = ", ".join(f"'write.{operation}.mode' = '{mode}'" for operation in ("merge", "update", "delete"))
     customers.spark.sql(f"ALTER TABLE `{customers.lake.name}`.{TABLE} SET TBLPROPERTIES ({pairs})").collect()
 
 
-def measured(customers: Customers, numbers: range, made: Callable[[int], list[Changed]]) -> tuple[float, float]:
+def measured(customers: Customers, numbers: range, make_changes: Callable[[int], list[Changed]]) -> tuple[float, float]:
     """Seconds, and CPU seconds, that a batch takes: medians."""
     pid = int(customers.spark._jvm.java.lang.ProcessHandle.current().pid())
     took: list[tuple[float, float]] = []
     for n in numbers:
-        change = customers.change(n, made(n))
+        change = customers.change(n, make_changes(n))
         began, used = time.monotonic(), cpu_seconds(pid)
         customers.land(change)
         took.append((time.monotonic() - began, cpu_seconds(pid) - used))
@@ -150,11 +152,11 @@ def main() -> None:
                 if rows == arguments.rows[0]:
                     measured(customers, range(1, 2), partial(changes, rows, arguments.changes))
                     first = 2
-                for at, (said, mode, made) in enumerate(KINDS):
+                for index, (title, mode, make_changes) in enumerate(KINDS):
                     switch(customers, mode)
-                    numbers = range(first + at * batches, first + (at + 1) * batches)
-                    seconds, cpu = measured(customers, numbers, partial(made, rows, arguments.changes))
-                    lines.append(f"| {rows:,} | {said} | {seconds:.1f} | {cpu:.1f} |")
+                    numbers = range(first + index * batches, first + (index + 1) * batches)
+                    seconds, cpu = measured(customers, numbers, partial(make_changes, rows, arguments.changes))
+                    lines.append(f"| {rows:,} | {title} | {seconds:.1f} | {cpu:.1f} |")
                     print(lines[-1], flush=True)  # noqa: T201
     print("\n".join(lines))  # noqa: T201
 

@@ -113,9 +113,11 @@ def fill_metadata(pipelines: list[str]) -> None:
         session.flush()
         for name in pipelines:
             for number in range(RUNS):
-                at = now - timedelta(minutes=RUNS - number)
-                run = DagRun(dag_id=f"ingest__{name}", run_id=f"r{number}", run_type=DagRunType.SCHEDULED, run_after=at)
-                run.start_date = run.end_date = at
+                instant = now - timedelta(minutes=RUNS - number)
+                run = DagRun(
+                    dag_id=f"ingest__{name}", run_id=f"r{number}", run_type=DagRunType.SCHEDULED, run_after=instant
+                )
+                run.start_date = run.end_date = instant
                 run.state = "failed" if number % 10 == 3 else "success"
                 session.add(run)
 
@@ -150,7 +152,7 @@ def measured(env: dict[str, str], sizes: Sizes, rounds: int) -> tuple[list[Times
     """Every view, cold and warm, and the seconds that the first round over all conditions took."""
     from frazil_airflow.page.project_source import ProjectSource
 
-    found = views(ProjectSource(env), sizes)
+    paths = views(ProjectSource(env), sizes)
     with opened(ProjectSource(env)) as client:
         client.get("/")  # imports and templates: not what is measured
 
@@ -160,7 +162,7 @@ def measured(env: dict[str, str], sizes: Sizes, rounds: int) -> tuple[list[Times
         return len(answer.content)
 
     cold = {}
-    for name, path in found.items():
+    for name, path in paths.items():
         with opened(ProjectSource(env)) as client:
             cold[name] = timed(ask, path, time.perf_counter)
     source = ProjectSource(env)
@@ -171,14 +173,21 @@ def measured(env: dict[str, str], sizes: Sizes, rounds: int) -> tuple[list[Times
             if not watch.wait(1_800):
                 raise TimeoutError("the conditions are not read within half an hour")
             first = time.perf_counter() - began
-            warm = {of: [timed(ask, path, time.perf_counter) for _ in range(rounds)] for of, path in found.items()}
+            warm = {view: [timed(ask, path, time.perf_counter) for _ in range(rounds)] for view, path in paths.items()}
         if watch._thread is not None:
             watch._thread.join()
-        cpu = {of: [timed(ask, path, time.process_time) for _ in range(rounds)] for of, path in found.items()}
-        sizes_of = {of: ask(path) for of, path in found.items()}
+        cpu = {view: [timed(ask, path, time.process_time) for _ in range(rounds)] for view, path in paths.items()}
+        sizes_of = {view: ask(path) for view, path in paths.items()}
     return [
-        Times(of, cold[of], statistics.median(warm[of]), max(warm[of]), statistics.median(cpu[of]), sizes_of[of])
-        for of in found
+        Times(
+            view,
+            cold[view],
+            statistics.median(warm[view]),
+            max(warm[view]),
+            statistics.median(cpu[view]),
+            sizes_of[view],
+        )
+        for view in paths
     ], first
 
 
@@ -190,21 +199,21 @@ def main() -> None:
     parser.add_argument("--letters", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--folder", type=Path)
-    asked = parser.parse_args()
-    sizes = Sizes(asked.pipelines, asked.ledger_rows, asked.letters)
+    args = parser.parse_args()
+    sizes = Sizes(args.pipelines, args.ledger_rows, args.letters)
     with tempfile.TemporaryDirectory() as folder:
         airflow_at(Path(folder))
-        with landed(asked.folder or Path(folder), sizes) as env:
+        with landed(args.folder or Path(folder), sizes) as env:
             began = time.perf_counter()
             names = sorted(Project.load(env).pipelines.usable)
             print(f"{len(names)} pipeline files are read in {time.perf_counter() - began:.2f} s")  # noqa: T201
             fill_metadata(names)
-            found, first = measured(env, sizes, asked.rounds)
+            found, first = measured(env, sizes, args.rounds)
     print(f"all conditions are read in {first:.1f} s, tables' health included\n")  # noqa: T201
     print("| view | cold, ms | warm, ms | worst, ms | CPU, ms | KiB |\n|---|---|---|---|---|---|")  # noqa: T201
-    for of in found:
-        figures = f"{of.cold:.0f} | {of.warm:.0f} | {of.worst:.0f} | {of.cpu:.0f} | {of.size / 1024:.0f}"
-        print(f"| {of.path} | {figures} |")  # noqa: T201
+    for view in found:
+        figures = f"{view.cold:.0f} | {view.warm:.0f} | {view.worst:.0f} | {view.cpu:.0f} | {view.size / 1024:.0f}"
+        print(f"| {view.path} | {figures} |")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -44,28 +44,28 @@ def pipeline(name: str, source: str) -> str:
     return PIPELINE.format(name=name, source=source)
 
 
-def run_once(of: Project, name: str) -> None:
+def run_once(project: Project, name: str) -> None:
     """Land what is there."""
-    planned = plan_run(of, of.pipeline(name), RunRequest("first"))
+    planned = plan_run(project, project.pipeline(name), RunRequest("first"))
     if planned.plan is not None:
-        ingest(of, of.pipeline(name), planned.plan, stage_inline, lambda _: None)
+        ingest(project, project.pipeline(name), planned.plan, stage_inline, lambda _: None)
 
 
-def timed(of: Project, name: str) -> str:
+def timed(project: Project, name: str) -> str:
     """Best and median of planning with nothing new."""
     seconds = []
     for number in range(ROUNDS):
         began = time.perf_counter()
-        planned = plan_run(of, of.pipeline(name), RunRequest(f"idle-{number}"))
+        planned = plan_run(project, project.pipeline(name), RunRequest(f"idle-{number}"))
         seconds.append(time.perf_counter() - began)
         if planned.plan is not None:
             sys.exit("the plan was meant to be idle")
     return f"best {min(seconds):.3f} s, median {statistics.median(seconds):.3f} s"
 
 
-def grow_old(of: Project, table: str, snapshots: int = SNAPSHOTS) -> int:
+def grow_old(project: Project, table: str, snapshots: int = SNAPSHOTS) -> int:
     """Give a table a long past: its newest snapshots stay, thousands of older ones stand before them."""
-    lake = of.lake("lake")
+    lake = project.lake("lake")
     loaded = lake.load_table(table)
     body: dict[str, Any] = json.loads(loaded.io.new_input(loaded.metadata_location).open().read())
     oldest = body["snapshots"][0]

@@ -74,45 +74,45 @@ def pipeline_file(case: Case) -> str:
     body: dict[str, Any] = {"name": case.name, "source": {"topics": [case.name]}, "engine": "inline"}
     body |= {
         "start": "earliest",
-        "destinations": [{"table": of, "columns": {"id": "long", "kind": "string"}} for of in names],
+        "destinations": [{"table": table, "columns": {"id": "long", "kind": "string"}} for table in names],
     }
     if case.tables > 1:
-        static = {"field": "kind", "tables": {of: f"k{number:03}" for number, of in enumerate(names)}}
+        static = {"field": "kind", "tables": {table: f"k{number:03}" for number, table in enumerate(names)}}
         body["route"] = {"static": static}
     return json.dumps(body)
 
 
-def grow_old(of: Project, name: str, table: str, batches: int) -> None:
+def grow_old(project: Project, name: str, table: str, batches: int) -> None:
     """Put snapshots before the oldest one, each like the newest."""
-    lake = of.lake_of(of.pipeline(name))
+    lake = project.lake_of(project.pipeline(name))
     loaded = lake.load_table(table)
     body: dict[str, Any] = json.loads(loaded.io.new_input(loaded.metadata_location).open().read())
     newest, first, oldest = body["snapshots"][-1], body["snapshots"][0], FIRST_SNAPSHOT
     count = batches - len(body["snapshots"])
     if count <= 0:
         return
-    made = [first["timestamp-ms"] - 60_000 * (count - number) for number in range(count)]
-    line = [SnapshotAge(number, made[number], number - 1 if number else None) for number in range(count)]
+    instants = [first["timestamp-ms"] - 60_000 * (count - number) for number in range(count)]
+    line = [SnapshotAge(number, instants[number], number - 1 if number else None) for number in range(count)]
     line.append(SnapshotAge(count, first["timestamp-ms"], count - 1))
     properties = loaded.metadata.properties
     history = History(snapshots=line, branches={"main": BranchRules(count)}, properties=properties)
     old = plan_expiry(history, Retention(), line[-1].made_ms)
-    gone = set(old.ids)
+    old_ids = set(old.ids)
     past = [
         {
             **newest,
             "snapshot-id": oldest + number,
             "sequence-number": 0,
-            "timestamp-ms": made[number],
+            "timestamp-ms": instants[number],
             "parent-snapshot-id": oldest + number - 1,
         }
         for number in range(count)
-        if number not in gone
+        if number not in old_ids
     ]
     body["snapshots"] = [*past, {**first, "parent-snapshot-id": oldest + count - 1}, *body["snapshots"][1:]]
     for hour, tag in old.tagged.items():
         body["refs"][hour] = {"snapshot-id": oldest + tag.head, "type": "tag", "max-ref-age-ms": tag.max_age_ms}
-    heads = [one for one in past if one["snapshot-id"] - oldest > max(gone, default=-1)]
+    heads = [one for one in past if one["snapshot-id"] - oldest > max(old_ids, default=-1)]
     log = [{"snapshot-id": one["snapshot-id"], "timestamp-ms": one["timestamp-ms"]} for one in heads]
     body["snapshot-log"] = [*log, *body["snapshot-log"]]
     path = loaded.metadata_location.replace(".metadata.json", "-old.metadata.json")
@@ -123,9 +123,9 @@ def grow_old(of: Project, name: str, table: str, batches: int) -> None:
     catalog.register_table(table, path)
 
 
-def metadata_bytes(of: Project, name: str, table: str) -> int:
+def metadata_bytes(project: Project, name: str, table: str) -> int:
     """Length of the newest metadata file."""
-    loaded = of.lake_of(of.pipeline(name)).load_table(table)
+    loaded = project.lake_of(project.pipeline(name)).load_table(table)
     return len(loaded.io.new_input(loaded.metadata_location))
 
 
@@ -135,28 +135,28 @@ def led(cluster: Cluster, topic: str) -> None:
     patient(observe, cluster, [topic])
 
 
-def measured(case: Case, of: Project, cluster: Cluster) -> Cost:
+def measured(case: Case, project: Project, cluster: Cluster) -> Cost:
     """Land once, grow old, then plan and land a record per round."""
     record = OutgoingRecord(key=None, value=b'{"id": 1, "kind": "k000"}')
     cost = Cost()
     tables = (f"shop.{case.name}__ledger", *([f"shop.{case.name}_000"] if case.tables == 1 else []))
     for number in range(ROUNDS + 1):
         produce(cluster, case.name, [record])
-        of = replace(of)  # a lake of its own, which has read no metadata yet
+        project = replace(project)  # a lake of its own, which has read no metadata yet
         begun, begun_cpu = time.perf_counter(), time.process_time()
-        planned = plan_run(of, of.pipeline(case.name), RunRequest(f"run-{number}")).plan
+        planned = plan_run(project, project.pipeline(case.name), RunRequest(f"run-{number}")).plan
         planned_cpu = time.process_time()
         assert planned is not None, "there is a record"
-        ingest(of, of.pipeline(case.name), planned, stage_inline, lambda _: None)
+        ingest(project, project.pipeline(case.name), planned, stage_inline, lambda _: None)
         if number == 0:
             for table in tables:
-                grow_old(of, case.name, table, case.batches)
+                grow_old(project, case.name, table, case.batches)
             continue
         cost.plan = min(cost.plan, planned_cpu - begun_cpu)
         cost.batch = min(cost.batch, time.process_time() - planned_cpu)
         cost.wall = min(cost.wall, time.perf_counter() - begun)
-    cost.ledger, cost.closing = (metadata_bytes(of, case.name, table) for table in (tables[0], tables[-1]))
-    cost.listed = len(of.lake_of(of.pipeline(case.name)).load_table(tables[-1]).metadata.snapshots)
+    cost.ledger, cost.closing = (metadata_bytes(project, case.name, table) for table in (tables[0], tables[-1]))
+    cost.listed = len(project.lake_of(project.pipeline(case.name)).load_table(tables[-1]).metadata.snapshots)
     return cost
 
 
@@ -175,17 +175,17 @@ def settings_of(catalog: str, root: Path, home: Home) -> Iterator[str | None]:
 
 def main() -> None:
     """Measure the grid and print a row of a table per point."""
-    asked = argparse.ArgumentParser()
-    asked.add_argument("--catalog", choices=("sqlite", "rest"), default="sqlite")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--catalog", choices=("sqlite", "rest"), default="sqlite")
     for name, sizes in (("partitions", (1, 200, 1_000)), ("tables", (1, 300)), ("batches", (10, 1_440, 43_200))):
-        asked.add_argument(f"--{name}", type=int, nargs="+", default=sizes)
-    given = asked.parse_args()
+        parser.add_argument(f"--{name}", type=int, nargs="+", default=sizes)
+    args = parser.parse_args()
     columns = "batches | listed | plan, CPU s | batch, CPU s | both, s | closing table, KB | ledger, KB"
     print(f"| partitions | tables | {columns} |")  # noqa: T201
     with tempfile.TemporaryDirectory() as folder, running_broker(Path(folder) / "broker") as home:
         root, cluster = Path(folder), Cluster("local", {"bootstrap.servers": bootstrap_servers(home)})
-        with settings_of(given.catalog, root, home) as settings:
-            for case in (Case(*sizes) for sizes in product(given.partitions, given.tables, given.batches)):
+        with settings_of(args.catalog, root, home) as settings:
+            for case in (Case(*sizes) for sizes in product(args.partitions, args.tables, args.batches)):
                 create_topic(cluster, case.name, case.partitions)
                 led(cluster, case.name)
                 of = project(root, home, case.name, pipeline_file(case), settings)
@@ -197,7 +197,7 @@ def main() -> None:
                     case.tables,
                     case.batches,
                     cost.listed,
-                    *(f"{of:.2f}" for of in figures),
+                    *(f"{figure:.2f}" for figure in figures),
                     *sizes,
                 ]
                 print("| " + " | ".join(map(str, row)) + " |", flush=True)  # noqa: T201

@@ -56,7 +56,7 @@ _COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestampType",
 
 def by_source(spark: SparkSession, cluster: Cluster, ranges: tuple[Range, ...]) -> int:
     """Read by Spark's source, and count in the workers."""
-    ends = {at: {TOPIC: {str(r.partition): getattr(r, at) for r in ranges}} for at in ("start", "end")}
+    ends = {bound: {TOPIC: {str(r.partition): getattr(r, bound) for r in ranges}} for bound in ("start", "end")}
     options = OPTIONS | {
         "kafka.bootstrap.servers": cluster.bootstrap_servers,
         "assign": json.dumps({TOPIC: [r.partition for r in ranges]}),
@@ -78,7 +78,7 @@ def by_workers(
     tasks = shared_out(ranges, sum(r.span for r in ranges), os.cpu_count() or 1)
 
     def count(numbers: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        for number in (number for of in numbers for number in of.column(0).to_pylist()):
+        for number in (number for array in numbers for number in array.column(0).to_pylist()):
             with collecting():
                 counted = sum(batch.num_rows for batch in read_ranges(cluster, tasks[number]))
             yield pa.RecordBatch.from_pydict({"records": [counted]})
@@ -99,29 +99,32 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    args = parser.parse_args()
     workload = WORKLOADS[TOPIC]
-    found: dict[str, list[Reading]] = {way: [] for way in WAYS}
+    readings_by_way: dict[str, list[Reading]] = {way: [] for way in WAYS}
     with (
         tempfile.TemporaryDirectory() as folder,
         running_broker(Path(folder)) as home,
         session("1g", "spark-kafka") as spark,
     ):
         cluster = Cluster("local", {"bootstrap.servers": bootstrap_servers(home)})
-        fill(cluster, TOPIC, workload.partitions, workload.records(), given.records)
+        fill(cluster, TOPIC, workload.partitions, workload.records(), args.records)
         partitions = observe(cluster, [TOPIC]).topics[TOPIC].partitions
-        ranges = tuple(Range(TOPIC, number, 0, of.stable_end) for number, of in enumerate(partitions))
-        for _ in range(given.rounds + 1):
+        ranges = tuple(Range(TOPIC, number, 0, partition.stable_end) for number, partition in enumerate(partitions))
+        for _ in range(args.rounds + 1):
             for way, read in WAYS.items():
                 with measured(broker_pid(home)) as reading:
                     count = read(spark, cluster, ranges)
-                assert count == given.records, f"{way}: {count} of {given.records}"
-                found[way].append(reading)
+                assert count == args.records, f"{way}: {count} of {args.records}"
+                readings_by_way[way].append(reading)
     print("| read by | records/s | CPU s per million | of these the broker |\n|---|---|---|---|")  # noqa: T201
-    for way, readings in found.items():
-        seconds = median(of.seconds for of in readings[1:])
-        cpu = [median(getattr(of, name) for of in readings[1:]) for name in ("cpu_seconds", "broker_cpu_seconds")]
-        figures = [f"{given.records / seconds:,.0f}", *(f"{of * 1e6 / given.records:.1f}" for of in cpu)]
+    for way, readings in readings_by_way.items():
+        seconds = median(run.seconds for run in readings[1:])
+        cpu = [median(getattr(run, name) for run in readings[1:]) for name in ("cpu_seconds", "broker_cpu_seconds")]
+        figures = [
+            f"{args.records / seconds:,.0f}",
+            *(f"{seconds_used * 1e6 / args.records:.1f}" for seconds_used in cpu),
+        ]
         print(f"| {way} | {' | '.join(figures)} |")  # noqa: T201
     return 0
 

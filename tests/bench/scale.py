@@ -70,10 +70,10 @@ def landed_in(env: Mapping[str, str], count: int, run: str) -> tuple[float, floa
     began = time.perf_counter()
     run_spark(project, pipeline, plan, lambda _: None)
     took = time.perf_counter() - began
-    told = run_result(project, pipeline, run)
-    if told.written != count:
-        sys.exit(f"expected {count} rows, found {told.written}")
-    return sum(phases["stage"] for phases in told.phases), took
+    result = run_result(project, pipeline, run)
+    if result.written != count:
+        sys.exit(f"expected {count} rows, found {result.written}")
+    return sum(phases["stage"] for phases in result.phases), took
 
 
 def measure(folder: Path, records: int, rounds: int) -> Iterator[tuple[str, float, float]]:
@@ -93,8 +93,8 @@ def measure(folder: Path, records: int, rounds: int) -> Iterator[tuple[str, floa
             fill(cluster, ORDERS.name, ORDERS.partitions, records_sent, records)
             for name, env in envs.items():
                 took[name].append(landed_in(env, records, f"round-{number}"))
-        for name, of in took.items():
-            yield name, median(staged for staged, _ in of), median(whole for _, whole in of)
+        for name, seconds in took.items():
+            yield name, median(staged for staged, _ in seconds), median(whole for _, whole in seconds)
 
 
 def main() -> int:
@@ -102,13 +102,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=int, default=3_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     print("| master | staging, s | records/s staged | of local[1] | command, s |\n|---|---|---|---|---|", flush=True)  # noqa: T201
     first = None
     with tempfile.TemporaryDirectory() as folder:
-        for name, staged, whole in measure(Path(folder), asked.records, asked.rounds):
+        for name, staged, whole in measure(Path(folder), args.records, args.rounds):
             first = first or staged
-            print(f"| {name} | {staged:.1f} | {asked.records / staged:,.0f} | {first / staged:.2f} | {whole:.1f} |")  # noqa: T201
+            print(f"| {name} | {staged:.1f} | {args.records / staged:,.0f} | {first / staged:.2f} | {whole:.1f} |")  # noqa: T201
     return 0
 
 

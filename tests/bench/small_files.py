@@ -51,21 +51,21 @@ class Scan:
     seconds: float
 
 
-def pay(of: Project, cluster: Cluster, number: int, partitions: int) -> float:
+def pay(project: Project, cluster: Cluster, number: int, partitions: int) -> float:
     """Send one payment and land it; how long the run took."""
     body = {"id": str(number), "type": "debit", "created_at": "2026-05-01T10:00:00Z", "payer": "p", "amount": number}
     body["document"] = f"{number % partitions:03}"
     produce(cluster, NAME, [OutgoingRecord(key=None, value=json.dumps(body).encode())])
     began = time.monotonic()
-    planned = plan_run(of, of.pipeline(NAME), RunRequest(f"run-{number}"))
+    planned = plan_run(project, project.pipeline(NAME), RunRequest(f"run-{number}"))
     assert planned.plan is not None
-    ingest(of, of.pipeline(NAME), planned.plan, stage_inline, lambda _: None)
+    ingest(project, project.pipeline(NAME), planned.plan, stage_inline, lambda _: None)
     return time.monotonic() - began
 
 
-def scanned(of: Project, table: str) -> Scan:
+def scanned(project: Project, table: str) -> Scan:
     """Read a table as a reader without an engine does."""
-    lake, seconds = of.lake_of(of.pipeline(NAME)), []
+    lake, seconds = project.lake_of(project.pipeline(NAME)), []
     for _ in range(ROUNDS):
         began = time.monotonic()
         lake.load_table(table).scan().to_arrow()
@@ -79,36 +79,39 @@ def rows(result: MaintenanceResult, before: dict[str, Scan], after: dict[str, Sc
     """The tables, before and after."""
     lines = ["| table | | health | data files | bytes | manifests | snapshots | files stored | bytes stored | scan s |"]
     lines.append("|---|---|---|---|---|---|---|---|---|---|")
-    for of in result.tables:
-        for when, seen, scan in (("before", of.before, before[of.table]), ("after", of.after, after[of.table])):
-            figures = f"{seen.score} | {seen.files:,} | {seen.bytes:,} | {seen.manifests} | {seen.snapshots:,}"
+    for table in result.tables:
+        for when, facts, scan in (
+            ("before", table.before, before[table.table]),
+            ("after", table.after, after[table.table]),
+        ):
+            figures = f"{facts.score} | {facts.files:,} | {facts.bytes:,} | {facts.manifests} | {facts.snapshots:,}"
             stored = f"{scan.stored_files:,} | {scan.stored_bytes:,} | {scan.seconds:.2f}"
-            lines.append(f"| {of.table} | {when} | {figures} | {stored} |")
+            lines.append(f"| {table.table} | {when} | {figures} | {stored} |")
     return lines
 
 
-def measured(of: Project, cluster: Cluster, batches: int, partitions: int) -> None:
+def measured(project: Project, cluster: Cluster, batches: int, partitions: int) -> None:
     """Land, maintain, and print."""
-    took = [pay(of, cluster, number, partitions) for number in range(batches)]
-    pipeline = of.pipeline(NAME)
+    took = [pay(project, cluster, number, partitions) for number in range(batches)]
+    pipeline = project.pipeline(NAME)
     tables = (*pipeline.tables, pipeline.ledger_table)
     time.sleep(AGE_SECONDS)
-    before = {table: scanned(of, table) for table in tables}
-    private_folder(of.home.logs)
+    before = {table: scanned(project, table) for table in tables}
+    private_folder(project.home.logs)
     began = time.monotonic()
-    text = run_maintenance(of, pipeline, maintenance_run("bench"), Order().to_json(), print)
+    text = run_maintenance(project, pipeline, maintenance_run("bench"), Order().to_json(), print)
     seconds = time.monotonic() - began
     assert text is not None
     result = MaintenanceResult.from_json(text)
-    after = {table: scanned(of, table) for table in tables}
-    since = [pay(of, cluster, batches + number, partitions) for number in range(SOME)]
-    kept = MaintenanceResult(NAME, tuple(each for each in result.tables if each.table in tables))
-    told = [*rows(kept, before, after), *(line for each in result.tables for line in each.lines)]
-    told.append(f"maintenance: {seconds:.1f} s with the start of Spark, {result.seconds:.1f} s without")
+    after = {table: scanned(project, table) for table in tables}
+    since = [pay(project, cluster, batches + number, partitions) for number in range(SOME)]
+    result_of_tables = MaintenanceResult(NAME, tuple(each for each in result.tables if each.table in tables))
+    lines = [*rows(result_of_tables, before, after), *(line for each in result.tables for line in each.lines)]
+    lines.append(f"maintenance: {seconds:.1f} s with the start of Spark, {result.seconds:.1f} s without")
     medians = (statistics.median(part) for part in (took[:SOME], took[-SOME:], since))
-    told.append("median batch at first, at last, after: {:.3f} s, {:.3f} s, {:.3f} s".format(*medians))
-    told.append(f"clean: {verify(of, pipeline).is_clean}")
-    print("\n".join(told))  # noqa: T201
+    lines.append("median batch at first, at last, after: {:.3f} s, {:.3f} s, {:.3f} s".format(*medians))
+    lines.append(f"clean: {verify(project, pipeline).is_clean}")
+    print("\n".join(lines))  # noqa: T201
 
 
 def main() -> None:
@@ -116,12 +119,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, default=500)
     parser.add_argument("--partitions", type=int, default=100)
-    given = parser.parse_args()
+    args = parser.parse_args()
     delivered = (project_root() / "include" / "pipelines" / f"{NAME}.yaml").read_text()
     with tempfile.TemporaryDirectory() as folder, running_broker(Path(folder) / "broker") as home:
         cluster = Cluster("local", {"bootstrap.servers": bootstrap_servers(home)})
         create_topic(cluster, NAME, 1)
-        measured(project(Path(folder), home, NAME, delivered + MAINTENANCE), cluster, given.batches, given.partitions)
+        measured(project(Path(folder), home, NAME, delivered + MAINTENANCE), cluster, args.batches, args.partitions)
 
 
 if __name__ == "__main__":

@@ -29,9 +29,9 @@ def running_broker(root: Path) -> Iterator[Home]:
 
 def broker_pid(home: Home) -> int:
     """Id of the broker's process."""
-    found = Processes(home.run, home.logs, home.root).running(broker.NAME)
-    assert found is not None, "the broker is gone"
-    return found.pid
+    process = Processes(home.run, home.logs, home.root).running(broker.NAME)
+    assert process is not None, "the broker is gone"
+    return process.pid
 
 
 def environment(root: Path, home: Home, name: str, pipeline: str, settings: str | None = None) -> dict[str, str]:

@@ -47,10 +47,10 @@ Deed = Callable[[Project, Report], None]
 def enter(deed: Deed, env: Mapping[str, str], crash: str, log: Path) -> None:
     """Do one deed and end with the exit code of its error, as the command line would."""
     os.environ[VARIABLE] = crash
-    with log.open("w", buffering=1, encoding="utf-8") as told:
+    with log.open("w", buffering=1, encoding="utf-8") as output:
 
         def report(line: str) -> None:
-            told.write(f"{line}\n")
+            output.write(f"{line}\n")
 
         try:
             deed(Project.load(env), report)

@@ -18,8 +18,8 @@ MakeLab = Callable[..., Lab]
 @pytest.fixture
 def children(tmp_path: Path) -> Iterator[Nursery]:
     """Starts processes, and ends what is left of them."""
-    with nursery(tmp_path / "children") as made:
-        yield made
+    with nursery(tmp_path / "children") as children:
+        yield children
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ COPIES = """  - {table: shop.copies, columns: {id: {type: long, required: true},
 """
 """Further destinations: every record goes to each of them."""
 
-MADE = """route:
+ROUTE = """route:
   topic: {rename: {'.*': shop.orders}}
   create: {columns: {id: {type: long, required: true}, name: string}}
 """
@@ -137,12 +137,12 @@ class Lab:
 
     def produce(self, values: Iterable[bytes | None], partition: int | None = None, topic: str | None = None) -> None:
         """Send values; those that are not tombstones must come out again."""
-        sent = list(values)
+        outgoing = list(values)
         producer = Producer({**self.cluster.properties, "linger.ms": 0})
-        for value in sent:
+        for value in outgoing:
             producer.produce(topic or self.topic, value, **({} if partition is None else {"partition": partition}))
         assert producer.flush(SECONDS) == 0
-        self.values += [value for value in sent if value is not None]
+        self.values += [value for value in outgoing if value is not None]
 
     def fill(self, first: int, count: int = 20) -> None:
         """`count` good orders from `first` on, and of each other sort one or two."""
@@ -168,9 +168,9 @@ class Lab:
         """A run that is killed at a point. A point that is never reached fails the test."""
         self.start(deed, kill_at(point, time)).die()
 
-    def pause(self, point: Failpoint, time: int = 1, deed: Deed = child.run, then: str = "") -> Child:
+    def pause(self, point: Failpoint, time: int = 1, deed: Deed = child.run, deed_after: str = "") -> Child:
         """A run that stands still at a point."""
-        started = self.start(deed, ",".join(filter(None, [stop_at(point, time), then])))
+        started = self.start(deed, ",".join(filter(None, [stop_at(point, time), deed_after])))
         started.pause()
         return started
 
@@ -184,8 +184,8 @@ class Lab:
 
     def foreign_commit(self, table: str = ORDERS, rows: int = 0) -> None:
         """Somebody else commits to a table: rows without Kafka coordinates, or just a snapshot."""
-        found = self.load(table)
-        found.append(pa.Table.from_pylist([{"id": -1, "name": "foreign"}] * rows, found.schema().as_arrow()))
+        table_now = self.load(table)
+        table_now.append(pa.Table.from_pylist([{"id": -1, "name": "foreign"}] * rows, table_now.schema().as_arrow()))
 
     def delete_before(self, offset: int, partition: int = 0) -> None:
         """Delete records as retention does."""
@@ -233,9 +233,9 @@ class Lab:
         assert not has_whole_ledger or not gaps, f"the ledger has gaps {gaps}: {kinds}"
         named = Counter((row["n"], row["table"]) for row in self.rows(LEDGER))
         assert set(named.values()) == {1}, f"rows that the ledger has twice: {named}"
-        found = self.outcomes()
+        landed = self.outcomes()
         expected = Counter(dict.fromkeys(self.values, passes))
-        assert found == expected, f"too many: {found - expected}\ntoo few: {expected - found}"
+        assert landed == expected, f"too many: {landed - expected}\ntoo few: {expected - landed}"
         self._assert_sent()
         result = verify(self.project, self.pipeline)
         assert result.is_clean, "\n".join(map(str, result.differences))
@@ -246,9 +246,11 @@ class Lab:
         topic = self.pipeline.dead_letters.topic
         if topic is not None:
             records = committed(self.cluster, topic.name)
-            sent = {(dict(of.headers())["frazil.batch"], of.value()) for of in records}
-            kept = {(str(row["_frazil_batch"]).encode(), row["value"]) for row in self.rows(LETTERS)}
-            assert sent == kept, f"sent too much: {sent - kept}\nnot sent: {kept - sent}"
+            letters_sent = {(dict(record.headers())["frazil.batch"], record.value()) for record in records}
+            letters_kept = {(str(row["_frazil_batch"]).encode(), row["value"]) for row in self.rows(LETTERS)}
+            assert letters_sent == letters_kept, (
+                f"sent too much: {letters_sent - letters_kept}\nnot sent: {letters_kept - letters_sent}"
+            )
 
     def outcomes(self) -> Counter[bytes]:
         """Every row and dead letter, as the value it came from; tombstones apart."""
@@ -292,8 +294,8 @@ def new_lab(
     }
     if settings is not None:
         env[SETTINGS_VARIABLE] = str(settings)
-    made = Lab(env, cluster, topic, children, {})
-    made.configure(**(options | LENIENT))
-    open_tables(made.project.lake("lake"), made.pipeline)  # not by a strict file: its columns would be required
-    made.configure(**options)
-    return made
+    new_lab = Lab(env, cluster, topic, children, {})
+    new_lab.configure(**(options | LENIENT))
+    open_tables(new_lab.project.lake("lake"), new_lab.pipeline)  # not by a strict file: its columns would be required
+    new_lab.configure(**options)
+    return new_lab

@@ -45,7 +45,9 @@ class CatalogFile:
         if not log or not _path(log[-1].metadata_file).exists():
             return False
         earlier = StaticTable.from_metadata(log[-1].metadata_file).metadata
-        if not {of.snapshot_id for of in earlier.snapshots} <= {of.snapshot_id for of in table.metadata.snapshots}:
+        if not {snapshot.snapshot_id for snapshot in earlier.snapshots} <= {
+            snapshot.snapshot_id for snapshot in table.metadata.snapshots
+        }:
             return False
         namespace, _, own = name.rpartition(".")
         with closing(sqlite3.connect(self.path)) as database:
@@ -76,8 +78,8 @@ def remove_orphans(orders: Lab, before: float = float("inf")) -> int:
     """
     lake = orders.project.lake("lake")
     named = {_path(path) for name in lake.tables() for path in _named(lake.load_table(name))}
-    found = (file for file in orders.project.home.warehouse.rglob("*") if file.is_file() and file not in named)
-    orphans = [file for file in found if file.stat().st_mtime < before]
+    files = (file for file in orders.project.home.warehouse.rglob("*") if file.is_file() and file not in named)
+    orphans = [file for file in files if file.stat().st_mtime < before]
     for file in orphans:
         file.unlink()
     return len(orphans)

@@ -117,11 +117,11 @@ class Nursery:
 def nursery(folder: Path) -> Iterator[Nursery]:
     """A nursery that ends every child that is left."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = Nursery(folder)
+    nursery = Nursery(folder)
     try:
-        yield made
+        yield nursery
     finally:
-        for child in made.children:
+        for child in nursery.children:
             child.kill()
             child.process.close()
 

@@ -36,18 +36,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--profile", choices=["embedded", "production"], default="embedded")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="frazil-chaos-") as folder, ExitStack() as stack:
-        storm = _storm(stack, Path(folder), asked.seed, on_production=asked.profile == "production")
+        storm = _storm(stack, Path(folder), args.seed, on_production=args.profile == "production")
         try:
-            _blow(storm, asked.minutes)
-            said = f"{storm.check()}; {_figures(storm)}"
+            _blow(storm, args.minutes)
+            summary = f"{storm.check()}; {_figures(storm)}"
         except (Broken, AssertionError) as broken:
             traceback.print_exception(broken)
-            said = f"BROKEN; {_figures(storm)}"
-    _say(f"seed {asked.seed}: {said}")
-    if said.startswith("BROKEN"):
-        options = f"--seed {asked.seed} --minutes {asked.minutes:g} --profile {asked.profile}"
+            summary = f"BROKEN; {_figures(storm)}"
+    _say(f"seed {args.seed}: {summary}")
+    if summary.startswith("BROKEN"):
+        options = f"--seed {args.seed} --minutes {args.minutes:g} --profile {args.profile}"
         _say(f"again: python -m tests.chaos.random_schedule {options}")
         return 1
     return 0

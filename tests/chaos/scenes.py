@@ -13,7 +13,7 @@ from frazil.batch.position import EARLIEST
 from frazil.failpoints import Failpoint
 from tests.chaos import child
 from tests.chaos.child import Deed
-from tests.chaos.lab import COPIES, DEFAULTS, LENIENT, MADE, ORDERS, STRICT, Lab, grown
+from tests.chaos.lab import COPIES, DEFAULTS, LENIENT, ORDERS, ROUTE, STRICT, Lab, grown
 
 P = Failpoint
 
@@ -82,11 +82,11 @@ def _reset(orders: Lab) -> Deed:
 def _rewind(orders: Lab) -> Deed:
     orders.fill(0)
     orders.run()
-    kept = orders.load().metadata.current_snapshot_id
-    assert kept is not None
+    snapshot_id = orders.load().metadata.current_snapshot_id
+    assert snapshot_id is not None
     orders.fill(100)
     orders.run()
-    orders.load(ORDERS).manage_snapshots().rollback_to_snapshot(kept).commit()
+    orders.load(ORDERS).manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
     return child.to_table
 
 
@@ -121,7 +121,7 @@ def _evolve(orders: Lab) -> Deed:
 
 def _auto_create(orders: Lab) -> Deed:
     """Records go to a table that the file does not list: the one that is looked at."""
-    orders.configure(table="shop.listed", more=MADE)
+    orders.configure(table="shop.listed", more=ROUTE)
     orders.run()
     for first in (0, 100):
         orders.fill(first)

@@ -182,8 +182,8 @@ class Storm:
 
     def _value(self) -> bytes | None:
         number = next(self._numbers)
-        (made,) = self.random.choices([good, doubtful, bad, None], weights=[80, 10, 7, 3])
-        return made(number) if made is not None else None
+        (value,) = self.random.choices([good, doubtful, bad, None], weights=[80, 10, 7, 3])
+        return value(number) if value is not None else None
 
     # --- runs ---------------------------------------------------------------------------------------------------------
     def run(self) -> None:
@@ -266,7 +266,7 @@ class Storm:
         if position is None:
             raise Nothing
         starts = [log.log_start for log in self._logs()]
-        back = {n: self.random.randint(min(starts[n], at), at) for n, at in enumerate(position)}
+        back = {n: self.random.randint(min(starts[n], offset), offset) for n, offset in enumerate(position)}
         target = Target("offsets", offsets={self.orders.topic: back})
         self._end(self.orders.start(self.orders.reset(target), self._perhaps_killed()))
 
@@ -338,7 +338,7 @@ class Storm:
     def truncate_a_log(self) -> None:
         """A log loses its tail, as by an unclean election, and grows again past where it ended. No transaction is cut in two."""
         records = committed(self.orders.cluster, self.orders.topic)
-        plain = [of for of in records if of.value() is not None and of.value() not in self._committed]
+        plain = [record for record in records if record.value() is not None and record.value() not in self._committed]
         if self.cut is None or not plain:
             raise Nothing
         last = self.random.choice(plain)
@@ -346,7 +346,7 @@ class Storm:
         end = self._logs()[number].high_watermark
         self.cut(self.orders, number, last.offset())
         cut = self._logs()[number].high_watermark
-        lost = {of.value() for of in records if of.partition() == number and of.offset() >= cut}
+        lost = {record.value() for record in records if record.partition() == number and record.offset() >= cut}
         self.orders.values = [value for value in self.orders.values if value not in lost]
         grown = [good(next(self._numbers)) for _ in range(end - cut + self.random.randint(1, 20))]
         self.orders.produce(grown, number)
@@ -448,7 +448,7 @@ class Storm:
         return Target("timestamp", datetime.now(UTC) - timedelta(seconds=self.random.uniform(0, 15)))
 
     def _replay(self) -> Deed:
-        bounds = [sorted(self._place(at) for _ in range(2)) for at in self._logs()]
+        bounds = [sorted(self._place(log) for _ in range(2)) for log in self._logs()]
         start, end = (
             Target("offsets", offsets={self.orders.topic: {n: places[side] for n, places in enumerate(bounds)}})
             for side in (0, 1)

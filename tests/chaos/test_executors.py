@@ -51,16 +51,18 @@ class Workers:
 
     def __init__(self, home: Home) -> None:
         records = Processes(home.run, home.logs, home.root)
-        found = [records.running(spark_cluster.worker(number)) for number in range(2)]
-        self.sessions = [of.pid for of in found if of is not None]
+        executors = [records.running(spark_cluster.worker(number)) for number in range(2)]
+        self.sessions = [process.pid for process in executors if process is not None]
 
     def standing(self, session: int) -> list[int]:
         """Python workers that stand at the crash point."""
-        return [of.pid for of in session_members(session) if of.state == "T"]
+        return [member.pid for member in session_members(session) if member.state == "T"]
 
     def executors(self, session: int) -> list[int]:
         """JVMs of executors."""
-        return [of.pid for of in session_members(session) if b"CoarseGrainedExecutorBackend" in _command(of.pid)]
+        return [
+            member.pid for member in session_members(session) if b"CoarseGrainedExecutorBackend" in _command(member.pid)
+        ]
 
     def go_on(self) -> None:
         """Let everything that stands at the crash point go on: also what comes there in a second try."""
@@ -113,9 +115,9 @@ def place(
     produce(cluster, name, (OutgoingRecord(None, b'{"id": %d}' % number) for number in range(RECORDS)))
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "orders.yaml").write_text(ORDERS.format(topic=name))
-    given = {"brokers": cluster.bootstrap_servers, "master": spark_cluster.url(port)}
+    options = {"brokers": cluster.bootstrap_servers, "master": spark_cluster.url(port)}
     stopped = {"variable": VARIABLE, "stop": stop_at(Failpoint.STAGING)}
-    (tmp_path / "settings.yaml").write_text(SETTINGS.format(**given, **stopped))
+    (tmp_path / "settings.yaml").write_text(SETTINGS.format(**options, **stopped))
     env = {
         "FRAZIL_HOME": str(home.root),
         "FRAZIL_JARS": str(home.jars),
@@ -141,8 +143,10 @@ def test_lost_executor_neither_loses_nor_doubles_rows(place: Place, lost: str) -
         )
         assert run.poll() is None, place.said
         first = workers.sessions[0]
-        gone = workers.executors(first) if lost == "executor" else [of.pid for of in session_members(first)]
-        for pid in [*gone, *workers.standing(first)]:
+        lost_pids = (
+            workers.executors(first) if lost == "executor" else [member.pid for member in session_members(first)]
+        )
+        for pid in [*lost_pids, *workers.standing(first)]:
             with suppress(ProcessLookupError):  # ended with its executor
                 os.kill(pid, signal.SIGKILL)
 

@@ -69,10 +69,10 @@ def test_maintenance_between_any_two_steps_disturbs_no_run(
     everything(maintained)
 
     running.resume()
-    said = running.succeed()
+    output = running.succeed()
 
     if scene is INGEST:
-        assert "refused" not in said
+        assert "refused" not in output
     orders.assert_clean()
     assert maintained.rows(ORDERS) == len(orders.rows())
     assert maintained.rows(LEDGER) == len(orders.rows(LEDGER))

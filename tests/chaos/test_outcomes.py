@@ -90,11 +90,11 @@ def orders(lab: MakeLab, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """Records of two batches, and beats that come soon."""
     monkeypatch.setattr(handovers, "_LOOK_SECONDS", BEAT / 2)
     monkeypatch.setattr(handovers, "_LOST_SECONDS", 20 * BEAT)
-    made = lab(max_records=BATCH)
-    made.run()
-    made.fill(0)
-    made.fill(100)
-    return made
+    first_lab = lab(max_records=BATCH)
+    first_lab.run()
+    first_lab.fill(0)
+    first_lab.fill(100)
+    return first_lab
 
 
 def test_next_try_waits_for_the_job_of_a_killed_task(orders: Lab, tmp_path: Path) -> None:
@@ -103,13 +103,13 @@ def test_next_try_waits_for_the_job_of_a_killed_task(orders: Lab, tmp_path: Path
     job = driver(orders, arguments, gate=tmp_path / "gate")
     handover = next_try(orders)
     assert until(lambda: any("-beat.json" in file.name for file in metadata(orders)), SECONDS)
-    taken: list[Outcome | None] = []
-    waits = Thread(target=lambda: taken.append(handover.collect(plan)))
+    outcomes: list[Outcome | None] = []
+    waits = Thread(target=lambda: outcomes.append(handover.collect(plan)))
     waits.start()
     (tmp_path / "gate").touch()
     waits.join(SECONDS)
 
-    assert [outcome.result for outcome in taken if outcome] == ["2"]
+    assert [outcome.result for outcome in outcomes if outcome] == ["2"]
     assert "exit code 0" in job.succeed()
     assert handover.collect(plan) is None  # once
     orders.assert_clean()
@@ -134,7 +134,7 @@ def test_second_driver_of_one_attempt_does_nothing(orders: Lab, tmp_path: Path) 
     [
         P.STAGING,
         P.DECIDE_COMMITTED,
-        *(pytest.param(of, marks=pytest.mark.full) for of in (P.STAGED, P.RECORD_COMMITTED)),
+        *(pytest.param(point, marks=pytest.mark.full) for point in (P.STAGED, P.RECORD_COMMITTED)),
     ],
 )
 def test_job_killed_before_its_outcome_is_unknown(orders: Lab, point: Failpoint) -> None:

@@ -64,8 +64,8 @@ def test_run_with_further_end_lands_rest_after_rival(lab: MakeLab) -> None:
     orders = lab()
     orders.fill(0)
     far = orders.pause(P.DECIDE_COMMITTING, 2)  # the first one is the start position's
-    near = Target("offsets", offsets={orders.topic: {0: 7}})
-    orders.run(partial(child.run, request=RunRequest("near", end=near)))
+    target = Target("offsets", offsets={orders.topic: {0: 7}})
+    orders.run(partial(child.run, request=RunRequest("near", end=target)))
 
     far.resume()
 

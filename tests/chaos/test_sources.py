@@ -208,16 +208,16 @@ def test_broker_without_topic_ids_neither_stops_nor_misleads_pipeline(
         return replace(facts, topics={name: replace(topic, id=None) for name, topic in facts.topics.items()})
 
     monkeypatch.setattr(context, "observe", without_ids)
-    said: list[str] = []
+    lines: list[str] = []
     orders = lab()
     for first in (0, 100):
         orders.fill(first)
-        planned = plan_run(orders.project, orders.pipeline, RunRequest(str(first)), said.append).plan
+        planned = plan_run(orders.project, orders.pipeline, RunRequest(str(first)), lines.append).plan
         assert planned is not None
-        assert ingest(orders.project, orders.pipeline, planned, stage_inline, said.append) == 1
+        assert ingest(orders.project, orders.pipeline, planned, stage_inline, lines.append) == 1
 
     orders.assert_clean()
-    assert len([line for line in said if "gives no topic ids" in line]) == 1
+    assert len([line for line in lines if "gives no topic ids" in line]) == 1
     delete_topic(orders.cluster, orders.topic)
     create_topic(orders.cluster, orders.topic, 1)
     with pytest.raises(Terminal, match="the log ends at 0"):

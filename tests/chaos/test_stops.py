@@ -62,7 +62,8 @@ def batches(orders: Lab) -> int:
 
 
 @pytest.mark.parametrize(
-    ("scene", "point", "time"), [*SHORT, *(pytest.param(*of.values, id=of.id, marks=pytest.mark.full) for of in EVERY)]
+    ("scene", "point", "time"),
+    [*SHORT, *(pytest.param(*case.values, id=case.id, marks=pytest.mark.full) for case in EVERY)],
 )
 def test_stop_leaves_no_half_batch(lab: MakeLab, scene: Scene, point: Failpoint, time: int) -> None:
     """Asked to stop anywhere, a run finishes what it decided and discards what it did not, with an exit code of its own."""
@@ -89,8 +90,8 @@ def test_stop_leaves_no_half_batch(lab: MakeLab, scene: Scene, point: Failpoint,
 
 @pytest.mark.embedded  # looks at processes of its own Spark
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("asked", ["run", pytest.param("driver", marks=pytest.mark.full)])
-def test_stopped_spark_run_leaves_no_job_behind(lab: MakeLab, asked: str) -> None:
+@pytest.mark.parametrize("signal_name", ["run", pytest.param("driver", marks=pytest.mark.full)])
+def test_stopped_spark_run_leaves_no_job_behind(lab: MakeLab, signal_name: str) -> None:
     """Asked to stop while Spark stages, `frazil run` discards the batch and ends in time, its job with it.
 
     So it does if its driver alone is asked. A worker that would never come to its end is not waited for.
@@ -107,17 +108,19 @@ def test_stopped_spark_run_leaves_no_job_behind(lab: MakeLab, asked: str) -> Non
         assert until(lambda: "T" in states_of(home).values() or run.poll() is not None, 3 * SECONDS), (
             "no worker got so far"
         )
-        if asked == "run":
+        if signal_name == "run":
             run.send_signal(signal.SIGTERM)
         else:
             (driver,) = drivers(home, "orders")
             driver.ask_to_stop()
         began = time.monotonic()
-        said = run.communicate(timeout=SECONDS)[1]
+        errors = run.communicate(timeout=SECONDS)[1]
         took = time.monotonic() - began
 
-    assert run.returncode == Stopped.exit_code, said
-    assert "is discarded" in said or "not ended within" in said  # the second is what a machine hears that is very slow
+    assert run.returncode == Stopped.exit_code, errors
+    assert (
+        "is discarded" in errors or "not ended within" in errors
+    )  # the second is what a machine hears that is very slow
     assert took < 2 * ENDS_WITHIN_SECONDS
     assert drivers(home, "orders") == []
     assert until(lambda: states_of(home) == {}, ENDS_WITHIN_SECONDS), "processes of the job are left"
@@ -128,7 +131,7 @@ def test_stopped_spark_run_leaves_no_job_behind(lab: MakeLab, asked: str) -> Non
 
 def states_of(home: Home) -> dict[int, str]:
     """State of each live process that has this home in its environment, a letter of /proc."""
-    found = {}
+    states = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
             continue
@@ -137,5 +140,5 @@ def states_of(home: Home) -> dict[int, str]:
         except OSError:  # it ended meanwhile, or is another user's
             continue
         if is_of_home and stat is not None and not stat.has_ended:
-            found[stat.pid] = stat.state
-    return found
+            states[stat.pid] = stat.state
+    return states

@@ -96,7 +96,7 @@ def test_kill_between_two_attempts_neither_loses_nor_doubles_records(lab: MakeLa
     """Killed after a rival's commit was met and before the next attempt, the next run carries on by itself."""
     orders = lab(max_records=BATCH)
     deed = INGEST.prepare(orders)
-    running = orders.pause(P(point.replace("retrying", "committing")), 1, deed, then=kill_at(point))
+    running = orders.pause(P(point.replace("retrying", "committing")), 1, deed, deed_after=kill_at(point))
     orders.foreign_commit(RETRIES[point])
     running.resume()
     running.die()
@@ -127,8 +127,8 @@ def after_more_records(orders: Lab, deed: Deed) -> None:
 def two_at_once(orders: Lab, deed: Deed) -> None:
     """A retry and the next run of the schedule at the same moment. One of them may have to try again later."""
     ended = [child_.wait() for child_ in (orders.start(deed), orders.start())]
-    assert {of.code for of in ended} <= {0, 75}, [of.output for of in ended]
-    assert 0 in {of.code for of in ended}, [of.output for of in ended]
+    assert {run.code for run in ended} <= {0, 75}, [run.output for run in ended]
+    assert 0 in {run.code for run in ended}, [run.output for run in ended]
 
 
 CARRIED_ON = [

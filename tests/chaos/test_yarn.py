@@ -102,8 +102,8 @@ class Place:
     def run(self) -> tuple[int, str]:
         """The exit code of a run, and what it said."""
         with self.running() as run:
-            said = run.communicate(timeout=SECONDS)[0]
-        return run.returncode, said
+            output = run.communicate(timeout=SECONDS)[0]
+        return run.returncode, output
 
     @property
     def application(self) -> str:
@@ -128,15 +128,15 @@ class Place:
 
 
 def _stopped_in(application: str) -> list[int]:
-    found = []
+    states = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdecimal():
             continue
         with suppress(OSError):
             is_stopped = (folder / "stat").read_text().rpartition(")")[2].split()[0] == "T"
             if is_stopped and application in str((folder / "cwd").readlink()):
-                found.append(int(folder.name))
-    return found
+                states.append(int(folder.name))
+    return states
 
 
 @pytest.fixture
@@ -168,9 +168,9 @@ def write_settings(file: Path, yarn: Yarn, environment: Path, conf: dict[str, st
 
 def test_batch_lands_with_driver_in_cluster(place: Place) -> None:
     """The driver has its Python, Frazil's code, the project and the values of its references from who submits it; nothing of it stays."""
-    code, said = place.run()
+    code, output = place.run()
 
-    assert code == 0, said
+    assert code == 0, output
     assert place.yarn.applications()[place.application] == "SUCCEEDED"
     assert not [*(Path(place.orders.env["FRAZIL_HOME"]) / "plans").glob("*.zip")]
     place.orders.assert_clean()
@@ -181,11 +181,11 @@ def test_batch_lands_with_driver_in_cluster(place: Place) -> None:
 def test_killed_driver_neither_loses_nor_doubles_records(place: Place, point: Failpoint) -> None:
     """Whatever of a batch its driver had done: the next run carries on, and the error says where the driver's log is."""
     place.configure(driver=kill_at(point))
-    code, said = place.run()
+    code, output = place.run()
     place.orders.run()
 
-    assert code == Retryable.exit_code, said
-    assert f"yarn logs -applicationId {place.application}" in said
+    assert code == Retryable.exit_code, output
+    assert f"yarn logs -applicationId {place.application}" in output
     assert place.yarn.applications()[place.application] == "FAILED"
     place.orders.assert_clean()
     place.orders.assert_at_rest()
@@ -194,11 +194,11 @@ def test_killed_driver_neither_loses_nor_doubles_records(place: Place, point: Fa
 def test_killed_worker_neither_loses_nor_doubles_records(place: Place) -> None:
     """A Python worker dies in the middle of its first task, in each of its tries."""
     place.configure(worker=kill_at(P.STAGING))
-    code, said = place.run()
+    code, output = place.run()
     place.configure()
     again, said_again = place.run()
 
-    assert (code, again) == (Retryable.exit_code, 0), said + said_again
+    assert (code, again) == (Retryable.exit_code, 0), output + said_again
     place.orders.assert_clean()
     place.orders.assert_at_rest()
 
@@ -216,12 +216,12 @@ def test_driver_lost_with_what_it_runs_in_neither_loses_nor_doubles_records(
             place.yarn.kill(place.application)
         else:
             place.yarn.lose_driver_node(place.application)
-        said = run.communicate(timeout=SECONDS)[0]
+        output = run.communicate(timeout=SECONDS)[0]
     place.orders.run()
     with suppress(ProcessLookupError):
         os.kill(driver, signal.SIGCONT)  # its JVM has ended, or finds that it is no driver any more
 
-    assert run.returncode == Retryable.exit_code, said
+    assert run.returncode == Retryable.exit_code, output
     assert until(lambda: not Path(f"/proc/{driver}").exists(), SECONDS)
     place.orders.assert_clean()
     place.orders.assert_at_rest()
@@ -260,10 +260,10 @@ def test_next_try_takes_the_outcome_of_a_driver_that_nobody_waited_for(place: Pl
         assert ends == "before" or run.poll() is None
         if ends == "after":
             os.kill(driver, signal.SIGCONT)
-        said = run.communicate(timeout=SECONDS)[0]
+        output = run.communicate(timeout=SECONDS)[0]
 
-    assert run.returncode == 0, said
-    assert "an earlier attempt finished this" in said
+    assert run.returncode == 0, output
+    assert "an earlier attempt finished this" in output
     assert place.application == first
     assert place.yarn.applications()[first] == "SUCCEEDED"
     place.orders.assert_clean()
@@ -277,10 +277,10 @@ def test_stopped_run_ends_its_application(place: Place) -> None:
         driver = place.stopped_driver(run)
         command = [sys.executable, "-m", "frazil.cli", "stop", "orders"]
         stopped = subprocess.run(command, env=os.environ | place.orders.env, timeout=SECONDS, check=False)
-        said = run.communicate(timeout=SECONDS)[0]
+        output = run.communicate(timeout=SECONDS)[0]
     os.kill(driver, signal.SIGCONT)
 
-    assert (stopped.returncode, run.returncode) == (0, Stopped.exit_code), said
+    assert (stopped.returncode, run.returncode) == (0, Stopped.exit_code), output
     assert until(lambda: place.has_ended(place.application), SECONDS)
     assert place.yarn.applications()[place.application] == "FAILED"
     place.orders.run()
@@ -295,9 +295,9 @@ def test_stopped_run_ends_an_application_that_waits_in_a_queue(place: Place) -> 
     with place.running() as run:
         assert until(lambda: set(place.yarn.applications()) > before, SECONDS)
         run.send_signal(signal.SIGTERM)
-        said = run.communicate(timeout=SECONDS)[0]
+        output = run.communicate(timeout=SECONDS)[0]
 
-    assert run.returncode == Stopped.exit_code, said
+    assert run.returncode == Stopped.exit_code, output
     assert place.yarn.applications()[place.application] == "KILLED"
     place.orders.run()
     place.orders.assert_clean()

@@ -135,7 +135,7 @@ def test_two_zombies_of_one_batch_land_it_once(lab: MakeLab, first: Failpoint, s
         zombie.resume()
     ended = [zombie.wait() for zombie in zombies]
 
-    assert {of.code for of in ended} <= {0, Retryable.exit_code}, [of.output for of in ended]
+    assert {run.code for run in ended} <= {0, Retryable.exit_code}, [run.output for run in ended]
     orders.run()
     orders.assert_clean()
     orders.assert_at_rest()

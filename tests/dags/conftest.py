@@ -87,8 +87,8 @@ def probe() -> Callable[[Mapping[str, str]], dict[str, Any]]:
         command = [sys.executable, "-c", PROBE, str(DAGS)]
         done = subprocess.run(command, env=os.environ | paths | env, capture_output=True, text=True, check=True)
         line = next(line for line in done.stdout.splitlines() if line.startswith("PROBE "))
-        found: dict[str, Any] = json.loads(line.removeprefix("PROBE "))
-        return found
+        probe: dict[str, Any] = json.loads(line.removeprefix("PROBE "))
+        return probe
 
     return probed
 
@@ -96,15 +96,15 @@ def probe() -> Callable[[Mapping[str, str]], dict[str, Any]]:
 @pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The notes that are written to runs."""
-    found: list[str] = []
-    monkeypatch.setattr("frazil_airflow.outputs.run_summary.write_note", lambda *of: found.append(of[-1]))
-    return found
+    notes: list[str] = []
+    monkeypatch.setattr("frazil_airflow.outputs.run_summary.write_note", lambda *arguments: notes.append(arguments[-1]))
+    return notes
 
 
 @pytest.fixture
 def hook() -> Iterator[Posts]:
-    with posts() as taken:
-        yield taken
+    with posts() as alert_posts:
+        yield alert_posts
 
 
 @pytest.fixture
@@ -135,8 +135,8 @@ def project(
 @pytest.fixture
 def variables(monkeypatch: pytest.MonkeyPatch) -> VariableStore:
     """Airflow's Variables, in memory: there is no Airflow to keep them."""
-    kept = VariableStore()
-    monkeypatch.setattr("frazil_airflow.alerts.callbacks.Variables", lambda: kept)
-    monkeypatch.setattr("frazil_airflow.dags.monitor.Variables", lambda: kept)
-    monkeypatch.setattr("frazil_airflow.outputs.run_summary.Variables", lambda: kept)
-    return kept
+    variable_store = VariableStore()
+    monkeypatch.setattr("frazil_airflow.alerts.callbacks.Variables", lambda: variable_store)
+    monkeypatch.setattr("frazil_airflow.dags.monitor.Variables", lambda: variable_store)
+    monkeypatch.setattr("frazil_airflow.outputs.run_summary.Variables", lambda: variable_store)
+    return variable_store

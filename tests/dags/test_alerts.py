@@ -108,15 +108,15 @@ def test_unwritable_notification_log_sends_no_notifications(project: Callable[..
 
 def test_server_that_was_away_is_notified_by_next_check(project: Callable[..., Project], hook: Posts):
     """The look says so, the next one tells it, and the one after does not."""
-    store, known = VariableStore(), project()
+    store, alerted_project = VariableStore(), project()
     hook.status = 503
 
-    (problem,) = send_notices(known, REFUSED, store)
+    (problem,) = send_notices(alerted_project, REFUSED, store)
     assert problem.startswith("channel web was not notified of refused/orders: ")
     hook.status, hook.got = 200, []
-    assert send_notices(known, REFUSED, store, minutes=2) == []
-    assert send_notices(known, REFUSED, store, minutes=4) == []
-    assert send_notices(known, WELL, store, minutes=6) == []
+    assert send_notices(alerted_project, REFUSED, store, minutes=2) == []
+    assert send_notices(alerted_project, REFUSED, store, minutes=4) == []
+    assert send_notices(alerted_project, WELL, store, minutes=6) == []
 
     assert [body["status"] for body in hook.bodies] == ["firing", "recovered"]
 
@@ -129,9 +129,9 @@ def test_corrupt_notification_log_does_not_stop_monitor(project: Callable[..., P
     assert len(hook.got) == 1
 
 
-@pytest.mark.parametrize(("ago", "told"), [(None, 1), (timedelta(minutes=3), 0), (timedelta(hours=1), 1)])
+@pytest.mark.parametrize(("ago", "messages"), [(None, 1), (timedelta(minutes=3), 0), (timedelta(hours=1), 1)])
 def test_late_run_is_notified_once(
-    project: Callable[..., Project], variables: VariableStore, hook: Posts, ago: timedelta | None, told: int
+    project: Callable[..., Project], variables: VariableStore, hook: Posts, ago: timedelta | None, messages: int
 ):
     """The deadline speaks where the monitor did not look lately; where it did, it knows better."""
     project()
@@ -141,7 +141,7 @@ def test_late_run_is_notified_once(
 
     asyncio.run(callbacks.missed_deadline("orders"))
 
-    assert [body["key"] for body in hook.bodies] == ["stale/orders"] * told
+    assert [body["key"] for body in hook.bodies] == ["stale/orders"] * messages
 
 
 def test_late_run_with_lost_notification_fails_its_callback(
@@ -157,14 +157,14 @@ def test_late_run_with_lost_notification_fails_its_callback(
 
 def test_growing_lag_is_seen_where_pipeline_runs_oftener_than_monitor(project: Callable[..., Project], hook: Posts):
     """Then two looks count as an interval, so that there is one in each."""
-    known, store = project(), VariableStore()
-    path = known.pipelines_folder / "orders.yaml"
+    alerted_project, store = project(), VariableStore()
+    path = alerted_project.pipelines_folder / "orders.yaml"
     path.write_text(path.read_text().replace('"5m"', '"1m"'))
-    known = Project.load()
+    alerted_project = Project.load()
     for look in range(14):
-        at = NOW + timedelta(minutes=2 * look)
-        behind = replace(WELL, read_at=at, lag=100 + look, lag_seconds=600.0, complete_through=at)
-        assert send_notices(known, behind, store, minutes=2 * look) == []
+        instant = NOW + timedelta(minutes=2 * look)
+        behind = replace(WELL, read_at=instant, lag=100 + look, lag_seconds=600.0, complete_through=instant)
+        assert send_notices(alerted_project, behind, store, minutes=2 * look) == []
 
     assert [body["key"] for body in hook.bodies] == ["lag_growing/orders"]
 
@@ -230,8 +230,8 @@ def test_one_unreadable_pipeline_does_not_silence_others(
     project()
     write_pipeline("broken")
 
-    def read(_project: Project, of: Pipeline, **_: object) -> Condition:
-        if of.name == "broken":
+    def read(_project: Project, pipeline: Pipeline, **_: object) -> Condition:
+        if pipeline.name == "broken":
             raise KeyError("a fault")
         return REFUSED
 
@@ -255,8 +255,8 @@ def test_hanging_catalog_does_not_delay_notifications_of_other_pipelines(
     write_pipeline("abyss")
     answers = threading.Event()
 
-    def read(_project: Project, of: Pipeline, **_: object) -> Condition:
-        if of.name == "abyss":
+    def read(_project: Project, pipeline: Pipeline, **_: object) -> Condition:
+        if pipeline.name == "abyss":
             assert answers.wait(60)
         return REFUSED
 
@@ -290,18 +290,18 @@ def test_capture_is_notified_beside_pipeline_of_its_name(
     project: Callable[..., Project], tmp_path: Path, hook: Posts
 ) -> None:
     """A failed run, under the capture's own name, with the link to its DAG; and once more when it is over."""
-    known, store = capture_project(project, tmp_path), VariableStore()
+    alerted_project, store = capture_project(project, tmp_path), VariableStore()
     noted = failure("capture__orders", "r1", NOW, "no driver\n  next: bring its jar", final=True)
     store.texts["frazil_failure__capture__orders"] = noted.to_json()
     condition = Condition(
         "capture.orders", "testers", NOW, n=3, unit="rows", runs=Runs(last_state="failed", last_run="r1")
     )
-    capture = known.capture("orders")
+    capture = alerted_project.capture("orders")
 
-    assert monitor.send_notices(known, capture, condition, NOW, store) == []
-    assert send_notices(known, WELL, store) == []
+    assert monitor.send_notices(alerted_project, capture, condition, NOW, store) == []
+    assert send_notices(alerted_project, WELL, store) == []
     ended = replace(condition, runs=Runs(last_state="success", last_ended_at=NOW + timedelta(minutes=1), failures=0))
-    assert monitor.send_notices(known, capture, ended, NOW + timedelta(minutes=2), store) == []
+    assert monitor.send_notices(alerted_project, capture, ended, NOW + timedelta(minutes=2), store) == []
 
     assert [(body["key"], body["status"]) for body in hook.bodies] == [
         ("failed_run/capture.orders", "firing"),

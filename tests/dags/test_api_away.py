@@ -114,7 +114,7 @@ def test_alerts_are_sent_and_one_log_says_what_lacks(
         variables.texts["frazil_api_complaint"] = "2026-05-01"
         monitor.look()
 
-    assert [(sent["key"], sent["status"]) for sent in hook.bodies] == [("refused/orders", "firing")]
+    assert [(post["key"], post["status"]) for post in hook.bodies] == [("refused/orders", "firing")]
     assert problem in complaint
     assert "\n  next: " in complaint
     assert len(complaints()) == 2
@@ -132,7 +132,7 @@ def test_odd_answer_stops_neither_alerts_nor_the_task_that_landed(
     write_note(RUN, "9 rows")
     monitor.look()
 
-    assert [(sent["key"], sent["status"]) for sent in hook.bodies] == [("refused/orders", "firing")]
+    assert [(post["key"], post["status"]) for post in hook.bodies] == [("refused/orders", "firing")]
     assert "runs get no notes" in caplog.text
 
 
@@ -149,8 +149,8 @@ def test_other_reason_is_said_on_the_same_day(
         for _ in range(2):
             write_note(RUN, "9 rows")
 
-    said = [record.getMessage() for record in caplog.records]
-    assert [line.partition(". So runs")[0].partition(" to POST")[0][-8:] for line in said] == [
+    log_lines = [record.getMessage() for record in caplog.records]
+    assert [line.partition(". So runs")[0].partition(" to POST")[0][-8:] for line in log_lines] == [
         "azil_api",
         "ered 503",
         "ered 401",

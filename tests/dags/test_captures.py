@@ -28,7 +28,7 @@ DATABASE = {"url": "jdbc:sqlite:/tmp/none.db", "driver": "org.sqlite.JDBC"}
 def captures(pipelines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Write capture files, beside settings that know one database."""
 
-    def write(*found: dict[str, Any]) -> None:
+    def write(*files: dict[str, Any]) -> None:
         settings = {
             "clusters": {"local": {"bootstrap_servers": "127.0.0.1:1"}},
             "catalogs": {"lake": {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}},
@@ -39,8 +39,8 @@ def captures(pipelines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (tmp_path / "settings.yaml").write_text(json.dumps(settings))
         monkeypatch.setenv("FRAZIL_SETTINGS", str(tmp_path / "settings.yaml"))
         (tmp_path / "captures").mkdir()
-        for number, of in enumerate(found):
-            (tmp_path / "captures" / f"{number}.yaml").write_text(json.dumps(of))
+        for number, file in enumerate(files):
+            (tmp_path / "captures" / f"{number}.yaml").write_text(json.dumps(file))
 
     return write
 
@@ -82,10 +82,10 @@ def test_capture_notes_its_failures_where_people_are_told(
     """Run and task store why they failed, a run that succeeds forgets it, and a promise is a deadline; `alerts: false` is none."""
     captures({**LOGS, "alerts": {"fresh_within": "20m"}}, {**LOGS, "name": "quiet", "alerts": False})
     settings = tmp_path / "settings.yaml"
-    told = json.loads(settings.read_text()) | {
+    settings_body = json.loads(settings.read_text()) | {
         "alerts": {"channels": {"web": {"type": "webhook", "connection": "hook"}}}
     }
-    settings.write_text(json.dumps(told))
+    settings.write_text(json.dumps(settings_body))
     bag = parse()
     assert bag.import_errors == {}
     logs, quiet = bag.dags["capture__logs"], bag.dags["capture__quiet"]
@@ -100,5 +100,5 @@ def test_capture_notes_its_failures_where_people_are_told(
 def test_lineage_of_a_capture_has_its_files_and_its_topic(captures: Callable[..., None]) -> None:
     captures(LOGS)
     lineage = CaptureFilesOperator(task_id="capture", capture="logs").get_openlineage_facets_on_start()
-    assert [(of.namespace, of.name) for of in lineage.inputs] == [("file", "/var/log/app.log*")]
-    assert [(of.namespace, of.name) for of in lineage.outputs] == [("kafka://127.0.0.1:1", "logs")]
+    assert [(dataset.namespace, dataset.name) for dataset in lineage.inputs] == [("file", "/var/log/app.log*")]
+    assert [(dataset.namespace, dataset.name) for dataset in lineage.outputs] == [("kafka://127.0.0.1:1", "logs")]

@@ -31,14 +31,14 @@ def ends(
 def test_pipeline_that_is_behind_runs_before_its_interval(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """The next run is asked for, without an interval, with the reason; another try asks for the very same run."""
     for _ in range(2):
-        with pytest.raises(DagRunTriggerException) as asked:
+        with pytest.raises(DagRunTriggerException) as error:
             ends(monkeypatch, waits=100, kind=kind)
 
-        assert asked.value.trigger_dag_id == "ingest__orders"
-        assert asked.value.dag_run_id == "catch_up__2026-05-01T10:00:00+00:00"
-        assert asked.value.conf == {"reason": "catch up: 100 records waited"}
-        assert asked.value.logical_date is None
-        assert asked.value.skip_when_already_exists
+        assert error.value.trigger_dag_id == "ingest__orders"
+        assert error.value.dag_run_id == "catch_up__2026-05-01T10:00:00+00:00"
+        assert error.value.conf == {"reason": "catch up: 100 records waited"}
+        assert error.value.logical_date is None
+        assert error.value.skip_when_already_exists
 
 
 def test_few_remaining_records_start_no_catch_up_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ ROOT = Path(compat.__file__).parent
 
 def test_only_compat_names_what_moves_between_versions() -> None:
     """A name that another module takes from Airflow directly is missing on the oldest version, and all DAGs with it."""
-    taken = [
+    calls = [
         (path.name, alias.name)
         for path in ROOT.rglob("*.py")
         if path.name != "compat.py"
@@ -31,8 +31,8 @@ def test_only_compat_names_what_moves_between_versions() -> None:
         for alias in node.names
     ]
 
-    assert ("factory.py", "DAG") in taken
-    assert [place for place in taken if place[1] in compat.__all__] == []
+    assert ("factory.py", "DAG") in calls
+    assert [place for place in calls if place[1] in compat.__all__] == []
 
 
 PRIVATE = {"_build_mime_message", "_get_hook", "_hook", "_log", "_process_spark_submit_log"}
@@ -44,7 +44,7 @@ def test_private_names_of_airflow_are_few() -> None:
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.rglob("*.py")]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     methods = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    made = {
+    tasks = {
         target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
         for method in nodes
         if isinstance(method, ast.ClassDef) or (isinstance(method, ast.FunctionDef) and method.name == "__init__")
@@ -55,7 +55,7 @@ def test_private_names_of_airflow_are_few() -> None:
         node.attr
         for node in nodes
         if isinstance(node, ast.Attribute) and re.fullmatch(r"_[a-z]\w*", node.attr)
-        if isinstance(node.value, ast.Call) or node.attr not in methods | made
+        if isinstance(node.value, ast.Call) or node.attr not in methods | tasks
     }
 
     assert used == PRIVATE

@@ -68,7 +68,7 @@ def test_dag_starts_once_its_hour_is_complete(tmp_path: Path) -> None:
         "AIRFLOW_HOME": str(tmp_path),
         "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "dags"),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{tmp_path}/airflow.db",
-        "PYTHONPATH": os.pathsep.join(str(ROOT / of) for of in ("include", "plugins")),
+        "PYTHONPATH": os.pathsep.join(str(ROOT / folder) for folder in ("include", "plugins")),
     }
     command = [sys.executable, "-c", "from datetime import UTC, datetime\n" + RUNS]
     done = subprocess.run(command, env=os.environ | env, capture_output=True, text=True, check=False)

@@ -29,8 +29,8 @@ def test_demo_reads_page_as_it_is():
     app.dependency_overrides |= {asking.source: lambda: source, asking.access: lambda: allowed, get_user: lambda: None}
     html = TestClient(app).get("/pipelines/payments").text
 
-    seen = parse_page(html)
+    page = parse_page(html)
 
     assert read_at(html) == NOW
-    assert seen.state in STATES
-    assert (seen.rows, seen.dead, seen.health) == ("1.2M", "42", {"shop.payments": 91})
+    assert page.state in STATES
+    assert (page.rows, page.dead, page.health) == ("1.2M", "42", {"shop.payments": 91})

@@ -17,12 +17,12 @@ pytestmark = pytest.mark.dags
 
 def context(error: BaseException | None = None, **more: Any) -> dict[str, Any]:
     """What Airflow hands to a callback."""
-    found = {
+    notes = {
         "dag": SimpleNamespace(dag_id="ingest__orders"),
         "ti": SimpleNamespace(task_id="ingest"),
         "run_id": "r1",
     }
-    return found | ({} if error is None else {"exception": error}) | more
+    return notes | ({} if error is None else {"exception": error}) | more
 
 
 def left(variables: VariableStore) -> Failure:
@@ -49,9 +49,11 @@ def test_killed_task_is_notified_as_lost_process(variables: VariableStore):
 
 def test_command_line_of_a_job_is_not_in_the_cause(variables: VariableStore):
     """What the Spark provider says begins with the command and its settings, and ends with the log."""
-    said = "Cannot execute: spark-submit --conf spark.password=hunter2. Error code is: 75.\nfrazil: 900 records staged"
+    log_line = (
+        "Cannot execute: spark-submit --conf spark.password=hunter2. Error code is: 75.\nfrazil: 900 records staged"
+    )
 
-    callbacks.note_failed_task(context(AirflowException(said)))
+    callbacks.note_failed_task(context(AirflowException(log_line)))
 
     assert left(variables).cause == "task ingest: the Spark job ended with exit code 75; its log says why"
 
@@ -73,10 +75,10 @@ def test_failures_beside_ingestion_are_noted_until_success(
     callbacks.note_failed_task(context(AirflowFailException("no space"), **run))
     callbacks.note_failed_run(context(reason="task_failure", **run))
 
-    (found,) = variables.texts
-    assert found == f"frazil_failure__{dag}"
-    left = Failure.from_json(variables.texts[found])
-    assert (left.kind, left.severity, left.cause) == (kind, "warning", "no space")
+    (place,) = variables.texts
+    assert place == f"frazil_failure__{dag}"
+    failure = Failure.from_json(variables.texts[place])
+    assert (failure.kind, failure.severity, failure.cause) == (kind, "warning", "no space")
     callbacks.forget_failure(context(**run))
     assert variables.texts == {}
 
@@ -92,7 +94,7 @@ def test_failed_dead_letter_dry_run_notifies_nobody(variables: VariableStore):
 
 
 @pytest.mark.parametrize(
-    ("asked", "forgotten"),
+    ("options", "forgotten"),
     [
         (None, True),
         ({"table": None, "steps": [], "dry_run": False}, True),
@@ -102,11 +104,11 @@ def test_failed_dead_letter_dry_run_notifies_nobody(variables: VariableStore):
     ],
 )
 def test_partial_maintenance_does_not_clear_earlier_failure(
-    variables: VariableStore, asked: dict[str, Any] | None, forgotten: bool
+    variables: VariableStore, options: dict[str, Any] | None, forgotten: bool
 ):
     """A run that looked only, or did a part, says nothing of what failed."""
     callbacks.note_failed_run(context(reason="task_failure"))
 
-    callbacks.forget_failure(context(dag_run=SimpleNamespace(conf=asked)))
+    callbacks.forget_failure(context(dag_run=SimpleNamespace(conf=options)))
 
     assert (variables.texts == {}) is forgotten

@@ -31,10 +31,10 @@ MakeProject = Callable[..., Project]
 @pytest.fixture
 def cluster_project(project: MakeProject, tmp_path: Path) -> Project:
     """A project whose pipeline `orders` is on an engine that operators start jobs on."""
-    made = project()
-    settings = json.loads(made.settings_file.read_text())
+    job_project = project()
+    settings = json.loads(job_project.settings_file.read_text())
     engines = {"spark": {}, "emr": {"type": "operator", "pool": "emr"}}
-    made.settings_file.write_text(json.dumps(settings | {"engines": engines}))
+    job_project.settings_file.write_text(json.dumps(settings | {"engines": engines}))
     file = tmp_path / "pipelines" / "orders.yaml"
     file.write_text(file.read_text().replace("engine: spark", "engine: emr") + "maintenance: {engine: spark}\n")
     return Project.load()

@@ -41,8 +41,8 @@ class Over(Exception):
     """The script is at its end."""
 
 
-def seen(at: int, end: int) -> Waiting:
-    return Waiting(end - at, None, 0, {"orders/0": at}, {"orders/0": end})
+def seen(position: int, end: int) -> Waiting:
+    return Waiting(end - position, None, 0, {"orders/0": position}, {"orders/0": end})
 
 
 def calls(
@@ -52,11 +52,11 @@ def calls(
     script: Iterator[Any] = iter(looks)
 
     def look(*_: object) -> Waiting | None:
-        found = next(script, Over())
-        if isinstance(found, Exception):
-            raise found
-        assert found is None or isinstance(found, Waiting)
-        return found
+        event = next(script, Over())
+        if isinstance(event, Exception):
+            raise event
+        assert event is None or isinstance(event, Waiting)
+        return event
 
     monkeypatch.setattr(LagTrigger, "_enough", look)
     monkeypatch.setattr(LagTrigger, "_at_work", lambda _: at_work.pop(0) if at_work else 0)
@@ -91,9 +91,9 @@ def test_restarted_triggerer_does_not_trigger_again(monkeypatch: pytest.MonkeyPa
 
 def test_no_run_is_triggered_beside_running_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduled run is at work: none is called until it has ended, and then only for what is left."""
-    waits, left = seen(0, 60), seen(60, 120)
+    waits, second_waiting = seen(0, 60), seen(60, 120)
 
-    assert calls(monkeypatch, Store(), [waits, waits, left, left], [1, 1, 0]) == [60]
+    assert calls(monkeypatch, Store(), [waits, waits, second_waiting, second_waiting], [1, 1, 0]) == [60]
     assert calls(monkeypatch, Store(), [waits, None], [0]) == []
 
 
@@ -110,8 +110,8 @@ def test_restarting_broker_does_not_end_trigger(monkeypatch: pytest.MonkeyPatch)
         read.append("connections")
         return {}
 
-    def shared(of: frozenset[tuple[str, str]]) -> object:
-        assert of == frozenset()
+    def shared(topics: frozenset[tuple[str, str]]) -> object:
+        assert topics == frozenset()
         read.append("project")
         return object()
 
@@ -209,4 +209,4 @@ def test_triggers_of_one_process_share_one_catalog(
     write_pipeline("pizzas")
     triggers[0]._enough(lag_trigger._shared_project_files(frozenset()))
 
-    assert [of is projects[0] for of in projects] == [True, True, True, False]
+    assert [project is projects[0] for project in projects] == [True, True, True, False]

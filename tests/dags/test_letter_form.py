@@ -48,10 +48,10 @@ def test_form_lands_dead_letters_of_the_pipeline_of_its_dag_only(
     """
     write_pipeline("orders")
     write_pipeline("returns")
-    seen: list[str] = []
+    reasons: list[str] = []
 
     def replay(scope: Any, *_: Any, **__: Any) -> ReplayResult:
-        seen.append(scope.pipeline.name)
+        reasons.append(scope.pipeline.name)
         return ReplayResult(1, 1, dead_codes={})
 
     monkeypatch.setattr("frazil.run.repair.dead_letter_replay.replay_dead_letters", replay)
@@ -64,7 +64,7 @@ def test_form_lands_dead_letters_of_the_pipeline_of_its_dag_only(
         assert "pipeline" not in dag.params
 
     assert "dead_letters__replay" not in dags
-    assert seen == ["orders", "returns"]
+    assert reasons == ["orders", "returns"]
     assert [note.partition(":")[0] for note in notes] == ["orders", "returns"]
 
 
@@ -114,14 +114,14 @@ def test_reason_must_be_filled_in(parse: Parse, write_pipeline: Write):
     """It has no default: whoever reads the ledger later is told why."""
     write_pipeline("orders")
     params = parse().dags["replay_dead_letters__orders"].params
-    params.update({name: of for name, of in EMPTY.items() if name != "reason"})
+    params.update({name: value for name, value in EMPTY.items() if name != "reason"})
 
     with pytest.raises(ParamValidationError):
         params.validate()
 
 
 @pytest.mark.parametrize(
-    ("filled_in", "said"),
+    ("filled_in", "message"),
     [
         ({"since": "2026-13-01"}, "the field 'since'"),
         ({"until": "999999d"}, "the field 'until': 999999d is before the calendar begins"),
@@ -130,7 +130,7 @@ def test_reason_must_be_filled_in(parse: Parse, write_pipeline: Write):
         ({"topics": ["order-topic"]}, "pipeline orders never read topic 'order-topic'"),
     ],
 )
-def test_wrong_value_is_refused_before_anything_is_done(write_pipeline: Write, filled_in: dict[str, Any], said: str):
+def test_wrong_value_is_refused_before_anything_is_done(write_pipeline: Write, filled_in: dict[str, Any], message: str):
     """What only a look can tell is refused before anything is done, with field, value and remedy."""
     write_pipeline("orders")
     pipeline = Project.load().pipeline("orders")
@@ -138,7 +138,7 @@ def test_wrong_value_is_refused_before_anything_is_done(write_pipeline: Write, f
     with pytest.raises(Terminal) as refused:
         choice_of(EMPTY | filled_in, pipeline, ["gone-topic"], NOW)
 
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert refused.value.next_step
 
 
@@ -161,18 +161,18 @@ def test_form_is_read_as_filled_in(write_pipeline: Write):
 
 
 def run_replay_task(
-    monkeypatch: pytest.MonkeyPatch, found: ReplayResult, **filled_in: Any
+    monkeypatch: pytest.MonkeyPatch, result: ReplayResult, **filled_in: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run the task over what becomes of letters; what it was asked for and what it returns."""
-    seen: dict[str, Any] = {}
+    calls: dict[str, Any] = {}
 
     def replay(scope: Any, choice: Any, request: Any, *, dry_run: bool) -> ReplayResult:
-        seen.update(pipeline=scope.pipeline.name, choice=choice, request=request, dry_run=dry_run)
-        return found
+        calls.update(pipeline=scope.pipeline.name, choice=choice, request=request, dry_run=dry_run)
+        return result
 
     monkeypatch.setattr("frazil.run.repair.dead_letter_replay.replay_dead_letters", replay)
     returned = dead_letters.replay("orders", dag_run=Run, params=EMPTY | filled_in, outlet_events={})  # type: ignore[arg-type]
-    return seen, returned
+    return calls, returned
 
 
 def test_replay_records_user_reason_and_result(
@@ -180,16 +180,16 @@ def test_replay_records_user_reason_and_result(
 ):
     """Batch, rows, what stays dead and what keeps no record are in the note; user and reason go to the ledger."""
     write_pipeline("orders")
-    found = ReplayResult(12, 9, 1, {"TOO_DEEP": 2}, 3, (7,))
+    result = ReplayResult(12, 9, 1, {"TOO_DEEP": 2}, 3, (7,))
 
-    seen, returned = run_replay_task(monkeypatch, found, codes=["TOO_DEEP"])
+    calls, returned = run_replay_task(monkeypatch, result, codes=["TOO_DEEP"])
 
-    assert (seen["request"].run, seen["request"].started_by, seen["request"].reason) == (
+    assert (calls["request"].run, calls["request"].started_by, calls["request"].reason) == (
         "replay_dead_letters__orders:manual__1",
         "airflow:manual:ana",
         "mended",
     )
-    assert (seen["choice"].codes, seen["dry_run"], returned["landed"], returned["done"]) == (
+    assert (calls["choice"].codes, calls["dry_run"], returned["landed"], returned["done"]) == (
         {"TOO_DEEP"},
         False,
         9,

@@ -57,7 +57,7 @@ def extracted_lineage(operator: Any, state: TaskInstanceState) -> dict[str, Any]
 
 def event_datasets(lineage: Any) -> dict[str, Any]:
     """Datasets as they leave in an event."""
-    return {of: [Serde.to_dict(dataset) for dataset in getattr(lineage, of)] for of in ("inputs", "outputs")}
+    return {name: [Serde.to_dict(dataset) for dataset in getattr(lineage, name)] for name in ("inputs", "outputs")}
 
 
 def test_start_event_has_topic_and_table(ingest: InlineIngestOperator):
@@ -70,11 +70,11 @@ def test_start_event_has_topic_and_table(ingest: InlineIngestOperator):
     assert (topic["namespace"], topic["name"]) == (f"kafka://{servers}", "a")
     assert (table["namespace"], table["name"].endswith("/warehouse/shop/orders")) == ("file", True)
     fields = table["facets"]["schema"]["fields"]
-    assert [(of["name"], of["type"], of.get("description")) for of in fields] == [
+    assert [(field["name"], field["type"], field.get("description")) for field in fields] == [
         ("id", "long", "Number of the order"),
         ("place", "struct", None),
     ]
-    assert [(of["name"], of["type"]) for of in fields[1]["fields"]] == [("city", "string")]
+    assert [(field["name"], field["type"]) for field in fields[1]["fields"]] == [("city", "string")]
     assert "outputStatistics" not in table.get("outputFacets", {})
 
 
@@ -82,7 +82,7 @@ def test_run_that_landed_nothing_claims_no_table(ingest: InlineIngestOperator):
     """COMPLETE tells what the ledger has of this run: another run may have landed its records."""
     lineage = extracted_lineage(ingest, TaskInstanceState.SUCCESS)
 
-    assert ([of["name"] for of in lineage["inputs"]], lineage["outputs"]) == (["a"], [])
+    assert ([dataset["name"] for dataset in lineage["inputs"]], lineage["outputs"]) == (["a"], [])
 
 
 def test_counts_of_run_are_in_its_event():

@@ -87,7 +87,7 @@ def result(status: Any) -> str:
 def test_failed_step_fails_run(monkeypatch: pytest.MonkeyPatch):
     """A step that failed fails the run, with its reason; one that gave way to other writers does not."""
     notes: list[str] = []
-    monkeypatch.setattr("frazil_airflow.outputs.run_summary.write_note", lambda *of: notes.append(of[-1]))
+    monkeypatch.setattr("frazil_airflow.outputs.run_summary.write_note", lambda *arguments: notes.append(arguments[-1]))
     with pytest.raises(AirflowFailException, match="compaction failed in 1"):
         maintenance.report_outcome("orders", result("failed"), dag_run=Run)
     assert maintenance.report_outcome("orders", result("gave_way"), dag_run=Run) == json.loads(result("gave_way"))

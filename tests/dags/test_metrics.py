@@ -119,7 +119,7 @@ def test_opentelemetry_sends_metrics_of_short_task(collector: tuple[str, list[An
         }
     )
 
-    found = [
+    requests_sent = [
         metric
         for request in requests
         for resource in request.resource_metrics
@@ -127,34 +127,41 @@ def test_opentelemetry_sends_metrics_of_short_task(collector: tuple[str, list[An
         for metric in scope.metrics
         if metric.name.startswith("airflow.frazil.")
     ]
-    assert {metric.name for metric in found} == {f"airflow.{metric.name}" for metric in CATALOGUE}
+    assert {metric.name for metric in requests_sent} == {f"airflow.{metric.name}" for metric in CATALOGUE}
     points = {
-        (metric.name, *(of.value.string_value for of in point.attributes)): point.as_int
-        for metric in found
+        (metric.name, *(attribute.value.string_value for attribute in point.attributes)): point.as_int
+        for metric in requests_sent
         for point in metric.sum.data_points
     }
     assert points["airflow.frazil.run.records", "orders", "dead"] == 2
-    assert {metric.sum.aggregation_temporality for metric in found if metric.HasField("sum")} == {1}  # delta
-    (commits,) = (metric for metric in found if metric.name == "airflow.frazil.batch.commit")
+    assert {metric.sum.aggregation_temporality for metric in requests_sent if metric.HasField("sum")} == {1}  # delta
+    (commits,) = (metric for metric in requests_sent if metric.name == "airflow.frazil.batch.commit")
     (commit,) = commits.exponential_histogram.data_points
     assert (commit.count, commit.sum, commits.unit) == (2, 270.0, "ms")
 
 
-@pytest.mark.parametrize("sent", [False, True])
+@pytest.mark.parametrize("has_sent", [False, True])
 def test_dead_letters_are_counted_only_where_metrics_are_sent(
-    project: Callable[..., Project], variables: VariableStore, hook: Posts, monkeypatch: pytest.MonkeyPatch, sent: bool
+    project: Callable[..., Project],
+    variables: VariableStore,
+    hook: Posts,
+    monkeypatch: pytest.MonkeyPatch,
+    has_sent: bool,
 ):
     """Only metrics tell how many are open, so where Airflow sends none their table is not looked at."""
     project()
-    told: list[int | None] = []
+    open_letters: list[int | None] = []
     well = Condition("orders", "testers", datetime.now(UTC), n=3, lag=0)
-    monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", str(sent))
+    monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", str(has_sent))
     monkeypatch.setattr("frazil.monitor.reading.read", lambda *_, **__: well)
-    monkeypatch.setattr("frazil.monitor.reading.with_open_letters", lambda found, *_: replace(found, open_letters=7))
     monkeypatch.setattr(
-        "frazil.monitor.metrics.condition_samples", lambda found, _: told.append(found.open_letters) or ()
+        "frazil.monitor.reading.with_open_letters", lambda condition, *_: replace(condition, open_letters=7)
+    )
+    monkeypatch.setattr(
+        "frazil.monitor.metrics.condition_samples",
+        lambda condition, _: open_letters.append(condition.open_letters) or (),
     )
 
     monitor.look()
 
-    assert told == [7 if sent else None]
+    assert open_letters == [7 if has_sent else None]

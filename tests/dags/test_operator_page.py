@@ -50,22 +50,22 @@ def operator(code: str) -> BaseOperator:
     names: dict[str, Any] = {}
     exec(compile(tree, str(PAGE), "exec"), names)  # noqa: S102 - our own page
     with DAG("ingest__daily_orders", schedule=None):
-        made = names[function](JOB)
-    assert isinstance(made, BaseOperator)
-    return made
+        job_operator = names[function](JOB)
+    assert isinstance(job_operator, BaseOperator)
+    return job_operator
 
 
 @pytest.mark.parametrize("code", [code for code in CODE if is_installed(provider(code))], ids=provider)
 def test_documented_operator_takes_the_arguments(code: str) -> None:
     """The class takes what the page hands it, and Airflow fills the templates in."""
-    made = operator(code)
-    made.render_template_fields({"order": "s3://lake/order.json", "attempt": "a1"})  # type: ignore[typeddict-unknown-key]
+    job = operator(code)
+    job.render_template_fields({"order": "s3://lake/order.json", "attempt": "a1"})  # type: ignore[typeddict-unknown-key]
 
-    rendered = repr([getattr(made, field) for field in made.template_fields])
-    assert made.task_id == "ingest"
+    rendered = repr([getattr(job, field) for field in job.template_fields])
+    assert job.task_id == "ingest"
     for argument in ("--pipeline", "daily_orders", "--order", "s3://lake/order.json", "--attempt", "a1"):
         assert argument in rendered
-    assert "spark.sql.session.timeZone" in repr(vars(made))
+    assert "spark.sql.session.timeZone" in repr(vars(job))
 
 
 def test_page_has_a_function_for_each_platform() -> None:

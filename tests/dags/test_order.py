@@ -28,7 +28,9 @@ def weight(parse: Callable[[], DagBag], write_pipeline: Callable[..., Path]) -> 
 
 def test_idle_pipelines_do_not_keep_busy_one_from_landing(weight: Callable[[str, str], int]) -> None:
     """Later tasks of a run go before the first ones of others: with too few slots, some land instead of all planning."""
-    plan, ingest, record = (weight(of, "scheduled__2026-01-01T00:00:00+00:00") for of in ("plan", "ingest", "record"))
+    plan, ingest, record = (
+        weight(task_id, "scheduled__2026-01-01T00:00:00+00:00") for task_id in ("plan", "ingest", "record")
+    )
 
     assert plan < ingest < record
     assert record < 5  # no more than neighbours that follow Airflow's rule

@@ -48,12 +48,12 @@ def test_parsing_imports_no_engine(
     for number in range(5):
         write_pipeline(f"orders{number}", more=EARLY)
 
-    found = probe({"FRAZIL_PIPELINES": str(pipelines), "FRAZIL_HOME": str(tmp_path)})
+    report = probe({"FRAZIL_PIPELINES": str(pipelines), "FRAZIL_HOME": str(tmp_path)})
 
-    assert found["errors"] == {}
+    assert report["errors"] == {}
     of_pipelines = [f"{kind}__orders{number}" for kind in KINDS for number in range(5)]
-    assert found["dags"] == sorted(of_pipelines)
-    assert HEAVY & {module.partition(".")[0] for module in found["modules"]} == set()
+    assert report["dags"] == sorted(of_pipelines)
+    assert HEAVY & {module.partition(".")[0] for module in report["modules"]} == set()
 
 
 def test_tasks_read_the_files_as_they_are_now(parse: Callable[[], DagBag], write_pipeline: Callable[..., Path]):

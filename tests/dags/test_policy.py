@@ -41,10 +41,10 @@ def pipeline(dags: Mapping[str, DAG]) -> Callable[[str], Pipeline]:
 
 def test_no_pipeline_is_forgotten_and_none_appears_twice(dags: Mapping[str, DAG]):
     """The delivered pipeline files make exactly these DAGs."""
-    beside = [
+    other_dags = [
         f"{kind}__{name}" for kind in ("maintain", "dead_letters", "replay_dead_letters") for name in EXAMPLES.values()
     ]
-    assert sorted(dags) == sorted([*EXAMPLES, *beside])
+    assert sorted(dags) == sorted([*EXAMPLES, *other_dags])
 
 
 @pytest.mark.parametrize("dag_id", EXAMPLES)
@@ -52,13 +52,13 @@ def test_a_dag_says_who_is_asked_and_what_it_does(
     dags: Mapping[str, DAG], pipeline: Callable[[str], Pipeline], dag_id: str
 ):
     """Owner, tags, description and page come from the pipeline file."""
-    dag, of = dags[dag_id], pipeline(dag_id)
+    dag, definition = dags[dag_id], pipeline(dag_id)
 
-    assert dag.owner == of.owner
-    assert dag.tags == {"frazil", "ingest", of.namespace}
-    assert dag.description == of.description
-    listed = [word for to in of.destinations[:1] for word in (to.table, *to.columns)]
-    for word in (*of.source.topics, *listed, of.dead_letters_table):
+    assert dag.owner == definition.owner
+    assert dag.tags == {"frazil", "ingest", definition.namespace}
+    assert dag.description == definition.description
+    listed = [word for destination in definition.destinations[:1] for word in (destination.table, *destination.columns)]
+    for word in (*definition.source.topics, *listed, definition.dead_letters_table):
         assert f"`{word}`" in dag.doc_md
 
 

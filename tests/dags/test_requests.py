@@ -52,7 +52,7 @@ def filled_request(kind: str = "manual", clear_number: int = 0, **filled: Any) -
 
 
 @pytest.mark.parametrize(
-    ("kind", "user", "said"),
+    ("kind", "user", "starter"),
     [
         ("scheduled", None, "airflow:scheduled"),
         ("manual", "ana", "airflow:manual:ana"),
@@ -61,9 +61,9 @@ def filled_request(kind: str = "manual", clear_number: int = 0, **filled: Any) -
         ("asset_triggered", None, "airflow:asset_triggered"),
     ],
 )
-def test_ledger_names_who_started_run(kind: str, user: str | None, said: str):
+def test_ledger_names_who_started_run(kind: str, user: str | None, starter: str):
     """The ledger says schedule, asset, or the person by name."""
-    assert request_of(run_of(kind, user), DEFAULTS).started_by == said
+    assert request_of(run_of(kind, user), DEFAULTS).started_by == starter
 
 
 def test_scheduled_run_reads_past_its_interval():

@@ -52,8 +52,8 @@ def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "settings.yaml").write_text(SETTINGS)
     monkeypatch.setenv("FRAZIL_SETTINGS", str(tmp_path / "settings.yaml"))
     monkeypatch.setenv("FRAZIL_PIPELINES", str(tmp_path / "pipelines"))
-    kept = {"conn_type": "generic", "host": "kafka", "password": "hunter2", "extra": {"user-name": "me"}}
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_PROD", json.dumps(kept))
+    connection_fields = {"conn_type": "generic", "host": "kafka", "password": "hunter2", "extra": {"user-name": "me"}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_PROD", json.dumps(connection_fields))
     monkeypatch.setattr(os, "environ", dict(os.environ))  # what a task puts there ends with the test
 
 
@@ -144,10 +144,10 @@ def test_missing_engine_secret_leaves_every_dag(parse: Callable[[], DagBag], mon
 @pytest.mark.usefixtures("guarded_engine")
 def test_captures_find_secrets_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are captured with them; of rows the job inherits them, by its environment."""
-    found: list[Any] = []
+    connections: list[Any] = []
 
     def taken(project: Project, *_: object) -> Any:
-        found.append(project.cluster("local").properties["sasl.password"])
+        connections.append(project.cluster("local").properties["sasl.password"])
         raise INTERNAL.terminal("enough", next_step="")
 
     monkeypatch.setattr("frazil.shutdown.end_with_parent", lambda: None)
@@ -160,5 +160,5 @@ def test_captures_find_secrets_of_connections(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(Terminal, match="enough"):
         CaptureRowsOperator(task_id="capture", capture="rows", conn_id="frazil_spark").submission()
 
-    assert found == ["hunter2", "hunter2"]
+    assert connections == ["hunter2", "hunter2"]
     assert os.environ[SHOP] == "hunter2"

@@ -159,8 +159,8 @@ def submit_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: Spar
 def ending(job: Submission, met: FrazilError | None, result: str = "") -> Submission:
     """A job that ends so."""
     code = 0 if met is None else met.exit_code
-    told = {"CODE": str(code), "MET": "null" if met is None else error_to_json(met), "RESULT": result}
-    return replace(job, env={**job.env, **told})
+    environment = {"CODE": str(code), "MET": "null" if met is None else error_to_json(met), "RESULT": result}
+    return replace(job, env={**job.env, **environment})
 
 
 def dying(job: Submission, code: int) -> Submission:
@@ -268,18 +268,18 @@ def test_session_starts_spark_with_first_plan_for_it(
 ):
     """The job begins with the first plan that this process does not land, and hands back what it tells at its end."""
     order = replace(RunPlan.from_json(PLAN), until="2026-05-01T10:10:00.000+00:00")
-    found, told = replace(order, cluster="found"), '{"complete_through":null}'
+    ended_order, outcome_text = replace(order, cluster="found"), '{"complete_through":null}'
     ingest.plan_json = order.to_json()
 
-    def stay(pipeline: str, given: str, _: object, submit: Callable[[RunPlan], str | None]) -> str:
-        assert (pipeline, given) == ("orders", order.to_json())
+    def stay(pipeline: str, arguments: str, _: object, submit: Callable[[RunPlan], str | None]) -> str:
+        assert (pipeline, arguments) == ("orders", order.to_json())
         assert not (tmp_path / "plan").exists()
-        return f"{submit(found)}"
+        return f"{submit(ended_order)}"
 
     monkeypatch.setattr("frazil_airflow.tasks.ingest_tasks.stay", stay)
 
-    assert job_ends(ending(job, None, told)) == told
-    assert RunPlan.from_json((tmp_path / "plan").read_text()) == found
+    assert job_ends(ending(job, None, outcome_text)) == outcome_text
+    assert RunPlan.from_json((tmp_path / "plan").read_text()) == ended_order
     assert ingest.plan_json == order.to_json()
 
 
@@ -310,9 +310,9 @@ def test_each_job_of_session_starts_with_its_own_settings(
     submits: Callable[..., list[str]], job: Submission, tmp_path: Path
 ):
     """The provider's hook keeps what it was made with; each job is started with what is found then, and watched once."""
-    other = replace(ending(job, None), conf={"spark.ui.enabled": "true"}, jars=("/jars/c.jar",))
+    second_job = replace(ending(job, None), conf={"spark.ui.enabled": "true"}, jars=("/jars/c.jar",))
 
-    first, second = submits(ending(job, None), other)
+    first, second = submits(ending(job, None), second_job)
 
     assert ("spark.ui.enabled=false" in first, "/jars/a.jar,/jars/b.jar" in first) == (True, True)
     assert ("spark.ui.enabled=true" in second, "/jars/c.jar" in second) == (True, True)

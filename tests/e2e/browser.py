@@ -50,13 +50,15 @@ def window_of(browser: Browser, embedded: Embedded) -> Iterator[Page]:
     home = embedded.project.home
     window = browser.new_page(base_url=home.airflow_url, viewport={"width": 1440, "height": 900})
     window.set_default_timeout(PAGE_MS)
-    said: list[str] = []
-    window.on("pageerror", lambda error: said.append(str(error)))
-    window.on("console", lambda line: said.append(line.text) if "Content Security Policy" in line.text else None)
+    console_lines: list[str] = []
+    window.on("pageerror", lambda error: console_lines.append(str(error)))
+    window.on(
+        "console", lambda line: console_lines.append(line.text) if "Content Security Policy" in line.text else None
+    )
     log_in(window, home.airflow_user, embedded.api._password)
     yield window
     window.close()
-    assert said == []
+    assert console_lines == []
 
 
 def log_in(page: Page, user: str, password: str) -> None:

@@ -56,15 +56,15 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="session")
 def mailbox(free_ports: FreePorts) -> Iterator[Mails]:
     """The mail server that the stack's alerts go to."""
-    with mails(*free_ports(1)) as taken:
-        yield taken
+    with mails(*free_ports(1)) as mailbox:
+        yield mailbox
 
 
 @pytest.fixture(scope="session")
 def hook() -> Iterator[Posts]:
     """The web server that the stack's alerts go to."""
-    with posts() as taken:
-        yield taken
+    with posts() as alert_posts:
+        yield alert_posts
 
 
 @pytest.fixture(scope="session")
@@ -138,7 +138,7 @@ def paid(embedded: Embedded, inline: str) -> tuple[DagRun, DagRun]:
 
 def processes_of(folder: Path) -> list[str]:
     """Command lines of live processes with the folder in their command or environment."""
-    found = []
+    ports = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
             continue
@@ -147,8 +147,8 @@ def processes_of(folder: Path) -> list[str]:
         except OSError:  # it ended meanwhile
             continue
         if str(folder).encode() in command + env:
-            found.append(command.replace(b"\0", b" ").decode(errors="replace"))
-    return found
+            ports.append(command.replace(b"\0", b" ").decode(errors="replace"))
+    return ports
 
 
 def _delivered(root: Path) -> None:
@@ -156,8 +156,8 @@ def _delivered(root: Path) -> None:
     files = {name: PIPELINE.format(name=name) + more for name, more in OWN.items()}
     for name, engine in (("pizzas", "spark"), ("payments", "inline")):
         delivered = (ROOT / "include" / "pipelines" / f"{name}.yaml").read_text().splitlines()
-        kept = [line for line in delivered if not line.startswith(("interval:", "engine:"))]
-        files[name] = "\n".join([*kept, "interval: '@yearly'", f"engine: {engine}", ""])
+        lines = [line for line in delivered if not line.startswith(("interval:", "engine:"))]
+        files[name] = "\n".join([*lines, "interval: '@yearly'", f"engine: {engine}", ""])
     _pipelines(root, files)
 
 
@@ -199,10 +199,10 @@ def _channels(root: Path, mail: int, web: int) -> dict[str, str]:
     delivered = (ROOT / "include" / "settings.yaml").read_text()
     assert WAREHOUSE in delivered
     assert CONF in delivered
-    kept = root / "secrets.properties"
-    kept.write_text("".join(f"{key}={secret}\n" for key, secret in MARKS.items()))
-    kept.chmod(0o600)
-    catalog, registry, conf = (f"${{file:{kept}:{key}}}" for key in MARKS)
+    secrets_file = root / "secrets.properties"
+    secrets_file.write_text("".join(f"{key}={secret}\n" for key, secret in MARKS.items()))
+    secrets_file.chmod(0o600)
+    catalog, registry, conf = (f"${{file:{secrets_file}:{key}}}" for key in MARKS)
     assert WARM in delivered
     # Runs start a Spark of their own, by Airflow's provider, as on a cluster.
     marked = delivered.replace(WARM, "").replace(
@@ -222,7 +222,7 @@ def _channels(root: Path, mail: int, web: int) -> dict[str, str]:
     }
     return {
         "FRAZIL_SETTINGS": str(settings),
-        **{f"AIRFLOW_CONN_TEST_{name}": json.dumps(of) for name, of in connections.items()},
+        **{f"AIRFLOW_CONN_TEST_{name}": json.dumps(connection) for name, connection in connections.items()},
     }
 
 

@@ -43,7 +43,7 @@ class AtWork:
 
     def still_alive(self) -> list[Stat]:
         """Those that have not ended of the task and what it started."""
-        return [of for of in {self.driver, self.task, *self.spark} if _is_alive(of)]
+        return [process for process in {self.driver, self.task, *self.spark} if _is_alive(process)]
 
 
 def mid_batch(home: Home, pipeline: str, dag_id: str, run_id: str) -> AtWork:
@@ -87,13 +87,13 @@ def _is_of(home: Home, process: Stat) -> bool:
 
 
 def _is_alive(process: Stat) -> bool:
-    found = stat_of(process.pid)
-    return found is not None and not found.has_ended and found.start_ticks == process.start_ticks
+    stat = stat_of(process.pid)
+    return stat is not None and not stat.has_ended and stat.start_ticks == process.start_ticks
 
 
 def _parent(process: Stat) -> Stat:
     lines = Path("/proc", str(process.pid), "status").read_text().splitlines()
     (line,) = (line for line in lines if line.startswith("PPid:"))
-    found = stat_of(int(line.split()[1]))
-    assert found is not None
-    return found
+    stat = stat_of(int(line.split()[1]))
+    assert stat is not None
+    return stat

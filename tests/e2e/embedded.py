@@ -71,10 +71,10 @@ class Embedded:
         records = generate(count, seed=seed, broken_per_thousand=broken_per_thousand)
         assert produce(self.cluster, TOPICS[dag_id], records).count == count
 
-    def send(self, topic: str, ids: Iterable[int], at: datetime | None = None) -> None:
+    def send(self, topic: str, ids: Iterable[int], instant: datetime | None = None) -> None:
         """Send `{"id": …}` to a topic, as of now or of another time."""
-        stamp = None if at is None else int(at.timestamp() * 1000)
-        records = [OutgoingRecord(None, json.dumps({"id": of}).encode(), timestamp_ms=stamp) for of in ids]
+        stamp = None if instant is None else int(instant.timestamp() * 1000)
+        records = [OutgoingRecord(None, json.dumps({"id": number}).encode(), timestamp_ms=stamp) for number in ids]
         assert produce(self.cluster, topic, records).count == len(records)
 
     def ids(self, pipeline: str) -> list[int]:
@@ -126,9 +126,9 @@ class Embedded:
                 create()
             except FrazilError as problem:
                 problems.append(problem.message)
-                for left in self.api._request("GET", "/backfills", params={"dag_id": dag_id})["backfills"]:
-                    if left["completed_at"] is None:
-                        self.api._request("PUT", f"/backfills/{left['id']}/cancel")
+                for backfill in self.api._request("GET", "/backfills", params={"dag_id": dag_id})["backfills"]:
+                    if backfill["completed_at"] is None:
+                        self.api._request("PUT", f"/backfills/{backfill['id']}/cancel")
                 return False
             return True
 
@@ -158,13 +158,15 @@ class Embedded:
 
     def events(self, asset: str) -> list[dict[str, Any]]:
         """Extras of the events of an asset, the oldest first."""
-        found = self.api._request("GET", "/assets/events", params={"name_pattern": asset, "order_by": "timestamp"})
-        return [event["extra"] for event in found["asset_events"]]
+        answer = self.api._request("GET", "/assets/events", params={"name_pattern": asset, "order_by": "timestamp"})
+        return [event["extra"] for event in answer["asset_events"]]
 
     def failure_note(self, place: str) -> dict[str, Any]:
         """What the last failed run of a DAG left for the monitor, as Airflow keeps it; nothing if it is forgotten."""
         variables = self.api._pages("/variables", "variables")
-        notes = (json.loads(of["value"]) for of in variables if of["key"] == f"frazil_failure__{place}")
+        notes = (
+            json.loads(variable["value"]) for variable in variables if variable["key"] == f"frazil_failure__{place}"
+        )
         note: dict[str, Any] = next(notes, {})
         return note
 

@@ -89,7 +89,7 @@ def test_killed_late_run_is_notified_and_resolved(embedded: Embedded, hook: Post
 def _kill(embedded: Embedded, dag: str, run: str, killed: set[str]) -> None:
     """Kill the processes of a run's tasks that are at work: each try has a name of its own."""
     tasks = embedded.api._request("GET", f"/dags/{dag}/dagRuns/{quote(run)}/taskInstances")["task_instances"]
-    titles = {f"airflow worker -- {of['id']}" for of in tasks} - killed
+    titles = {f"airflow worker -- {task['id']}" for task in tasks} - killed
     for entry in Path("/proc").iterdir():
         try:
             title = (entry / "cmdline").read_bytes().rstrip(b"\0").decode(errors="replace")

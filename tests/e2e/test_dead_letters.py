@@ -53,16 +53,16 @@ def test_dead_letters_are_reported_once(
     """Files, note and one notice say the same; another run finds nothing new, sends nothing, and says so."""
     again = embedded.run(REPORTS, "e2e-nothing-new")
 
-    (kept,) = reports(project)
-    assert (kept.count, kept.open, kept.run, kept.told_channels) == (3, 3, reported.run_id, ("mail", "web"))
+    (report,) = reports(project)
+    assert (report.count, report.open, report.run, report.told_channels) == (3, 3, reported.run_id, ("mail", "web"))
     note = str(embedded.api.run(REPORTS, reported.run_id).note)
     assert "Frazil: 3 dead letters new (UNKNOWN_FIELD 3), 3 open" in note
     links = embedded.api._request("GET", f"/dags/{REPORTS}/dagRuns/{quote(reported.run_id)}/taskInstances/report/links")
     address = links["extra_links"]["Report"]
     assert httpx.get(f"{embedded.project.home.airflow_url}{address}").status_code == httpx.codes.UNAUTHORIZED
-    seen = embedded.api._once("GET", address, {})
-    page = open_report(project, project.pipeline("refunds"), kept.name)
-    assert (seen.status_code, seen.text) == (httpx.codes.OK, page)
+    answer = embedded.api._once("GET", address, {})
+    page = open_report(project, project.pipeline("refunds"), report.name)
+    assert (answer.status_code, answer.text) == (httpx.codes.OK, page)
     assert all(text in page for text in ("UNKNOWN_FIELD", "returns team", "refunds/0/5", "3 new dead letters"))
     (told,) = (body for body in hook.bodies if body["key"].startswith("dead_letters/refunds/"))
     assert told["title"].endswith("refunds: 3 dead letters new in batch 1")
@@ -102,4 +102,4 @@ def test_form_lands_dead_letters_once(embedded: Embedded, project: Project, repo
         embedded.event(look.run_id)
     assert sorted(row["id"] for row in embedded.rows("own.refunds")) == list(range(8))
     mended = Project.load(embedded.project.environment())
-    assert [str(of) for of in verify(mended, mended.pipeline("refunds")).differences] == []
+    assert [str(difference) for difference in verify(mended, mended.pipeline("refunds")).differences] == []

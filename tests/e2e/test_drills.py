@@ -73,20 +73,20 @@ class Drill:
         self.embedded.api.trigger(self.dag_id, run_id=self.run_id)
         return mid_batch(self.home, self.pipeline, self.dag_id, self.run_id)
 
-    def assert_carried_on(self, at: AtWork) -> None:
+    def assert_carried_on(self, work: AtWork) -> None:
         """Nobody of the hit try is left, and the run lands the rest by itself."""
-        assert_gone(at)
+        assert_gone(work)
         self.assert_ends("success")
         self.assert_at_rest()
 
-    def assert_over(self, at: AtWork) -> None:
+    def assert_over(self, work: AtWork) -> None:
         """Nobody of the run is left. It leaves records unread, which is no loss: the pipeline's next run lands them.
 
         Its state says nothing: Airflow skips the last task of a run that is marked failed, and where the scheduler looks
         at that one in the same moment, it calls the run a success.
         """
         self.embedded.api.wait(self.dag_id, self.run_id, RUN_SECONDS)
-        assert_gone(at)
+        assert_gone(work)
         assert len(self.outcomes()) < self.records(), "the fault came too late: everything had landed"
         next_one = replace(self, dag_id=f"ingest__{self.pipeline}", run_id=f"{self.run_id}-next")
         self.embedded.api.trigger(next_one.dag_id, run_id=next_one.run_id)
@@ -109,7 +109,7 @@ class Drill:
 
     def outcomes(self) -> list[tuple[int, int]]:
         """Places in the topic, partition and offset, of all rows and dead letters."""
-        rows, letters = (self.embedded.rows(f"own.{self.pipeline}{of}") for of in ("", "__dead_letters"))
+        rows, letters = (self.embedded.rows(f"own.{self.pipeline}{suffix}") for suffix in ("", "__dead_letters"))
         places = [(row["_kafka_partition"], row["_kafka_offset"]) for row in rows]
         return places + [(letter["partition"], letter["offset"]) for letter in letters]
 
@@ -137,9 +137,9 @@ def drill(embedded: Embedded) -> MakeDrill:
     return make
 
 
-def assert_gone(at: AtWork) -> None:
+def assert_gone(work: AtWork) -> None:
     """The processes of a try have ended, or end soon."""
-    assert until(lambda: not at.still_alive(), ORPHAN_SECONDS), f"left: {at.still_alive()} of {at}"
+    assert until(lambda: not work.still_alive(), ORPHAN_SECONDS), f"left: {work.still_alive()} of {work}"
 
 
 def kill(process: Stat) -> None:
@@ -159,9 +159,9 @@ def paused(process: Stat) -> Iterator[None]:
 
 def component(drill: Drill, name: str) -> Stat:
     """The process of a component of the stack."""
-    found = stack.processes_of(drill.home).running(name)
-    assert found is not None
-    return found.leader
+    running = stack.processes_of(drill.home).running(name)
+    assert running is not None
+    return running.leader
 
 
 @full
@@ -174,11 +174,11 @@ def test_killed_process_ends_the_others_and_leaves_no_gap(drill: MakeDrill, pipe
     try lands the rest.
     """
     hit = drill(pipeline)
-    at = hit.mid_batch()
+    work = hit.mid_batch()
 
-    kill(getattr(at, who))
+    kill(getattr(work, who))
 
-    hit.assert_carried_on(at)
+    hit.assert_carried_on(work)
 
 
 @full
@@ -190,14 +190,14 @@ def test_killed_component_does_not_end_run(drill: MakeDrill, pipeline: str, name
     whether its task lived on or was tried again.
     """
     hit = drill(pipeline)
-    at = hit.mid_batch()
+    work = hit.mid_batch()
 
     kill(component(hit, name))
     assert until(lambda: stack.processes_of(hit.home).running(name) is None, ORPHAN_SECONDS)
     hit.embedded.start()
 
     hit.assert_ends("success")
-    assert_gone(at)
+    assert_gone(work)
     hit.assert_at_rest()
 
 
@@ -206,26 +206,26 @@ def test_killed_component_does_not_end_run(drill: MakeDrill, pipeline: str, name
 def test_run_lands_rest_when_broker_is_back(drill: MakeDrill, pipeline: str) -> None:
     """The broker stops in the middle of a run: the try fails and leaves nobody, and when it is back the next one lands the rest."""
     hit = drill(pipeline)
-    at = hit.mid_batch()
+    work = hit.mid_batch()
 
     broker.stop(stack.processes_of(hit.home))
     try:
-        assert until(lambda: not at.still_alive(), BROKER_SECONDS), f"left: {at.still_alive()} of {at}"
+        assert until(lambda: not work.still_alive(), BROKER_SECONDS), f"left: {work.still_alive()} of {work}"
     finally:
         hit.embedded.start()
 
-    hit.assert_carried_on(at)
+    hit.assert_carried_on(work)
 
 
 @pytest.mark.parametrize("pipeline", [SPARK, pytest.param(INLINE, marks=full)])
 def test_run_marked_failed_ends_and_next_run_lands_rest(drill: MakeDrill, pipeline: str) -> None:
     """Its driver ends within seconds; what it had not landed is landed by the next run."""
     hit = drill(pipeline)
-    at = hit.mid_batch()
+    work = hit.mid_batch()
 
     hit.embedded.api.fail(hit.dag_id, hit.run_id)
 
-    hit.assert_over(at)
+    hit.assert_over(work)
 
 
 @full
@@ -234,12 +234,12 @@ def test_run_marked_failed_ends_and_next_run_lands_rest(drill: MakeDrill, pipeli
 def test_cleared_task_ends_before_its_next_try(drill: MakeDrill, pipeline: str, tasks: list[str]) -> None:
     """Cleared at work, it ends, and the same run lands the rest, by its old plan or by a new one."""
     hit = drill(pipeline)
-    at = hit.mid_batch()
+    work = hit.mid_batch()
 
     body = {"dag_run_id": hit.run_id, "task_ids": tasks, "dry_run": False, "only_failed": False}
     hit.embedded.api._request("POST", f"/dags/{hit.dag_id}/clearTaskInstances", json=body)
 
-    hit.assert_carried_on(at)
+    hit.assert_carried_on(work)
 
 
 @full
@@ -250,13 +250,13 @@ def test_hanging_driver_ends_at_its_timeout(drill: MakeDrill, pipeline: str, lim
     gone, and the next run lands the rest.
     """
     hit = drill(pipeline, f"hurried_{limit}__{pipeline}")
-    at = hit.mid_batch()
+    work = hit.mid_batch()
 
     with paused(component(hit, broker.NAME)):
         hit.embedded.api.wait(hit.dag_id, hit.run_id, RUN_SECONDS)
-        assert_gone(at)
+        assert_gone(work)
 
-    hit.assert_over(at)
+    hit.assert_over(work)
 
 
 @full
@@ -264,16 +264,16 @@ def test_hanging_driver_ends_at_its_timeout(drill: MakeDrill, pipeline: str, lim
 def test_driver_forgotten_by_airflow_is_stopped(drill: MakeDrill, pipeline: str) -> None:
     """Its worker stands still, so nobody tells it that its run is over: `frazil stop` finds and ends it."""
     hit = drill(pipeline)
-    at = hit.mid_batch()
+    work = hit.mid_batch()
 
-    with paused(at.worker):
+    with paused(work.worker):
         hit.embedded.api.fail(hit.dag_id, hit.run_id)
-        assert [of.pid for of in drivers(hit.home, pipeline, hit.run_id)] == [at.driver.pid]
+        assert [driver.pid for driver in drivers(hit.home, pipeline, hit.run_id)] == [work.driver.pid]
         command = [sys.executable, "-m", "frazil.cli", "stop", pipeline]
-        said = subprocess.run(
+        output = subprocess.run(
             command, env=os.environ | hit.embedded.project.environment(), capture_output=True, text=True, check=True
         ).stdout
-        assert f"run {hit.run_id} (process {at.driver.pid}) ended in" in said
+        assert f"run {hit.run_id} (process {work.driver.pid}) ended in" in output
         assert drivers(hit.home, pipeline) == []
 
-    hit.assert_over(at)
+    hit.assert_over(work)

@@ -56,17 +56,17 @@ def test_every_record_of_the_topic_is_a_row_or_a_dead_letter_with_equal_values(e
         else:
             rows[place] = (*(outcome[name] for name in COLUMNS), record["timestamp"])
 
-    found = embedded.rows(TABLE)
+    landed_rows = embedded.rows(TABLE)
     letters = embedded.rows(DEAD_LETTERS)
 
     assert len(rows) + len(dead) >= 3_000
-    assert len(found) == len(rows)
+    assert len(landed_rows) == len(rows)
     assert {
         (row["_kafka_topic"], row["_kafka_partition"], row["_kafka_offset"]): (
             *(row[name] for name in COLUMNS),
             row["_kafka_timestamp"],
         )
-        for row in found
+        for row in landed_rows
     } == rows
     assert len(letters) == len(dead)
     assert {

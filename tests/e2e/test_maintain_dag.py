@@ -25,9 +25,9 @@ def test_tables_are_maintained_on_schedule_and_on_demand(embedded: Embedded, lan
     assert set(embedded.states(MAINTAIN, run.run_id).values()) == {"success"}
     pizzas = embedded.project.pipeline("pizzas")
     noted = last_maintenance(embedded.project, pizzas)["rpc.pizzas"].outcome
-    assert [(of.step, of.status) for of in noted.steps] == [("manifests", "done")]
+    assert [(step.step, step.status) for step in noted.steps] == [("manifests", "done")]
     assert verify(embedded.project, pizzas).is_clean
     # What the demo ends with, told by the page itself.
-    seen = read_page(embedded.api, "pizzas", "rpc.pizzas")
-    assert (seen.state, seen.rows, seen.dead) == ("Idle", "2,982", "18")
-    assert seen.health["rpc.pizzas"] > 0
+    page_text = read_page(embedded.api, "pizzas", "rpc.pizzas")
+    assert (page_text.state, page_text.rows, page_text.dead) == ("Idle", "2,982", "18")
+    assert page_text.health["rpc.pizzas"] > 0

@@ -19,8 +19,8 @@ SENT_SECONDS = 30
 
 def counted(embedded: Embedded, metric: str, **tags: str) -> int:
     """Sum of a counter with these tags, so far."""
-    told = "".join(f",{name}={value}" for name, value in tags.items())
-    values = (re.fullmatch(rf"airflow\.frazil\.{metric}{re.escape(told)}:(\d+)\|c", line) for line in embedded.statsd)
+    suffix = "".join(f",{name}={value}" for name, value in tags.items())
+    values = (re.fullmatch(rf"airflow\.frazil\.{metric}{re.escape(suffix)}:(\d+)\|c", line) for line in embedded.statsd)
     return sum(int(value[1]) for value in values if value)
 
 
@@ -33,10 +33,15 @@ def test_metrics_of_runs_reach_receiver(embedded: Embedded, landed: DagRun, paid
             totals[pipeline] += embedded.event(run_id)["extra"]["rows"]
 
     def all_there() -> bool:
-        return all(counted(embedded, "run.records", pipeline=of, outcome="written") >= totals[of] for of in totals)
+        return all(
+            counted(embedded, "run.records", pipeline=pipeline, outcome="written") >= totals[pipeline]
+            for pipeline in totals
+        )
 
     assert until(all_there, SENT_SECONDS, 0.5)
     assert counted(embedded, "run.rows", pipeline="pizzas", table="rpc.pizzas") >= totals["pizzas"]
     assert counted(embedded, "run.dead_letters", pipeline="pizzas", code="INVALID_JSON") > 0
     timed = {line.partition(":")[0] for line in embedded.statsd if line.startswith("airflow.frazil.batch.phase,")}
-    assert {f"airflow.frazil.batch.phase,pipeline=pizzas,phase={of}" for of in ("stage", "decide", "forward")} <= timed
+    assert {
+        f"airflow.frazil.batch.phase,pipeline=pizzas,phase={phase}" for phase in ("stage", "decide", "forward")
+    } <= timed

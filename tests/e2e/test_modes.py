@@ -19,7 +19,7 @@ NOTHING_DONE = {"plan": "success", "ingest": "skipped", "record": "skipped"}
 
 def payments(embedded: Embedded) -> list[dict[str, Any]]:
     """Rows by their place in Kafka, without the number of the batch that landed them."""
-    rows = [{name: of for name, of in row.items() if name != "_frazil_batch"} for row in embedded.rows(PAID[0])]
+    rows = [{name: value for name, value in row.items() if name != "_frazil_batch"} for row in embedded.rows(PAID[0])]
     return sorted(rows, key=lambda row: (row["_kafka_partition"], row["_kafka_offset"]))
 
 

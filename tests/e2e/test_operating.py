@@ -52,13 +52,13 @@ def at_work(embedded: Embedded, run_id: str) -> None:
     """Wait until a run has a process on this machine that has landed something more."""
     pipeline, home = embedded.project.pipeline("meters"), embedded.project.home
     assert until(lambda: bool(drivers(home, "meters", run_id)), RUN_SECONDS, 0.1), embedded.states(METERS, run_id)
-    assert until(lambda: any(of.run == run_id for of in history(embedded.project, pipeline)), RUN_SECONDS, 0.1)
+    assert until(lambda: any(batch.run == run_id for batch in history(embedded.project, pipeline)), RUN_SECONDS, 0.1)
 
 
 def assert_sound(embedded: Embedded) -> None:
     """What landed is what the topic holds up to the position, once."""
     project = Project.load(embedded.project.environment())
-    assert [str(of) for of in verify(project, project.pipeline("meters")).differences] == []
+    assert [str(difference) for difference in verify(project, project.pipeline("meters")).differences] == []
 
 
 def test_stopped_pipeline_ends_and_resumes(embedded: Embedded, tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -79,9 +79,9 @@ def test_stopped_pipeline_ends_and_resumes(embedded: Embedded, tmp_path: Path, r
     at_work(embedded, "e2e-asked")
     stopped = frazil(embedded, "stop", "meters", "--json")
     assert stopped.returncode == 0, stopped.stderr
-    told = json.loads(stopped.stdout)
-    assert (told["failed_runs"], told["stopped"]) == (["e2e-asked"], ["e2e-asked"])
-    assert told["seconds"] < 2 * STOP_SECONDS
+    answer = json.loads(stopped.stdout)
+    assert (answer["failed_runs"], answer["stopped"]) == (["e2e-asked"], ["e2e-asked"])
+    assert answer["seconds"] < 2 * STOP_SECONDS
     assert embedded.states(METERS, "e2e-asked")["ingest"] == "failed"
     landed = embedded.ids("meters")
     assert landed == list(range(len(landed)))
@@ -113,8 +113,8 @@ def _stop_from_elsewhere(embedded: Embedded, tmp_path: Path) -> None:
     elsewhere["FRAZIL_AIRFLOW_PASSWORD"] = embedded.api._password
     assert frazil(embedded, "pause", "meters", **elsewhere).returncode == 0
     assert embedded.is_paused(METERS)
-    seen = json.loads(frazil(embedded, "status", "meters", "--json", **elsewhere).stdout)
-    assert seen["pipelines"]["meters"]["state"] == "Paused"
+    status = json.loads(frazil(embedded, "status", "meters", "--json", **elsewhere).stdout)
+    assert status["pipelines"]["meters"]["state"] == "Paused"
     by_token = elsewhere | {"FRAZIL_AIRFLOW_PASSWORD": "", "FRAZIL_AIRFLOW_TOKEN": str(embedded.api._token)}
     assert frazil(embedded, "resume", "meters", **by_token).returncode == 0
     assert not embedded.is_paused(METERS)
@@ -141,12 +141,12 @@ def test_stopped_dead_letter_replay_is_not_retried(embedded: Embedded) -> None:
     for dag_id in REPLAYS:
         embedded.api.pause(dag_id)  # they wait, and can't be over before they are stopped
         embedded.api.trigger(dag_id, run_id="e2e-form", conf=form)
-    mine, other = REPLAYS
+    mine, second_replay = REPLAYS
     try:
         stopped = frazil(embedded, "stop", "drills")
 
         assert stopped.stdout == f"drills: Airflow's run {mine}:e2e-form is marked failed\n", stopped.stderr
         assert embedded.api.run(mine, "e2e-form").state == "failed"
-        assert embedded.api.run(other, "e2e-form").state == "queued"
+        assert embedded.api.run(second_replay, "e2e-form").state == "queued"
     finally:
-        embedded.api.fail(other, "e2e-form")
+        embedded.api.fail(second_replay, "e2e-form")

@@ -41,9 +41,9 @@ def page(embedded: Embedded) -> Iterator[Page]:
 
 def parcel(number: int, month: int, **more: Any) -> OutgoingRecord:
     """One of a month of 2025; month 0 is December before."""
-    at = datetime(2025, month, 10, tzinfo=UTC) if month else datetime(2024, 12, 10, tzinfo=UTC)
+    instant = datetime(2025, month, 10, tzinfo=UTC) if month else datetime(2024, 12, 10, tzinfo=UTC)
     value = json.dumps({"id": number, **more}).encode()
-    return OutgoingRecord(None, value, timestamp_ms=int(at.timestamp()) * 1_000)
+    return OutgoingRecord(None, value, timestamp_ms=int(instant.timestamp()) * 1_000)
 
 
 def test_person_goes_the_whole_way_in_the_browser(page: Page, embedded: Embedded):
@@ -190,4 +190,4 @@ def see_it_landed(page: Page, embedded: Embedded, count: int) -> None:
     picture(page, "path-11-pipeline")
     assert embedded.ids("parcels") == list(range(count))
     mended = Project.load(embedded.project.environment())
-    assert [str(of) for of in verify(mended, mended.pipeline("parcels")).differences] == []
+    assert [str(difference) for difference in verify(mended, mended.pipeline("parcels")).differences] == []

@@ -85,7 +85,7 @@ def test_parallel_backfill_runs_do_not_lock_database(on_postgres: Embedded, sche
     assert len(runs) == len(MONTHS)
     for run in runs:
         on_postgres.finished(VISITS, run.run_id)
-    assert on_postgres.ids("visits") == [*FIRST, *(of for month in MONTHS for of in ids_of(month))]
+    assert on_postgres.ids("visits") == [*FIRST, *(month_id for month in MONTHS for month_id in ids_of(month))]
     assert refused(on_postgres.project.home.logs / "airflow-api-server.log") == []
 
 

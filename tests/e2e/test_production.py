@@ -38,7 +38,7 @@ class Shell:
 
     def __init__(self, home: Home) -> None:
         self.env = {
-            **{key: of for key, of in os.environ.items() if not key.startswith("FRAZIL_")},
+            **{key: value for key, value in os.environ.items() if not key.startswith("FRAZIL_")},
             "FRAZIL_HOME": str(home.root),
             "FRAZIL_JARS": str(home.jars),
         }
@@ -56,15 +56,15 @@ def home() -> Iterator[Home]:
     """An empty home in the profile; the test is skipped where the machine lacks a part."""
     if (what := lacking(Home.resolve().jars)) is not None:
         pytest.skip(what)
-    with production_home() as made:
-        yield made
+    with production_home() as home:
+        yield home
 
 
 def kill(processes: Processes, name: str) -> None:
     """End a component and everything of its session outright."""
-    found = processes.record(name)
-    assert found is not None
-    for member in [*session_members(found.pid)]:
+    process = processes.record(name)
+    assert process is not None
+    for member in [*session_members(process.pid)]:
         os.kill(member.pid, signal.SIGKILL)
 
 
@@ -87,10 +87,10 @@ def test_production_profile_loses_doubles_and_leaves_nothing(home: Home) -> None
     assert json.loads(shell.frazil("sql", counted, "--json")) == [{"n": 2 * COUNT, "places": 2 * COUNT}]
     assert "clean" in shell.frazil("verify", "payments")
     assert stack.status(home).is_running("cluster")
-    kept = (home.production / "passwords.json", home.production / "kafka" / "users.json")
-    secrets = [secret for file in kept for secret in json.loads(file.read_text()).values()]
-    told = "".join(path.read_text(errors="replace") for path in home.logs.iterdir())
-    assert not [secret for secret in secrets if secret in told]
+    secret_files = (home.production / "passwords.json", home.production / "kafka" / "users.json")
+    secrets = [secret for file in secret_files for secret in json.loads(file.read_text()).values()]
+    log_text = "".join(path.read_text(errors="replace") for path in home.logs.iterdir())
+    assert not [secret for secret in secrets if secret in log_text]
     assert not [line for line in processes_naming(home.root) if any(secret in line for secret in secrets)]
     shell.frazil("down")
     assert processes_naming(home.root) == []

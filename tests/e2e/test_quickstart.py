@@ -50,8 +50,8 @@ class NewUser:
             ["/bin/bash", "-c", script], cwd=self.folder, env=self.env, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
-        said = (self.folder / ".terminal").read_text().split("\0")
-        self.env = dict(line.split("=", 1) for line in said if "=" in line)
+        commands = (self.folder / ".terminal").read_text().split("\0")
+        self.env = dict(line.split("=", 1) for line in commands if "=" in line)
         return done.stdout
 
     @property
@@ -71,7 +71,7 @@ def new_user(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts, br
     topic = f"orders-{uuid4().hex}"
     assert create_topic(Cluster("mine", {"bootstrap.servers": broker}), topic, 3)
     values = [b"no order" if n % 100 == 7 else json.dumps({"id": n, "amount": n / 4}).encode() for n in range(500)]
-    produce(Cluster("mine", {"bootstrap.servers": broker}), topic, [OutgoingRecord(None, of) for of in values])
+    produce(Cluster("mine", {"bootstrap.servers": broker}), topic, [OutgoingRecord(None, value) for value in values])
     (port,) = free_ports(1)
     env = {
         "HOME": str(tmp_path_factory.mktemp("user")),
@@ -81,11 +81,11 @@ def new_user(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts, br
         "KAFKA": broker,
         "TOPIC": topic,
     }
-    made = NewUser(folder, env | {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ})
+    user = NewUser(folder, env | {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ})
     try:
-        yield made
+        yield user
     finally:
-        stack.down(made.home)
+        stack.down(user.home)
 
 
 @pytest.mark.timeout(1500)
@@ -94,8 +94,8 @@ def test_quickstart_leads_to_scheduled_pipeline(new_user: NewUser) -> None:
     write, look, switch_on, watch, down = BLOCK.findall((ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8"))
 
     assert "2 files, all usable" in new_user.types(write)
-    assert "500 read" in (told := new_user.types(look))
-    assert "495 rows + 5 dead" in told
+    assert "500 read" in (screen := new_user.types(look))
+    assert "495 rows + 5 dead" in screen
     new_user.types(switch_on)
     with airflow_login.api(new_user.home) as api:
         assert until(lambda: any(run.state == "success" for run in api.runs("ingest__orders")), LANDED_SECONDS, 1)

@@ -18,9 +18,9 @@ def test_secret_is_found_nowhere_else(embedded: Embedded, landed: DagRun) -> Non
     """Neither in the home (logs, Airflow's metadata, tables, job logs) nor in what Airflow's API tells of a run and its tasks."""
     root = embedded.project.home.root
     files = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    told = {
-        of: str(embedded.api._request("GET", f"/dags/{PIZZAS}/dagRuns/{landed.run_id}/taskInstances{of}"))
-        for of in ("", "/ingest", "/ingest/xcomEntries", "/plan/xcomEntries", "/plan/xcomEntries/return_value")
+    texts = {
+        part: str(embedded.api._request("GET", f"/dags/{PIZZAS}/dagRuns/{landed.run_id}/taskInstances{part}"))
+        for part in ("", "/ingest", "/ingest/xcomEntries", "/plan/xcomEntries", "/plan/xcomEntries/return_value")
     }
 
     assert any(path.name == "airflow.db" for path in files)
@@ -28,16 +28,16 @@ def test_secret_is_found_nowhere_else(embedded: Embedded, landed: DagRun) -> Non
     assert [
         f"{secret} in {path}" for path, content in files.items() for secret in SECRETS if secret.encode() in content
     ] == []
-    assert [f"{secret} in {of}" for of, text in told.items() for secret in SECRETS if secret in text] == []
+    assert [f"{secret} in {place}" for place, text in texts.items() for secret in SECRETS if secret in text] == []
     assert [line for line in arguments() for secret in SECRETS if secret in line] == []
 
 
 def arguments() -> list[str]:
     """Arguments of all processes of the machine."""
-    found = []
+    problems = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+            problems.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
         except OSError:
             continue  # it has ended
-    return found
+    return problems

@@ -28,7 +28,7 @@ def test_records_land_before_their_session_ends(embedded: Embedded) -> None:
     project = Project.load(embedded.project.environment())
 
     def ingests() -> list[BatchHistory]:
-        return [of for of in history(project, project.pipeline("buses")) if of.kind == "ingest"]
+        return [batch for batch in history(project, project.pipeline("buses")) if batch.kind == "ingest"]
 
     try:
         assert until(lambda: embedded.landed("buses", 10), RUN_SECONDS, 0.2)
@@ -45,10 +45,10 @@ def test_records_land_before_their_session_ends(embedded: Embedded) -> None:
     assert state in {"running", "success"}  # the run may be over by now on a machine under load
     assert embedded.states(BUSES, run.run_id) == {"plan": "success", "ingest": "success", "record": "success"}
     landed = ingests()
-    told = embedded.event(run.run_id)["extra"]
-    assert told["batches"] == sum(of.run == run.run_id for of in landed)
-    assert told["rows"] == sum(of.written for of in landed if of.run == run.run_id)
+    event = embedded.event(run.run_id)["extra"]
+    assert event["batches"] == sum(batch.run == run.run_id for batch in landed)
+    assert event["rows"] == sum(batch.written for batch in landed if batch.run == run.run_id)
     assert f"fewer than {AutoEngine().inline_below:,}" in embedded.api.log(BUSES, run.run_id, "ingest")
     through = datetime.fromisoformat(embedded.events("buses/complete")[-1]["complete_through"])
-    assert through >= datetime.fromisoformat(told["complete_through"])
+    assert through >= datetime.fromisoformat(event["complete_through"])
     assert verify(project, project.pipeline("buses")).is_clean

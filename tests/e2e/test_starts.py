@@ -59,7 +59,7 @@ def test_enough_waiting_records_start_exactly_one_run(embedded: Embedded) -> Non
     assert embedded.states(CLICKS, first.run_id) == {"plan": "success", "ingest": "success", "record": "success"}
     assert embedded.ids("clicks") == list(range(120))
     assert len(runs) == 2
-    assert {of.started_by for of in history(embedded.project, embedded.project.pipeline("clicks"))[1:]} == {
+    assert {batch.started_by for batch in history(embedded.project, embedded.project.pipeline("clicks"))[1:]} == {
         "airflow:asset_triggered"
     }
 
@@ -68,7 +68,7 @@ def test_run_that_ends_behind_starts_next_run_at_once(embedded: Embedded) -> Non
     """Records that came while it ran are landed by a run of its own, once; that one finds nothing more and starts none."""
     create_topic(embedded.cluster, "deliveries", 2)
     embedded.unpause(DELIVERIES)
-    told = embedded.events("deliveries/complete")
+    events = embedded.events("deliveries/complete")
     embedded.send("deliveries", range(30))
 
     embedded.api.trigger(DELIVERIES, run_id="e2e-behind")
@@ -85,7 +85,7 @@ def test_run_that_ends_behind_starts_next_run_at_once(embedded: Embedded) -> Non
     assert last.reason == "catch up: 20 records waited"
     # The idle run of the schedule told an instant without a commit, and each of the others a later one.
     instants = [event["complete_through"] for event in embedded.events("deliveries/complete")]
-    assert [event["complete_through"] for event in told] == instants[:1]
+    assert [event["complete_through"] for event in events] == instants[:1]
     assert instants == sorted(instants)
     assert len(instants) == 3
 

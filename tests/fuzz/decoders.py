@@ -55,63 +55,63 @@ def fuzz(subject: Subject, inputs: int, seed: int) -> Findings:
     """Feed the decoder of a format, and return what happened."""
     rng = Random(f"{subject.name} {seed}")
     decoder = Landing(subject)
-    found, began, number = Findings(), time.monotonic(), 0
-    while found.inputs < inputs:
+    findings, began, number = Findings(), time.monotonic(), 0
+    while findings.inputs < inputs:
         if number % NEW_TABLE_EVERY == 0:
             decoder = Landing(subject)
-        size = min(BATCH, inputs - found.inputs)
-        made = random_batch(rng, subject, size)
-        found.inputs += size
+        size = min(BATCH, inputs - findings.inputs)
+        batch = random_batch(rng, subject, size)
+        findings.inputs += size
         try:
-            outcomes = made.decoded(decoder)
-            _as_columns(made, subject)
+            outcomes = batch.decoded(decoder)
+            _as_columns(batch, subject)
             if number % AGAIN_EVERY == 0:
-                _again(made, decoder.without_blocks(), outcomes)
-            _count(found.outcomes, outcomes, made)
+                _again(batch, decoder.without_blocks(), outcomes)
+            _count(findings.outcomes, outcomes, batch)
         except BrokenPromiseError as broken:
-            found.broken.append((str(broken), _culprit(made, subject)))
+            findings.broken.append((str(broken), _culprit(batch, subject)))
         number += 1
-    found.seconds = time.monotonic() - began
-    return found
+    findings.seconds = time.monotonic() - began
+    return findings
 
 
-def _again(made: Batch, exact: Landing, outcomes: OneTableOutcomes) -> None:
+def _again(batch: Batch, exact: Landing, outcomes: OneTableOutcomes) -> None:
     """Decode without blocks, and in two halves: neither may make a difference."""
-    if not same(outcomes, made.decoded(exact)):
+    if not same(outcomes, batch.decoded(exact)):
         raise BrokenPromiseError("blocks make a difference")
-    middle = len(made.records) // 2
-    halves = [exact.decode(half) for half in (made.records.slice(0, middle), made.records.slice(middle))]
-    for of, whole in (("rows", outcomes.rows), ("dead", outcomes.dead)):
-        if [row for half in halves for row in shown(getattr(half, of))] != shown(whole):
-            raise BrokenPromiseError(f"neighbours make a difference to {of}")
+    middle = len(batch.records) // 2
+    halves = [exact.decode(half) for half in (batch.records.slice(0, middle), batch.records.slice(middle))]
+    for part, whole in (("rows", outcomes.rows), ("dead", outcomes.dead)):
+        if [row for half in halves for row in shown(getattr(half, part))] != shown(whole):
+            raise BrokenPromiseError(f"neighbours make a difference to {part}")
 
 
-def _as_columns(made: Batch, subject: Subject) -> None:
+def _as_columns(batch: Batch, subject: Subject) -> None:
     """Read Protobuf messages as columns and one by one: values, reasons and unknown fields are the same."""
     if subject.structure is not structures.protobuf:
         return
-    values = [value for value in made.records["value"].to_pylist() if value and value.startswith(subject.head)]
+    values = [value for value in batch.records["value"].to_pylist() if value and value.startswith(subject.head)]
     payloads = pa.array([value[len(subject.head) :] for value in values], pa.binary())
     kind = codec("Sale", PROTO)
     if outcomes_of(kind.decode(payloads)) != outcomes_of(kind.rows.decode(payloads)):
         raise BrokenPromiseError("columns make a difference")
 
 
-def _count(into: Counter[str], outcomes: OneTableOutcomes, made: Batch) -> None:
-    into["row"] += len(outcomes.rows)
-    into.update(outcomes.dead["code"].to_pylist())
+def _count(totals: Counter[str], outcomes: OneTableOutcomes, batch: Batch) -> None:
+    totals["row"] += len(outcomes.rows)
+    totals.update(outcomes.dead["code"].to_pylist())
 
 
-def _culprit(made: Batch, subject: Subject) -> bytes | None:
+def _culprit(batch: Batch, subject: Subject) -> bytes | None:
     """Return the input that breaks a promise alone between two good neighbours, or None if it takes several."""
-    good = made.good[0].as_py() if len(made.good) else None
-    for at in range(len(made.records)):
-        places = [at] if good is None or good == at else sorted([at, good])
-        one = Batch(made.records.take(places), pa.array([], pa.int64()))
+    good = batch.good[0].as_py() if len(batch.good) else None
+    for index in range(len(batch.records)):
+        places = [index] if good is None or good == index else sorted([index, good])
+        one = Batch(batch.records.take(places), pa.array([], pa.int64()))
         try:
             one.decoded(Landing(subject))
         except BrokenPromiseError:
-            return made.records["value"][at].as_py()  # type: ignore[no-any-return]
+            return batch.records["value"][index].as_py()  # type: ignore[no-any-return]
     return None
 
 
@@ -122,23 +122,23 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--memory", type=int, default=0, help="MiB that the process may take at most")
     parser.add_argument("--format", choices=[subject.name for subject in EVERY])
-    asked = parser.parse_args()
-    chosen = [subject for subject in EVERY if asked.format in {None, subject.name}]
+    args = parser.parse_args()
+    chosen = [subject for subject in EVERY if args.format in {None, subject.name}]
     broken = 0
     for subject in chosen:
-        found = fuzz(subject, -(-asked.inputs // len(chosen)), asked.seed)
-        broken += len(found.broken)
-        for line in _said(subject, found):
+        findings = fuzz(subject, -(-args.inputs // len(chosen)), args.seed)
+        broken += len(findings.broken)
+        for line in _said(subject, findings):
             print(line, flush=True)  # noqa: T201
     peak = getrusage(RUSAGE_SELF).ru_maxrss // 1024
     print(f"peak of memory: {peak:,} MiB", flush=True)  # noqa: T201
-    return 1 if broken or (asked.memory and peak > asked.memory) else 0
+    return 1 if broken or (args.memory and peak > args.memory) else 0
 
 
-def _said(subject: Subject, found: Findings) -> Iterator[str]:
-    became = ", ".join(f"{code} {times:,}" for code, times in found.outcomes.most_common())
-    yield f"{subject.name}: {found.inputs:,} inputs, {found.seconds:.0f} s, {len(found.broken)} findings; {became}"
-    for message, culprit in found.broken[:10]:
+def _said(subject: Subject, findings: Findings) -> Iterator[str]:
+    became = ", ".join(f"{code} {times:,}" for code, times in findings.outcomes.most_common())
+    yield f"{subject.name}: {findings.inputs:,} inputs, {findings.seconds:.0f} s, {len(findings.broken)} findings; {became}"
+    for message, culprit in findings.broken[:10]:
         shown = "several inputs together" if culprit is None else f"{len(culprit)} bytes: {culprit[:300]!r}"
         yield f"    {message}; {shown}"
 

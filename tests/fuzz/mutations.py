@@ -23,10 +23,10 @@ def _part(rng: Random, value: bytes) -> tuple[int, int]:
 
 
 def _flip(rng: Random, value: bytes, _: Subject) -> bytes:
-    found = bytearray(value)
+    mutated = bytearray(value)
     for _bit in range(rng.randint(1, 8) if value else 0):
-        found[rng.randrange(len(found))] ^= 1 << rng.randrange(8)
-    return bytes(found)
+        mutated[rng.randrange(len(mutated))] ^= 1 << rng.randrange(8)
+    return bytes(mutated)
 
 
 def _truncate(rng: Random, value: bytes, _: Subject) -> bytes:
@@ -48,8 +48,8 @@ def _double(rng: Random, value: bytes, _: Subject) -> bytes:
 
 
 def _splice(rng: Random, value: bytes, subject: Subject) -> bytes:
-    other = subject.good(rng.randrange(1 << 20))
-    return value[: rng.randrange(len(value) + 1)] + other[rng.randrange(len(other) + 1) :]
+    second_value = subject.good(rng.randrange(1 << 20))
+    return value[: rng.randrange(len(value) + 1)] + second_value[rng.randrange(len(second_value) + 1) :]
 
 
 def _insert(rng: Random, value: bytes, subject: Subject) -> bytes:
@@ -64,10 +64,10 @@ def _noise(rng: Random, value: bytes, _: Subject) -> bytes:
 
 def _huge(rng: Random, value: bytes, _: Subject) -> bytes:
     """Put a large number where a length may be: a varint, or an integer of fixed width."""
-    at, size = rng.randrange(len(value) + 1), rng.getrandbits(rng.choice((8, 14, 16, 31, 32, 63, 64)))
+    position, size = rng.randrange(len(value) + 1), rng.getrandbits(rng.choice((8, 14, 16, 31, 32, 63, 64)))
     varint = bytes(((size >> shift) & 0x7F) | 0x80 for shift in range(0, 63, 7) if size >> shift + 7) + b"\1"
     number = rng.choice((varint, size.to_bytes(8, "big"), size.to_bytes(8, "little"), b"%d" % size))
-    return value[:at] + number + value[at + len(number) :]
+    return value[:position] + number + value[position + len(number) :]
 
 
 def _nest(rng: Random, value: bytes, _: Subject) -> bytes:

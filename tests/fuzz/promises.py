@@ -76,9 +76,9 @@ class Landing:
 
     def without_blocks(self) -> Landing:
         """Return what decodes the same, one by one."""
-        other = Landing(self._subject, blocks=False)
-        other._to(self.spec.columns)  # its own kind
-        return other
+        second_landing = Landing(self._subject, blocks=False)
+        second_landing._to(self.spec.columns)  # its own kind
+        return second_landing
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def random_batch(rng: Random, subject: Subject, size: int) -> Batch:
     columns = dict(zip(records.schema.names, records.columns, strict=True))
     columns["key"] = pa.array([rng.choice(KEYS) for _ in values], pa.binary())
     # A header may name another schema: then no value is good.
-    headers = [HEADERS[0] if at in good else rng.choice(HEADERS) for at in range(len(values))]
+    headers = [HEADERS[0] if index in good else rng.choice(HEADERS) for index in range(len(values))]
     columns["headers"] = pa.array(headers, records.schema.field("headers").type)
     hostile = pa.RecordBatch.from_arrays(list(columns.values()), schema=records.schema)
     # DuckDB has no decimals of more than 38 digits, which JSON Schema knows.
@@ -145,10 +145,10 @@ def batch(values: Sequence[bytes | None], good: Sequence[int]) -> Batch:
     return Batch(kafka_batch(values), pa.array(good, pa.int64()))
 
 
-def same(left: OneTableOutcomes, right: OneTableOutcomes) -> bool:
+def same(first: OneTableOutcomes, right: OneTableOutcomes) -> bool:
     """Whether two decodings of the same records say the same."""
-    pairs = ((left.rows, right.rows), (left.dead, right.dead))
-    return left.counts == right.counts and all(shown(one) == shown(other) for one, other in pairs)
+    pairs = ((first.rows, right.rows), (first.dead, right.dead))
+    return first.counts == right.counts and all(shown(one) == shown(second) for one, second in pairs)
 
 
 def shown(rows: pa.RecordBatch) -> list[str]:
@@ -170,10 +170,10 @@ def _check_outcomes(records: pa.RecordBatch, outcomes: OneTableOutcomes) -> None
     rows, letters = pc.unique(outcomes.rows["_kafka_offset"]), outcomes.dead["offset"]
     counts = list(outcomes.counts.values())
     filtered = sum(sum(one.filtered.values()) for one in counts)
-    known = [*rows.to_pylist(), *letters.to_pylist()]
-    if len(set(known)) < len(known) or not set(known) <= set(records["offset"].to_pylist()):
+    all_rows = [*rows.to_pylist(), *letters.to_pylist()]
+    if len(set(all_rows)) < len(all_rows) or not set(all_rows) <= set(records["offset"].to_pylist()):
         raise BrokenPromiseError("a record has two outcomes")
-    if len(known) + filtered != len(records):
+    if len(all_rows) + filtered != len(records):
         raise BrokenPromiseError("a record has no outcome, or two")
     of_letters = records.take(pc.index_in(letters, records["offset"]))
     for name in ("key", "value", "headers", "topic", "partition", "offset", "timestamp"):
@@ -186,10 +186,10 @@ def _check_outcomes(records: pa.RecordBatch, outcomes: OneTableOutcomes) -> None
         raise BrokenPromiseError("the counts are not those of rows and dead letters")
 
 
-def _check_neighbours(of: Batch, outcomes: OneTableOutcomes, alone: OneTableOutcomes) -> None:
+def _check_neighbours(batch: Batch, outcomes: OneTableOutcomes, alone: OneTableOutcomes) -> None:
     """Good values become among themselves what they become beside others."""
-    offsets = of.records["offset"].take(of.good)
-    if of.lands and len(alone.rows) < len(of.good):
+    offsets = batch.records["offset"].take(batch.good)
+    if batch.lands and len(alone.rows) < len(batch.good):
         raise BrokenPromiseError("a good value became no row")
     rows = outcomes.rows.filter(pc.is_in(outcomes.rows["_kafka_offset"], value_set=offsets))
     dead = outcomes.dead.filter(pc.is_in(outcomes.dead["offset"], value_set=offsets))

@@ -168,9 +168,9 @@ def _quoted(rng: Random, texts: tuple[str, ...]) -> str:
 def _substituted(rng: Random, value: bytes, pattern: re.Pattern[bytes], new: Callable[[Random], str]) -> bytes:
     """Put something else in the place of one to three tokens, which the pattern has as its group."""
     for _ in range(rng.choice((1, 1, 2, 3))):
-        found = [match for match in pattern.finditer(value) if match[1] is not None]
-        if found:
-            chosen = rng.choice(found)
+        matches = [match for match in pattern.finditer(value) if match[1] is not None]
+        if matches:
+            chosen = rng.choice(matches)
             value = value[: chosen.start(1)] + new(rng).encode() + value[chosen.end(1) :]
     return value
 
@@ -180,7 +180,7 @@ def json_object(rng: Random) -> bytes:
     if rng.random() < 0.1:
         return json_text(rng).encode()
     value = _substituted(rng, in_json(rng.randrange(1 << 20)), _TOKEN, json_text)
-    return _substituted(rng, value, _KEY, lambda of: _quoted(of, NAMES)) if rng.random() < 0.2 else value
+    return _substituted(rng, value, _KEY, lambda match: _quoted(match, NAMES)) if rng.random() < 0.2 else value
 
 
 def json_schema_object(rng: Random) -> bytes:
@@ -195,7 +195,7 @@ def envelope(rng: Random) -> bytes:
         payload = _substituted(rng, payload, _TOKEN, json_text)
     if rng.random() < 0.5:
         names = rng.choice((KINDS, MEANINGS, NAMES))
-        head = _substituted(rng, head, _TOKEN, lambda of: _quoted(of, names))
+        head = _substituted(rng, head, _TOKEN, lambda match: _quoted(match, names))
     if rng.random() < 0.1:
         head = _substituted(rng, head, _TOKEN, json_text)
     if rng.random() < 0.1:
@@ -221,8 +221,8 @@ def _integer(rng: Random, most: int) -> int:
 
 
 def _float(rng: Random) -> float:
-    found: float = rng.choice((0.0, -0.0, float("nan"), float("inf"), -float("inf"), 5e-324, 1.5, rng.gauss(0, 1e9)))
-    return found
+    number: float = rng.choice((0.0, -0.0, float("nan"), float("inf"), -float("inf"), 5e-324, 1.5, rng.gauss(0, 1e9)))
+    return number
 
 
 def _string(rng: Random) -> str:
@@ -231,7 +231,7 @@ def _string(rng: Random) -> str:
 
 def avro(rng: Random) -> bytes:
     """A record of the schema's physical types, with any values of these."""
-    found = {
+    examples = {
         "id": _integer(rng, _LONG),
         "name": rng.choice((None, _string(rng))),
         "price": rng.randbytes(rng.choice((0, 1, 4, 5, 8, 16, 17, 200))),
@@ -244,10 +244,10 @@ def avro(rng: Random) -> bytes:
         "place": {"city": _string(rng), "lat": _float(rng), "lon": _float(rng)},
     }
     buffer = BytesIO()
-    fastavro.schemaless_writer(buffer, _RAW, found)
+    fastavro.schemaless_writer(buffer, _RAW, examples)
     node = b"\2" * rng.choice((0, 0, 0, 1, 5, 63, 64, 65, 200)) + b"\0"
     entries = b"".join(
-        b"\2\2" + bytes([97 + at]) + rng.choice((b"\0", b"\2\2x", b"\4\x0a")) for at in range(rng.randrange(4))
+        b"\2\2" + bytes([97 + number]) + rng.choice((b"\0", b"\2\2x", b"\4\x0a")) for number in range(rng.randrange(4))
     )
     return framed(AVRO, buffer.getvalue() + node + entries + b"\0")
 
@@ -255,11 +255,11 @@ def avro(rng: Random) -> bytes:
 def varint(number: int) -> bytes:
     """A number of at most 64 bits as Protobuf has it."""
     number &= (1 << 64) - 1
-    found = bytearray()
+    encoded = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*encoded, number])
 
 
 def _field(rng: Random, depth: int) -> bytes:

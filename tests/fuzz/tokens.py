@@ -187,8 +187,8 @@ HOSTILE_TOKENS = (
     ),
     *(b'"deep": %s1%s,' % (b'{"a":' * times, b"}" * times) for times in (9, 30, 48, 49, 62, 300)),
     *(b'"lists": %s%s,' % (b"[" * times, b"]" * times) for times in (23, 49, 64, 300)),
-    b'"many": {%s},' % b",".join(b'"key_%d": %d' % (at, at) for at in range(300)),
-    b"%s" % b"".join(b'"key_%d": "v",' % at for at in range(500)),
+    b'"many": {%s},' % b",".join(b'"key_%d": %d' % (number, number) for number in range(300)),
+    b"%s" % b"".join(b'"key_%d": "v",' % number for number in range(500)),
 )
 """Of JSON, most of all: names, levels, numbers of fields and mixtures that a producer may send."""
 

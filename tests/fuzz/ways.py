@@ -92,9 +92,9 @@ def _change_of(n: int) -> bytes:
 
 def _any_change(rng: Random) -> bytes:
     now, before = structures.json_object(rng), structures.json_object(rng)
-    sent: list[bytes] = [b"null", now, before, b"{}", b'{"id": 1}']
+    values: list[bytes] = [b"null", now, before, b"{}", b'{"id": 1}']
     op = json.dumps(rng.choice(("c", "u", "d", "r", "t", "x", "", None, 1)))
-    return b'{"op": %s, "ts_ms": 1, "before": %s, "after": %s}' % (op.encode(), rng.choice(sent), rng.choice(sent))
+    return b'{"op": %s, "ts_ms": 1, "before": %s, "after": %s}' % (op.encode(), rng.choice(values), rng.choice(values))
 
 
 def _documents() -> Iterator[tuple[str, Subject, dict[str, Any]]]:

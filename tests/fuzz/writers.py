@@ -76,10 +76,10 @@ def in_json(n: int) -> bytes:
 
 def in_line(n: int, quoting: Literal[0, 1]) -> bytes:
     """The nth record as a line of fields; quoting as `csv` has it: where needed, or everywhere."""
-    found = record(n)
-    row = [found[column.name] for column in FLAT] + ["Köln", 'said "no", twice' if quoting else "said no"]
+    body = record(n)
+    row = [body[column.name] for column in FLAT] + ["Köln", 'said "no", twice' if quoting else "said no"]
     row = [value.isoformat() if isinstance(value, date) else value for value in row]
-    row[3] = "true" if found["active"] else "false"
+    row[3] = "true" if body["active"] else "false"
     text = StringIO()
     csv.writer(text, lineterminator="", quoting=quoting).writerow(row)
     return text.getvalue().encode()
@@ -115,17 +115,17 @@ def _scaled(price: Decimal) -> bytes:
     return whole.to_bytes(whole.bit_length() // 8 + 1, "big", signed=True)
 
 
-def _micros(of: datetime) -> int:
-    return (of - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+def _micros(instant: datetime) -> int:
+    return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def in_envelope(n: int) -> bytes:
     """The nth record as Kafka Connect's JsonConverter writes it."""
-    found = record(n)
-    payload = found | {
-        "price": base64.b64encode(_scaled(found["price"])).decode(),
-        "created": _micros(found["created"]),
-        "day": (found["day"] - date(1970, 1, 1)).days,
+    body = record(n)
+    payload = body | {
+        "price": base64.b64encode(_scaled(body["price"])).decode(),
+        "created": _micros(body["created"]),
+        "day": (body["day"] - date(1970, 1, 1)).days,
     }
     return json.dumps({"schema": ENVELOPE, "payload": payload}).encode()
 
@@ -209,12 +209,12 @@ def _message() -> Any:
 
 def in_protobuf(n: int) -> bytes:
     """The nth record as a framed Protobuf message."""
-    found = record(n)
-    day = found["day"]
+    body = record(n)
+    day = body["day"]
     message = _message()(
-        **found
+        **body
         | {
-            "price": {"value": _scaled(found["price"]), "precision": 10, "scale": 2},
+            "price": {"value": _scaled(body["price"]), "precision": 10, "scale": 2},
             "day": {"year": day.year, "month": day.month, "day": day.day},
         }
     )

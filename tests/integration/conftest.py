@@ -73,8 +73,8 @@ class Shop:
 
     def rows(self, table: str = "shop.orders") -> list[dict[str, Any]]:
         """All rows of a table, in one order."""
-        found = self.project.lake_of(self.pipeline).load_table(table).scan().to_arrow().to_pylist()
-        return sorted(found, key=lambda row: tuple(str(value) for value in row.values()))
+        rows = self.project.lake_of(self.pipeline).load_table(table).scan().to_arrow().to_pylist()
+        return sorted(rows, key=lambda row: tuple(str(value) for value in row.values()))
 
     def ids(self) -> list[int]:
         """Ids of all landed orders, sorted."""

@@ -66,15 +66,15 @@ class Changed:
 
 
 def upsert(
-    offset: int, of: int, name: str | None, version: int | None = None, partition: int = 0, time: int | None = 0
+    offset: int, key: int, name: str | None, version: int | None = None, partition: int = 0, time: int | None = 0
 ) -> Changed:
     """A row as it is from there on."""
-    return Changed(offset, "upsert", of, name, version, partition, time=time)
+    return Changed(offset, "upsert", key, name, version, partition, time=time)
 
 
-def delete(offset: int, of: int, version: int | None = None, partition: int = 0, time: int | None = 0) -> Changed:
+def delete(offset: int, key: int, version: int | None = None, partition: int = 0, time: int | None = 0) -> Changed:
     """A row that goes."""
-    return Changed(offset, "delete", of, None, version, partition, time=time)
+    return Changed(offset, "delete", key, None, version, partition, time=time)
 
 
 def truncate(offset: int, version: int | None = None, partition: int = 0, time: int | None = 0) -> Changed:
@@ -92,16 +92,16 @@ class Customers:
         *,
         soft: bool = False,
         version: str = "2",
-        by: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
         mode: str = "merge-on-read",
     ) -> None:
         columns = {"id": {"type": "long", "required": True}, "name": "string", "version": "long"}
         self.destination = Destination.model_validate(
-            {"table": TABLE, "columns": columns, "write": "upsert", "identifier": ["id"], "partition_by": by}
+            {"table": TABLE, "columns": columns, "write": "upsert", "identifier": ["id"], "partition_by": partition_by}
             | ({"deletes": "soft"} if soft else {})
         )
         schema = declared_schema(self.destination)
-        modes = {f"write.{of}.mode": mode for of in ("merge", "update", "delete")}
+        modes = {f"write.{operation}.mode": mode for operation in ("merge", "update", "delete")}
         self.lake = lake
         lake.create_table(
             TABLE,
@@ -118,8 +118,8 @@ class Customers:
         mark = BatchMark(n, f"id-{n}", 0)
         after = after if after is not None else n - 1
 
-        def check(found: TableMetadata) -> None:
-            last = mark_of(read_summary(found, KEY, TABLE))
+        def check(metadata: TableMetadata) -> None:
+            last = mark_of(read_summary(metadata, KEY, TABLE))
             if (last.n if last else 0) != after:
                 raise Refused(f"holds {last}")
 
@@ -130,7 +130,7 @@ class Customers:
             summary={"frazil.pipeline": "customers", KEY: mark.to_json()},
             mirrored=(KEY,),
             fit=fit_of(self.metadata),
-            landed=lambda found: landed_snapshot(found, KEY, mark, TABLE),
+            landed=lambda metadata: landed_snapshot(metadata, KEY, mark, TABLE),
             check=check,
         )
 
@@ -140,9 +140,12 @@ class Customers:
         columns = {"topic": "_kafka_topic", "partition": "_kafka_partition", "offset": "_kafka_offset"}
         columns |= {"op": OP, "place": PLACE}
         rows = [
-            {columns.get(name, name): value for name, value in asdict(of).items()}
-            | {"_kafka_timestamp": None if of.time is None else _FIRST + timedelta(seconds=of.time), "_frazil_batch": n}
-            for of in changes
+            {columns.get(name, name): value for name, value in asdict(changed).items()}
+            | {
+                "_kafka_timestamp": None if changed.time is None else _FIRST + timedelta(seconds=changed.time),
+                "_frazil_batch": n,
+            }
+            for changed in changes
         ]
         writer.write(pa.RecordBatch.from_pylist(rows, schema=_STAGED))
         return writer.close()
@@ -154,15 +157,15 @@ class Customers:
 
     def rows(self, *columns: str) -> list[tuple[object, ...]]:
         """What the table holds, as Spark reads it, by id."""
-        found = self.spark.table(f"`{self.lake.name}`.{TABLE}").orderBy("id").select(*(columns or ("id", "name")))
-        return [tuple(row) for row in found.collect()]
+        frame = self.spark.table(f"`{self.lake.name}`.{TABLE}").orderBy("id").select(*(columns or ("id", "name")))
+        return [tuple(row) for row in frame.collect()]
 
     @property
     def rival(self) -> Customers:
         """Another process, as far as a test can have it: with an apply port of its own."""
-        other = copy(self)
-        other.apply = SparkApply(self.spark)
-        return other
+        second_table = copy(self)
+        second_table.apply = SparkApply(self.spark)
+        return second_table
 
     @property
     def metadata(self) -> TableMetadata:
@@ -172,5 +175,5 @@ class Customers:
     @property
     def property(self) -> dict[str, object]:
         """What the property says of the last batch."""
-        told: dict[str, object] = json.loads(self.metadata.properties[KEY])
-        return told
+        summary: dict[str, object] = json.loads(self.metadata.properties[KEY])
+        return summary

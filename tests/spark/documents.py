@@ -54,8 +54,8 @@ class Docs:
         mark = BatchMark(n, f"id-{n}", 0)
         metadata = self.lake.load_table(TABLE).metadata
 
-        def check(found: TableMetadata) -> None:
-            last = mark_of(read_summary(found, KEY, TABLE))
+        def check(metadata: TableMetadata) -> None:
+            last = mark_of(read_summary(metadata, KEY, TABLE))
             if (last.n if last else None) != after:
                 raise Refused(f"holds {last}")
 
@@ -66,7 +66,7 @@ class Docs:
             summary={"frazil.pipeline": "docs", KEY: mark.to_json()},
             mirrored=(KEY,),
             fit=fit_of(metadata),
-            landed=lambda found: landed_snapshot(found, KEY, mark, TABLE),
+            landed=lambda metadata: landed_snapshot(metadata, KEY, mark, TABLE),
             check=check,
             removal=removal,
         )
@@ -102,10 +102,10 @@ class Docs:
 
     def rows(self) -> list[tuple[int, str]]:
         """Offsets and documents, as Spark reads them."""
-        found = self.spark.table(f"`{self.lake.name}`.{TABLE}").selectExpr(
+        frame = self.spark.table(f"`{self.lake.name}`.{TABLE}").selectExpr(
             "_kafka_offset", "CAST(doc AS STRING) AS doc"
         )
-        return [(row[0], row[1]) for row in found.orderBy("_kafka_offset").collect()]
+        return [(row[0], row[1]) for row in frame.orderBy("_kafka_offset").collect()]
 
     @property
     def metadata(self) -> TableMetadata:

@@ -72,10 +72,10 @@ class Engine(SparkProcedures):
             raise Killed
         if self.meanwhile is not None:
             self.meanwhile()
-        found = super().call(catalog, procedure, arguments)
+        result = super().call(catalog, procedure, arguments)
         if self.dies.get(procedure) == "behind":
             raise Killed
-        return found
+        return result
 
 
 @dataclass
@@ -93,11 +93,11 @@ class Maintained:
         self.sent = 0
         self.said: list[str] = []
 
-    def send(self, count: int, at: str = "2026-05-01T10:00:00Z") -> None:
+    def send(self, count: int, instant: str = "2026-05-01T10:00:00Z") -> None:
         """Send orders, one of them bad."""
-        values = [{"id": self.sent + n, "at": at} for n in range(count)]
+        values = [{"id": self.sent + n, "at": instant} for n in range(count)]
         self.sent += count
-        texts = [json.dumps(of).encode() for of in values[1:]] + [b"bad"]
+        texts = [json.dumps(value).encode() for value in values[1:]] + [b"bad"]
         produce(self.cluster, self.topic, [OutgoingRecord(key=None, value=text) for text in texts])
 
     def run(self, request: RunRequest | None = None) -> None:
@@ -110,10 +110,10 @@ class Maintained:
                 self.project, self.project.pipeline("orders"), planned.plan, stage_inline, self.said.append, apply=apply
             )
 
-    def land(self, batches: int, count: int = 3, **of: str) -> None:
+    def land(self, batches: int, count: int = 3, **keys: str) -> None:
         """Land some batches."""
         for _ in range(batches):
-            self.send(count, **of)
+            self.send(count, **keys)
             self.run()
 
     @property
@@ -135,8 +135,8 @@ class Maintained:
 
     def step(self, name: Step, *, force: bool = False) -> StepOutcome:
         """Do one step on the destination."""
-        (found,) = self.maintain(name, force=force).tables
-        (step,) = found.steps
+        (table,) = self.maintain(name, force=force).tables
+        (step,) = table.steps
         return step
 
     def table(self, name: str = ORDERS) -> Table:
@@ -162,9 +162,9 @@ class Maintained:
     @property
     def position(self) -> Position:
         """The position."""
-        found = remaining_value(lookup_position(self.table(), "orders", ORDERS))
-        assert found is not None
-        return Position.from_json(found.value)
+        position = remaining_value(lookup_position(self.table(), "orders", ORDERS))
+        assert position is not None
+        return Position.from_json(position.value)
 
     def to_table(self) -> None:
         """Reset to what the closing table holds."""
@@ -173,8 +173,8 @@ class Maintained:
 
     def assert_clean(self) -> None:
         """Everything that was sent is there, once."""
-        found = verify(self.project, self.project.pipeline("orders"))
-        assert found.is_clean, found
+        verification = verify(self.project, self.project.pipeline("orders"))
+        assert verification.is_clean, verification
 
 
 def maintained(
@@ -200,9 +200,9 @@ def put_old(folder: Path, names: Iterable[str]) -> list[Path]:
     """Files that nobody wrote for weeks."""
     import os
 
-    made = [folder / name for name in names]
-    for path in made:
+    paths = [folder / name for name in names]
+    for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("left behind")
         os.utime(path, (1e9, 1e9))
-    return made
+    return paths

@@ -46,12 +46,12 @@ def test_documents_land_once(docs: Docs) -> None:
     docs.land(second)
     assert docs.land(first) == snapshot
     docs.land(second)
-    assert docs.rows() == [document(of, 1) for of in range(3)] + [document(of, 2) for of in (3, 4)]
+    assert docs.rows() == [document(number, 1) for number in range(3)] + [document(number, 2) for number in (3, 4)]
     assert set(docs.metadata.refs) == {"main"}
-    found = read_summary(docs.metadata, KEY, TABLE)
-    assert isinstance(found, SummaryValue)
-    assert (mark_of(found), found.summary["added-records"]) == (BatchMark(2, "id-2", 0), "2")
-    assert json.loads(docs.metadata.properties[KEY])["snapshot"] == found.snapshot_id
+    summary = read_summary(docs.metadata, KEY, TABLE)
+    assert isinstance(summary, SummaryValue)
+    assert (mark_of(summary), summary.summary["added-records"]) == (BatchMark(2, "id-2", 0), "2")
+    assert json.loads(docs.metadata.properties[KEY])["snapshot"] == summary.snapshot_id
 
 
 def test_rest_catalog_finishes_killed_append(
@@ -87,9 +87,9 @@ def test_rival_append_on_main_is_kept(docs: Docs, monkeypatch: pytest.MonkeyPatc
 
 def test_batch_finished_by_rival_lands_once(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two give the same part at the same time: the rows are there once, and both say the same snapshot."""
-    change, others = docs.change(1, range(2), None), []
-    at_failpoint(monkeypatch, Failpoint.FOLLOW_COMMITTING, lambda: others.append(docs.land(change)))
-    assert [docs.land(change)] == others
+    change, second_changes = docs.change(1, range(2), None), []
+    at_failpoint(monkeypatch, Failpoint.FOLLOW_COMMITTING, lambda: second_changes.append(docs.land(change)))
+    assert [docs.land(change)] == second_changes
     assert docs.rows() == [document(0, 1), document(1, 1)]
     assert set(docs.metadata.refs) == {"main"}
 
@@ -156,9 +156,9 @@ def test_rollback_is_noticed(docs: Docs) -> None:
     first = docs.land(docs.change(1, range(1), None))
     docs.land(docs.change(2, range(1, 2), 1))
     docs.spark.sql(f"CALL `{docs.lake.name}`.system.rollback_to_snapshot('{TABLE}', {first})").collect()
-    found = read_summary(docs.metadata, KEY, TABLE)
-    assert isinstance(found, RolledBack)
-    assert mark_of(found) == BatchMark(1, "id-1", 0)
+    summary = read_summary(docs.metadata, KEY, TABLE)
+    assert isinstance(summary, RolledBack)
+    assert mark_of(summary) == BatchMark(1, "id-1", 0)
 
 
 def test_batch_lands_only_on_its_predecessor(docs: Docs) -> None:
@@ -176,10 +176,10 @@ def test_batch_lands_only_on_its_predecessor(docs: Docs) -> None:
 def test_rows_of_range_are_replaced_in_one_step(docs: Docs) -> None:
     """Rows of a range go and others come in one step: of this topic, partition and range, and no others."""
     docs.land(docs.change(1, range(6), None))
-    gone = Removal(COLUMNS, (RemovedRange("docs's", 0, 2, 4, 1), RemovedRange("docs's", None, 5, None, 2)))
-    docs.land(docs.change(2, range(2, 4), 1, gone))
-    assert docs.rows() == [document(of, 2 if of in (2, 3) else 1) for of in range(6)]
-    docs.land(replace(docs.change(3, range(0), 2, replace(gone, ranges=gone.ranges[:1]))))
+    removal = Removal(COLUMNS, (RemovedRange("docs's", 0, 2, 4, 1), RemovedRange("docs's", None, 5, None, 2)))
+    docs.land(docs.change(2, range(2, 4), 1, removal))
+    assert docs.rows() == [document(number, 2 if number in (2, 3) else 1) for number in range(6)]
+    docs.land(replace(docs.change(3, range(0), 2, replace(removal, ranges=removal.ranges[:1]))))
     assert [offset for offset, _ in docs.rows()] == [0, 1, 4, 5]
     assert mark_of(read_summary(docs.metadata, KEY, TABLE)) == BatchMark(3, "id-3", 0)
 
@@ -207,19 +207,21 @@ def test_every_type_comes_in_as_staged(spark: SparkSession, tmp_path: Path) -> N
     """Every type that a pipeline file may name beside a variant comes in as it was staged, required or null."""
     odd = "a `b`.c"
     columns: dict[str, object] = {odd: {"type": "long", "required": True}, "doc": {"type": "variant", "from": []}}
-    columns |= {f"c{at}": {"type": of, "required": at % 2 == 0} for at, of in enumerate(EVERY_TYPE)}
+    columns |= {
+        f"c{index}": {"type": type_name, "required": index % 2 == 0} for index, type_name in enumerate(EVERY_TYPE)
+    }
     destination = Destination.model_validate({"table": TABLE, "columns": columns})
     docs = Docs(spark, sqlite(tmp_path), destination)
     table = docs.lake.load_table(TABLE)
     schema = pa.schema([*arrow_columns(table, destination), *KafkaColumns().fields])
-    full = {odd: 1, "doc": '{"a":null}'} | {f"c{at}": of for at, of in enumerate(EVERY_TYPE.values())}
-    bare = {name: None if name.startswith("c") and int(name[1:]) % 2 else of for name, of in full.items()}
+    full = {odd: 1, "doc": '{"a":null}'} | {f"c{index}": example for index, example in enumerate(EVERY_TYPE.values())}
+    bare = {name: None if name.startswith("c") and int(name[1:]) % 2 else example for name, example in full.items()}
     writer = RowFileWriter(staging_table(TABLE, table))
     writer.write(pa.RecordBatch.from_pylist([full, bare], schema=schema.remove_metadata()))
 
     docs.land(replace(docs.change(1, range(0), None), files=writer.close()))
 
-    wanted = tuple(name for name in schema.names if name != "doc")
-    found = docs.lake.load_table(TABLE).scan(selected_fields=wanted).to_arrow().to_pylist()
-    expected = pa.RecordBatch.from_pylist([full, bare], schema=schema).select(wanted).to_pylist()
-    assert sorted(found, key=str) == sorted(expected, key=str)
+    names = tuple(name for name in schema.names if name != "doc")
+    rows = docs.lake.load_table(TABLE).scan(selected_fields=names).to_arrow().to_pylist()
+    expected = pa.RecordBatch.from_pylist([full, bare], schema=schema).select(names).to_pylist()
+    assert sorted(rows, key=str) == sorted(expected, key=str)

@@ -53,8 +53,8 @@ def entry(kind: str, folder: Path, request: pytest.FixtureRequest) -> dict[str, 
         return {"type": "rest", "uri": server.uri}
     if kind == "hive":
         return {**request.getfixturevalue("metastore"), "warehouse": f"file://{folder}/warehouse"}
-    made = make_url(request.getfixturevalue("postgres").make(f"lake_{uuid4().hex}")).set(drivername="postgresql")
-    return {"uri": made.render_as_string(hide_password=False), "warehouse": f"file://{folder}/warehouse"}
+    url = make_url(request.getfixturevalue("postgres").make(f"lake_{uuid4().hex}")).set(drivername="postgresql")
+    return {"uri": url.render_as_string(hide_password=False), "warehouse": f"file://{folder}/warehouse"}
 
 
 def shop_on(lake: dict[str, Any], folder: Path, cluster: Cluster) -> Shop:

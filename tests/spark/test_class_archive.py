@@ -32,12 +32,12 @@ def test_archive_of_other_jars_is_not_used(home: Home, monkeypatch: pytest.Monke
     """Its name says which jars and which Java it is of: after an upgrade there is none until it is made anew."""
     java = ensure_java()
     before = archive_file(home, java)
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "spark-core.jar").write_bytes(b"jar")
-    monkeypatch.setattr(class_archive, "_spark_jars", lambda: other)
+    second_path = tmp_path / "other"
+    second_path.mkdir()
+    (second_path / "spark-core.jar").write_bytes(b"jar")
+    monkeypatch.setattr(class_archive, "_spark_jars", lambda: second_path)
     after = archive_file(home, java)
-    (other / "spark-core.jar").write_bytes(b"jar of another version")
+    (second_path / "spark-core.jar").write_bytes(b"jar of another version")
 
     assert len({before, after, archive_file(home, java)}) == 3
 
@@ -59,10 +59,10 @@ def test_existing_archive_is_not_rebuilt(home: Home):
     file = archive_file(home, ensure_java())
     file.parent.mkdir(parents=True)
     file.touch()
-    said: list[str] = []
+    lines: list[str] = []
 
-    assert make_archive(home, said.append) == file
-    assert said == []
+    assert make_archive(home, lines.append) == file
+    assert lines == []
 
 
 PIPELINE = {

@@ -31,13 +31,13 @@ run_job(main)
 
 def test_closed_session_does_not_wait_for_garbage_collecting_thread() -> None:
     """Spark's own lock is what both would wait for."""
-    closed, other = session(), [session()]
+    closed, sessions = session(), [session()]
     begun, collecting = Event(), Event()
 
     def release() -> None:
         begun.set()
         collecting.wait()
-        other.clear()  # the last that knows the session, as a garbage collection in this thread would be
+        sessions.clear()  # the last that knows the session, as a garbage collection in this thread would be
 
     Answers._get_or_create_release_thread_pool().submit(release)
     begun.wait()
@@ -61,17 +61,17 @@ def test_job_ends_despite_threads_of_its_client() -> None:
     )
     ended = [job(ends) for ends in ways]
 
-    assert [of.returncode for of in ended] == [75, 143, 0, 1, 1]
+    assert [process.returncode for process in ended] == [75, 143, 0, 1, 1]
     assert ended[3].stderr == "words\n"
     assert "LookupError: unforeseen" in ended[-1].stderr
 
 
 def session() -> SparkSession:
     """A session of a server that nobody asks anything."""
-    made = SparkSession(NOBODY)
-    made.release_session_on_close = False
-    limit_waiting(made)
-    return made
+    spark_session = SparkSession(NOBODY)
+    spark_session.release_session_on_close = False
+    limit_waiting(spark_session)
+    return spark_session
 
 
 def job(ends: str) -> subprocess.CompletedProcess[str]:

@@ -67,7 +67,11 @@ class Place:
     def run(self, *changes: dict[str, Any], stage: Stage = stage_inline) -> None:
         """Send changes and land them."""
         pipeline = self.project.pipeline("customers")
-        produce(self.cluster, self.topic, [OutgoingRecord(key=None, value=json.dumps(of).encode()) for of in changes])
+        produce(
+            self.cluster,
+            self.topic,
+            [OutgoingRecord(key=None, value=json.dumps(change).encode()) for change in changes],
+        )
         planned = plan_run(self.project, pipeline, RunRequest(str(uuid.uuid4())))
         assert planned.plan is not None
         ingest(self.project, pipeline, planned.plan, stage, lambda _: None, apply=SparkApply(self.spark))
@@ -88,9 +92,9 @@ class Place:
 
     def is_clean(self) -> bool:
         """Whether every change is in the table as its record tells it."""
-        found = verify(self.project, self.project.pipeline("customers"))
-        assert found.is_clean, found.differences
-        return found.values_not_compared_because is None
+        verification = verify(self.project, self.project.pipeline("customers"))
+        assert verification.is_clean, verification.differences
+        return verification.values_not_compared_because is None
 
 
 @pytest.fixture
@@ -141,7 +145,7 @@ def test_field_with_the_name_of_a_fact_about_rows_is_kept_beside_the_columns(pla
 
 def test_merge_survives_compaction_and_foreign_columns(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files written anew, a column added and one widened, before the decision and behind it: all changes are there, once."""
-    place.run(*(event("c", None, {"id": of, "name": "a"}) for of in range(4)))
+    place.run(*(event("c", None, {"id": number, "name": "a"}) for number in range(4)))
     place.sql(f"ALTER TABLE {TABLE} ADD COLUMN seen int")
 
     def before() -> None:
@@ -168,7 +172,7 @@ def test_merge_survives_compaction_and_foreign_columns(place: Place, monkeypatch
         (3, "a", None, None, "kept", None),
         (9, "c", 2, None, None, None),
     ]
-    assert {name: of for name, of in place.spark.table(TABLE).dtypes if name in {"id", "seen"}} == {
+    assert {name: type_name for name, type_name in place.spark.table(TABLE).dtypes if name in {"id", "seen"}} == {
         "id": "int",
         "seen": "bigint",
     }
@@ -255,9 +259,9 @@ def test_tables_with_other_keys_merge_rows_by_the_text_of_the_key(
     assert rows("users", "_key", "id", "name") == [('{"id": 1}', 1, "A")]
     assert rows("lines", "order", "line", "sku", "price") == [(1, 1, "x", None), (1, 2, "z", 2)]
     assert record_problems(place.project.pipeline("customers")) == ()
-    found = verify(place.project, place.project.pipeline("customers"))
-    assert found.differences == ()
-    assert [(part.table, part.rows) for part in found.partitions] == [("shop.lines", 2), ("shop.users", 1)]
+    verification = verify(place.project, place.project.pipeline("customers"))
+    assert verification.differences == ()
+    assert [(part.table, part.rows) for part in verification.partitions] == [("shop.lines", 2), ("shop.users", 1)]
 
 
 def test_docs_of_schemas_are_comments_for_engines(place: Place, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def run(project: Project, cluster: Cluster, spark: SparkSession, *customers: dic
     """Send customers, each with its id as the key, and land them."""
     pipeline = project.pipeline("shop")
     (topic,) = pipeline.source.topics
-    records = [OutgoingRecord(str(of["id"]).encode(), json.dumps(of).encode()) for of in customers]
+    records = [OutgoingRecord(str(customer["id"]).encode(), json.dumps(customer).encode()) for customer in customers]
     produce(cluster, topic, records)
     planned = plan_run(project, pipeline, RunRequest(str(uuid.uuid4())))
     assert planned.plan is not None
@@ -75,7 +75,7 @@ def test_columns_of_some_files_only_are_kept(project: Project, cluster: Cluster,
     )
 
     table = project.lake("lake").load_table("shop.customers")
-    found = {row["id"]: row["mail"] for row in table.scan().to_arrow().to_pylist()}
-    assert found == dict.fromkeys((*range(20), 2**40)) | {20: {"at": "here"}}
+    mails = {row["id"]: row["mail"] for row in table.scan().to_arrow().to_pylist()}
+    assert mails == dict.fromkeys((*range(20), 2**40)) | {20: {"at": "here"}}
     assert str(table.schema().find_field("id").field_type) == "long"
     assert verify(project, project.pipeline("shop")).is_clean

@@ -114,9 +114,9 @@ class Place:
         """Send documents, in the words of Debezium if the pipeline hears these; None is a truncate."""
         self.sent += 1
         change = {"before": None, "source": {}, "ts_ms": self.sent}
-        found = [change | {"op": "t" if of is None else "c", "after": of} for of in documents]
-        values = found if self.is_cdc else documents
-        produce(self.cluster, self.topic, [OutgoingRecord(None, json.dumps(of).encode()) for of in values])
+        events = [change | {"op": "t" if document is None else "c", "after": document} for document in documents]
+        values = events if self.is_cdc else documents
+        produce(self.cluster, self.topic, [OutgoingRecord(None, json.dumps(value).encode()) for value in values])
 
     def run(self, request: RunRequest | None = None, *, by_spark: bool = False) -> None:
         """Land what is new, or what is asked for."""
@@ -129,15 +129,15 @@ class Place:
     def maintain(self) -> None:
         """Do every step."""
         scope = RunContext.open(self.project, self.project.pipeline("odd"), self.words.append)
-        found = maintain(scope, Order("shop.odd", (), force=True), SparkProcedures(self.spark))
-        self.words.append(found.to_json())
-        assert not found.with_status("failed"), found
+        result = maintain(scope, Order("shop.odd", (), force=True), SparkProcedures(self.spark))
+        self.words.append(result.to_json())
+        assert not result.with_status("failed"), result
 
     def rows(self) -> list[dict[str, Any]]:
         """The table as Spark reads it, by key."""
         self.spark.catalog.refreshTable("lake.shop.odd")
-        found = self.spark.table("lake.shop.odd").toArrow().to_pylist()
-        return sorted(found, key=lambda row: row["i-d"])
+        rows_read = self.spark.table("lake.shop.odd").toArrow().to_pylist()
+        return sorted(rows_read, key=lambda row: row["i-d"])
 
     def metadata(self) -> str:
         """What the catalog holds of every table, as text."""
@@ -211,7 +211,7 @@ def test_field_called_like_a_variable_lands_and_nothing_is_substituted(
         assert_landed(place.rows(), {second: "c"})
     place.maintain()
 
-    told = [*place.words, caplog.text, place.metadata(), str(place.rows())]
+    texts = [*place.words, caplog.text, place.metadata(), str(place.rows())]
     letters = place.project.lake("lake").find_table("shop.odd__dead_letters")
-    told.append("" if letters is None else str(letters.scan().to_arrow().to_pylist()))
-    assert SECRET not in "".join(told)
+    texts.append("" if letters is None else str(letters.scan().to_arrow().to_pylist()))
+    assert SECRET not in "".join(texts)

@@ -31,8 +31,8 @@ DAY = timedelta(days=1)
 def make(tmp_path: Path, cluster: Cluster, topic: Callable[..., str], spark: SparkSession) -> Make:
     """Make a pipeline: `make(layout="partition_by: [day(at)]", more="orphans: {older_than: 3d}")`."""
 
-    def made(**of: str) -> Maintained:
-        return maintained(tmp_path, cluster, topic(), spark, **of)
+    def made(**keys: str) -> Maintained:
+        return maintained(tmp_path, cluster, topic(), spark, **keys)
 
     return made
 
@@ -63,11 +63,11 @@ def test_closed_compaction_leaves_partition_of_today_alone(make: Make) -> None:
     )
     today, earlier = orders.clock(), orders.clock() - DAY
     for day in (today, earlier):
-        orders.land(3, at=day.strftime("%Y-%m-%dT00:00:00Z"))
+        orders.land(3, instant=day.strftime("%Y-%m-%dT00:00:00Z"))
 
     orders.step("compaction")
 
-    files = [of["partition"]["at_day"] for of in orders.files()]
+    files = [file["partition"]["at_day"] for file in orders.files()]
     assert (files.count(today.date()), files.count(earlier.date())) == (3, 1)
     orders.assert_clean()
 
@@ -81,11 +81,11 @@ def test_table_with_a_time_column_is_maintained(make: Make) -> None:
     (orphan,) = put_old(orders.folder() / "data", ["left.parquet"])
     orders.ahead = timedelta(hours=2)
 
-    (found,) = orders.maintain(force=True).tables
+    (table,) = orders.maintain(force=True).tables
 
-    status = {of.step: of.status for of in found.steps}
+    status = {step.step: step.status for step in table.steps}
     assert (status["expiry"], status["orphans"], status["compaction"]) == ("done", "done", "skipped")
-    assert "column opens is of type time" in next(of.reason for of in found.steps if of.step == "compaction")
+    assert "column opens is of type time" in next(step.reason for step in table.steps if step.step == "compaction")
     assert (len(orders.metadata().snapshots), orphan.exists()) == (1, False)
     assert {ORPHANS_KEY, MAINTAINED_KEY} <= orders.metadata().properties.keys()
     orders.ahead = timedelta()
@@ -102,8 +102,8 @@ def test_expiry_keeps_position(make: Make) -> None:
 
     result = orders.maintain("expiry", table=None)
 
-    assert {of.table for of in result.tables} == {ORDERS, LETTERS, LEDGER}
-    assert [of.status for table in result.tables for of in table.steps] == ["done"] * 3
+    assert {table.table for table in result.tables} == {ORDERS, LETTERS, LEDGER}
+    assert [step.status for table in result.tables for step in table.steps] == ["done"] * 3
     assert len(orders.metadata().snapshots) == 1
     assert orders.engine.calls == ["rewrite_data_files"]
     assert orders.position == before
@@ -115,7 +115,7 @@ def test_files_of_others_are_not_taken_for_orphans(make: Make) -> None:
     """What nobody names goes, staged rows of applied operations too; manifests of batches and another table's files stay."""
     orders = make()
     orders.land(2)
-    gone = put_old(orders.folder(), ["data/x.parquet", "frazil-staged/y.parquet", "metadata/z.avro"])
+    old_files = put_old(orders.folder(), ["data/x.parquet", "frazil-staged/y.parquet", "metadata/z.avro"])
     stays = put_old(orders.folder(), ["orders/data/of-another-table.parquet"])
     batch = [Path(of.removeprefix("file://")) for of in named_manifests(orders.metadata())]
     assert batch
@@ -126,7 +126,7 @@ def test_files_of_others_are_not_taken_for_orphans(make: Make) -> None:
     step = orders.step("orphans", force=True)
 
     assert (step.status, step.counts) == ("done", {"orphan_files": 3, "left_alone": 1 + len(batch)})
-    assert not any(path.exists() for path in gone)
+    assert not any(path.exists() for path in old_files)
     assert all(path.exists() for path in (*stays, *batch))
     assert not [view.name for view in orders.engine.spark.catalog.listTables() if view.isTemporary]
     assert ORPHANS_KEY in orders.metadata().properties
@@ -140,14 +140,14 @@ def test_orphans_beyond_the_bound_go_with_the_next_maintenance(make: Make, monke
     orders = make()
     orders.land(1)
     monkeypatch.setattr(steps, "MOST_ORPHANS", 3)
-    gone = put_old(orders.folder(), [f"data/{n}.parquet" for n in range(5)])
+    old_files = put_old(orders.folder(), [f"data/{n}.parquet" for n in range(5)])
 
     first = orders.step("orphans", force=True)
     assert (first.counts["orphan_files"], ORPHANS_KEY in orders.metadata().properties) == (3, False)
     second = orders.step("orphans", force=True)
 
     assert (second.counts["orphan_files"], ORPHANS_KEY in orders.metadata().properties) == (2, True)
-    assert not any(path.exists() for path in gone)
+    assert not any(path.exists() for path in old_files)
     orders.land(1)
     orders.assert_clean()
 
@@ -204,19 +204,19 @@ def test_hold_outlives_a_rewrite_that_overlaps(make: Make) -> None:
     """Somebody compacts by hand while a compaction is under way: what that one holds stays held when the other ends."""
     orders = make()
     orders.land(3)
-    held = []
+    held_files = []
 
     def rival() -> None:
         orders.engine.meanwhile = None
-        held.append(orders.metadata().properties[HOLD_KEY])
+        held_files.append(orders.metadata().properties[HOLD_KEY])
         assert orders.step("compaction").status == "done"
-        held.append(orders.metadata().properties[HOLD_KEY])
+        held_files.append(orders.metadata().properties[HOLD_KEY])
 
     orders.engine.meanwhile = rival
 
     orders.step("compaction")
 
-    assert held[0] == held[1] != NO_HOLD
+    assert held_files[0] == held_files[1] != NO_HOLD
     assert orders.metadata().properties[HOLD_KEY] == NO_HOLD
 
 
@@ -261,7 +261,7 @@ def test_rollback_is_not_hidden_by_expiry(make: Make, monkeypatch: pytest.Monkey
     orders = make()
     orders.land(3)
     table = orders.table()
-    older = sorted(table.metadata.snapshots, key=lambda of: of.timestamp_ms)[-2]
+    older = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms)[-2]
     table.manage_snapshots().rollback_to_snapshot(older.snapshot_id).commit()
     monkeypatch.setattr("frazil.maintain.steps._PAUSES", (0.0,))
     orders.ahead = DAY
@@ -281,10 +281,10 @@ def test_lost_position_is_reported_as_error(make: Make, monkeypatch: pytest.Monk
     orders.land(3)
     orders.ahead = DAY
 
-    def break_it(*asked: Any) -> int:
+    def break_it(*arguments: Any) -> int:
         with orders.table().transaction() as change:
             change.remove_properties(POSITION_KEY.format("orders"))
-        return expire_snapshots(*asked)
+        return expire_snapshots(*arguments)
 
     monkeypatch.setattr(steps, "expire_snapshots", break_it)
     with pytest.raises(Terminal, match=r"the expiry removed .*, which Frazil needs"):
@@ -328,7 +328,7 @@ def test_distinct_value_counts_are_kept_in_table_metadata(make: Make) -> None:
 
     assert step.status == "done", step
     (counted,) = orders.metadata().statistics
-    assert [of.properties for of in counted.blob_metadata] == [{"ndv": "11"}]
+    assert [blob.properties for blob in counted.blob_metadata] == [{"ndv": "11"}]
     assert orders.look("stats").tables[0].steps[0].status == "skipped"
     orders.land(1)
     assert orders.metadata().statistics == [counted]

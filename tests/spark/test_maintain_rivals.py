@@ -31,8 +31,8 @@ MERGED = "write: upsert\n    identifier: [id]"
 def make(tmp_path: Path, cluster: Cluster, topic: Callable[..., str], spark: SparkSession) -> Make:
     """Make a pipeline: `make(layout="partition_by: [day(at)]")`."""
 
-    def made(**of: str) -> Maintained:
-        return maintained(tmp_path, cluster, topic(), spark, **of)
+    def made(**keys: str) -> Maintained:
+        return maintained(tmp_path, cluster, topic(), spark, **keys)
 
     return made
 
@@ -83,10 +83,14 @@ def test_rows_land_during_compaction(make: Make, monkeypatch: pytest.MonkeyPatch
     outcome = beside_compaction(orders, monkeypatch, Failpoint.DECIDE_COMMITTING, orders.run)
 
     assert outcome.status == "done", outcome
-    sequences = {of.snapshot_id: of.sequence_number for of in orders.metadata().snapshots if of.sequence_number}
+    sequences = {
+        snapshot.snapshot_id: snapshot.sequence_number
+        for snapshot in orders.metadata().snapshots
+        if snapshot.sequence_number
+    }
     landed = max(n for id_, n in sequences.items() if operation(orders, id_) == "append")
     head = orders.metadata().current_snapshot_id
-    written = next(of for of in orders.table().inspect.entries().to_pylist() if of["snapshot_id"] == head)
+    written = next(entry for entry in orders.table().inspect.entries().to_pylist() if entry["snapshot_id"] == head)
     assert head is not None
     assert operation(orders, head) == "replace"
     assert written["sequence_number"] < landed < sequences[head]
@@ -115,8 +119,8 @@ def test_compaction_commits_after_more_batches_than_a_table_lists(make: Make, mo
 
 def operation(orders: Maintained, snapshot_id: int) -> str | None:
     """What a snapshot did."""
-    found = orders.metadata().snapshot_by_id(snapshot_id)
-    return found.summary.operation.value if found is not None and found.summary is not None else None
+    snapshot = orders.metadata().snapshot_by_id(snapshot_id)
+    return snapshot.summary.operation.value if snapshot is not None and snapshot.summary is not None else None
 
 
 def test_compaction_does_not_bring_back_rows_replaced_by_replay(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +146,16 @@ def test_replay_does_not_restore_files_replaced_by_compaction(make: Make, monkey
         at_failpoint(patch, Failpoint.DECIDE_COMMITTING, lambda: orders.step("compaction"))
         orders.run(replay())
 
-    assert len([of for of in orders.metadata().snapshots if operation(orders, of.snapshot_id) == "replace"]) == 1
+    assert (
+        len(
+            [
+                snapshot
+                for snapshot in orders.metadata().snapshots
+                if operation(orders, snapshot.snapshot_id) == "replace"
+            ]
+        )
+        == 1
+    )
     orders.assert_clean()
 
 
@@ -155,7 +168,9 @@ def test_merges_do_not_starve_compaction(make: Make, monkeypatch: pytest.MonkeyP
 
     outcome = beside_compaction(orders, monkeypatch, Failpoint.BRANCH_STAGED, orders.run)
 
-    assert any("another commit was faster than compaction, trying again with fewer files" in of for of in orders.said)
+    assert any(
+        "another commit was faster than compaction, trying again with fewer files" in line for line in orders.said
+    )
     assert (outcome.status, orders.engine.calls.count("rewrite_data_files")) == ("done", 2)
     orders.assert_clean()
 
@@ -171,5 +186,14 @@ def test_compaction_does_not_starve_merge(make: Make, monkeypatch: pytest.Monkey
         at_failpoint(patch, Failpoint.BRANCH_STAGED, lambda: orders.step("compaction"))
         orders.run()
 
-    assert len([of for of in orders.metadata().snapshots if operation(orders, of.snapshot_id) == "replace"]) == 1
+    assert (
+        len(
+            [
+                snapshot
+                for snapshot in orders.metadata().snapshots
+                if operation(orders, snapshot.snapshot_id) == "replace"
+            ]
+        )
+        == 1
+    )
     orders.assert_clean()

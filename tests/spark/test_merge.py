@@ -40,10 +40,10 @@ def test_changes_are_applied_exactly_once(customers: Customers) -> None:
     customers.land(second)
     assert customers.rows("id", "name", "_kafka_offset", "_frazil_batch") == [(1, "aa", 2, 1), (2, "bb", 4, 2)]
     assert set(customers.metadata.refs) == {"main"}
-    found = read_summary(customers.metadata, KEY, TABLE)
-    assert isinstance(found, SummaryValue)
-    assert mark_of(found) == BatchMark(2, "id-2", 0)
-    assert customers.property["snapshot"] == found.snapshot_id
+    summary = read_summary(customers.metadata, KEY, TABLE)
+    assert isinstance(summary, SummaryValue)
+    assert mark_of(summary) == BatchMark(2, "id-2", 0)
+    assert customers.property["snapshot"] == summary.snapshot_id
 
 
 def test_version_3_takes_the_same_changes(tmp_path: Path, spark: SparkSession) -> None:
@@ -55,7 +55,7 @@ def test_merge_on_read_does_not_rewrite_unchanged_rows(tmp_path: Path, spark: Sp
     """Merge-on-read leaves the files of the old rows as they are, and marks what is gone; copy-on-write writes them anew."""
     for mode in ("merge-on-read", "copy-on-write"):
         customers = Customers(spark, sqlite(tmp_path / mode), mode=mode)
-        customers.land(customers.change(1, [upsert(of, of, "a") for of in range(1_000)]))
+        customers.land(customers.change(1, [upsert(number, number, "a") for number in range(1_000)]))
         customers.land(customers.change(2, [upsert(1_000, 5, "b"), delete(1_001, 6)]))
         summary = customers.metadata.current_snapshot().summary
         assert (summary["added-records"], summary.get("added-position-deletes")) == (
@@ -118,10 +118,10 @@ def test_truncate_with_order_column_deletes_older_rows_of_all_partitions(
     if not is_soft:
         assert customers.rows("id", "name", "version") == stay
     else:
-        gone = [(1, "late", True, 5), (4, "d", True, 5)]
-        found = customers.rows("id", "name", "_frazil_deleted", "version")
-        assert [row for row in found if row[2]] == gone
-        assert [(row[0], row[1], row[3]) for row in found if not row[2]] == stay
+        deleted = [(1, "late", True, 5), (4, "d", True, 5)]
+        rows = customers.rows("id", "name", "_frazil_deleted", "version")
+        assert [row for row in rows if row[2]] == deleted
+        assert [(row[0], row[1], row[3]) for row in rows if not row[2]] == stay
 
 
 @pytest.mark.parametrize("is_soft", [False, pytest.param(True, marks=pytest.mark.full)])
@@ -141,8 +141,8 @@ def test_truncate_takes_rows_of_other_partitions_by_timestamp(
     second += [delete(10, 7, time=9), upsert(11, 8, "own", time=1)]
     customers.land(customers.change(2, second), merge)
     rows = customers.rows("id", "name", *(["_frazil_deleted"] if is_soft else []))
-    left = [row[:2] for row in rows if not row[2:] or not row[2]]
-    assert left == [(2, "later"), (5, "older"), (6, "tie"), (8, "own")]
+    remaining = [row[:2] for row in rows if not row[2:] or not row[2]]
+    assert remaining == [(2, "later"), (5, "older"), (6, "tie"), (8, "own")]
 
 
 _TIMES = {0: (1, 4, 4, 9, 12, 12), 1: (2, 3, 8, 8, 8, 13), 2: (None, 1, 4, 10, 11, 12)}
@@ -150,8 +150,8 @@ _TIMES = {0: (1, 4, 4, 9, 12, 12), 1: (2, 3, 8, 8, 8, 13), 2: (None, 1, 4, 10, 1
 
 _CUTS: dict[str, Callable[[Changed], int]] = {
     "none": lambda _: 0,
-    "partitions": lambda of: (2, 0, 1)[of.partition],
-    "offsets": lambda of: (of.offset + of.partition) // 3,
+    "partitions": lambda change: (2, 0, 1)[change.partition],
+    "offsets": lambda change: (change.offset + change.partition) // 3,
 }
 
 
@@ -168,13 +168,18 @@ def test_keys_of_several_partitions_come_out_the_same_however_batches_are_cut(
             op, name = ("delete", None) if chance.random() < 0.3 else ("upsert", f"{partition}-{offset}")
             changes.append(Changed(offset, op, chance.randrange(4), name, partition=partition, time=time))
     last = {
-        of.id: of
-        for of in sorted(changes, key=lambda of: (-1 if of.time is None else of.time, of.partition, of.offset))
+        change.id: change
+        for change in sorted(
+            changes, key=lambda change: (-1 if change.time is None else change.time, change.partition, change.offset)
+        )
     }
-    expected = [(key, of.name, of.op == "delete", of.partition, of.offset) for key, of in sorted(last.items())]
+    expected = [
+        (key, change.name, change.op == "delete", change.partition, change.offset)
+        for key, change in sorted(last.items())
+    ]
     customers, n, part_of = Customers(spark, sqlite(tmp_path), soft=True), 0, _CUTS[cut]
-    for n, part in enumerate(sorted({part_of(of) for of in changes}), 1):
-        batch = [of for of in changes if part_of(of) == part]
+    for n, part in enumerate(sorted({part_of(change) for change in changes}), 1):
+        batch = [change for change in changes if part_of(change) == part]
         chance.shuffle(batch)
         customers.land(customers.change(n, batch), SOFT)
     customers.land(customers.change(n + 1, changes), SOFT)  # a replay
@@ -195,8 +200,8 @@ def test_clock_that_goes_back_in_a_partition_ends_no_run_and_mixes_no_records(so
 
 def test_key_in_two_topics_goes_by_timestamp_with_hard_deletes(customers: Customers) -> None:
     """Offsets of two partitions say nothing of each other, in a batch as against the table."""
-    other = replace(upsert(0, 1, "b", time=2), topic="other")
-    customers.land(customers.change(1, [upsert(9, 1, "a", time=1), other]))
+    second_change = replace(upsert(0, 1, "b", time=2), topic="other")
+    customers.land(customers.change(1, [upsert(9, 1, "a", time=1), second_change]))
     assert customers.rows() == [(1, "b")]
     customers.land(customers.change(2, [delete(10, 1, time=1), upsert(11, 2, "c", time=1)]))
     assert customers.rows() == [(1, "b"), (2, "c")]
@@ -225,11 +230,11 @@ def test_recreated_topic_is_newer_than_its_past(customers: Customers) -> None:
 
 
 @pytest.mark.short("name")
-@pytest.mark.parametrize("by", [["id"], ["bucket(4, id)"], ["name"]], ids=["id", "bucket", "name"])
-def test_partitioned_table_keeps_one_row_per_key(tmp_path: Path, spark: SparkSession, by: list[str]) -> None:
+@pytest.mark.parametrize("partition_by", [["id"], ["bucket(4, id)"], ["name"]], ids=["id", "bucket", "name"])
+def test_partitioned_table_keeps_one_row_per_key(tmp_path: Path, spark: SparkSession, partition_by: list[str]) -> None:
     """Rows are found wherever they are, also in another partition than they go to."""
-    customers = Customers(spark, sqlite(tmp_path), by=by)
-    customers.land(customers.change(1, [upsert(of, of, "a") for of in range(20)]))
+    customers = Customers(spark, sqlite(tmp_path), partition_by=partition_by)
+    customers.land(customers.change(1, [upsert(number, number, "a") for number in range(20)]))
     customers.land(customers.change(2, [upsert(30, 3, "b"), delete(31, 4), upsert(32, 99, "c")]))
     expected = dict.fromkeys(range(20), "a") | {3: "b", 99: "c"}
     del expected[4]
@@ -254,16 +259,16 @@ def test_new_keys_are_appended_without_join(
 ) -> None:
     """Keys beyond all that are there are added, the last change of each; one that may be there is merged."""
     customers, merge = (
-        Customers(spark, sqlite(tmp_path), soft=is_soft, by=["bucket(4, id)"]),
+        Customers(spark, sqlite(tmp_path), soft=is_soft, partition_by=["bucket(4, id)"]),
         SOFT if is_soft else MERGE,
     )
-    customers.land(customers.change(1, [upsert(of, of, "a") for of in range(10)]), merge)
+    customers.land(customers.change(1, [upsert(number, number, "a") for number in range(10)]), merge)
     with monkeypatch.context() as patched:
         patched.setattr("frazil.spark.writes.merge._merge", lambda *_: pytest.fail("merged"))
         added = [upsert(20, 11, "b"), upsert(21, 11, "c"), upsert(22, 12, "d"), delete(23, 12), delete(24, 13)]
         customers.land(customers.change(2, added), merge)
     assert mark_of(read_summary(customers.metadata, KEY, TABLE)) == BatchMark(2, "id-2", 0)
-    told = customers.rows("id", "name", "_kafka_offset")[10:]
-    assert told == ([(11, "c", 21), (12, "d", 23), (13, None, 24)] if is_soft else [(11, "c", 21)])
+    last_rows = customers.rows("id", "name", "_kafka_offset")[10:]
+    assert last_rows == ([(11, "c", 21), (12, "d", 23), (13, None, 24)] if is_soft else [(11, "c", 21)])
     customers.land(customers.change(3, [upsert(20, 11, "b"), upsert(30, 5, "e")]), merge)
     assert [row for row in customers.rows() if row[0] in (5, 11)] == [(5, "e"), (11, "c")]

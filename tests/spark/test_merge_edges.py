@@ -95,12 +95,12 @@ def test_truncated_answer_fails_merge_and_leaves_table_unchanged(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, cut: int
 ) -> None:
     """A JVM that dies over its answer ends it early: another try is due, and the table is as it was."""
-    customers, connected, asked = Customers(spark, sqlite(tmp_path)), pyspark.util._create_local_socket, count(1)
+    customers, connected, numbers = Customers(spark, sqlite(tmp_path)), pyspark.util._create_local_socket, count(1)
     customers.land(customers.change(1, [upsert(0, 1, "a")]))
 
-    def cut_off(to: object) -> object:
-        answer = connected(to)
-        if next(asked) != cut:
+    def cut_off(socket: object) -> object:
+        answer = connected(socket)
+        if next(numbers) != cut:
             return answer
         answer.read()
         return io.BytesIO()

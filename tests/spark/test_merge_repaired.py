@@ -75,13 +75,13 @@ def run(shop: Shop, apply: SparkApply) -> int:
     return ingest(shop.project, shop.pipeline, planned.plan, stage_inline, lambda _: None, apply=apply)
 
 
-def change(op: str, of: int, name: str | None = None, before: int | None = None) -> bytes:
-    after = None if op == "d" else {"id": of, "name": name}
-    return json.dumps({"op": op, "after": after, "before": {"id": of if before is None else before}}).encode()
+def change(op: str, key: int, name: str | None = None, before: int | None = None) -> bytes:
+    after = None if op == "d" else {"id": key, "name": name}
+    return json.dumps({"op": op, "after": after, "before": {"id": key if before is None else before}}).encode()
 
 
 BATCHES = (
-    [change("c", of, "a") for of in range(6)],
+    [change("c", number, "a") for number in range(6)],
     [change("u", 1, "b"), change("d", 2), b"no json", change("u", 30, "moved", before=3)],
     [change("c", 2, "again"), change("d", 30), change("u", 1, "c"), change("d", 77), b"{}"],
 )
@@ -110,7 +110,7 @@ def repair_and_replay(shop: Shop, apply: SparkApply, *, replays: bool = True) ->
 @pytest.mark.short("dropped")
 @pytest.mark.parametrize(
     "damage",
-    [lambda shop: roll_back(shop, TABLE, by=2), lambda shop: drop(shop, TABLE)],
+    [lambda shop: roll_back(shop, TABLE, snapshots=2), lambda shop: drop(shop, TABLE)],
     ids=["rolled back", "dropped"],
 )
 def test_repaired_merged_table_has_its_rows_again(
@@ -164,5 +164,5 @@ def test_table_that_forgets_deletes_goes_on_without_what_it_lost(merged: Make, s
 
 def _rows(shop: Any) -> list[dict[str, Any]]:
     """All rows, but for the batch that brought them."""
-    found = lake(shop).load_table(TABLE).scan().to_arrow().to_pylist()
-    return sorted(({**row, "_frazil_batch": None} for row in found), key=lambda row: row["id"])
+    rows = lake(shop).load_table(TABLE).scan().to_arrow().to_pylist()
+    return sorted(({**row, "_frazil_batch": None} for row in rows), key=lambda row: row["id"])

@@ -54,9 +54,9 @@ def test_rival_commit_on_main_is_kept(customers: Customers, monkeypatch: pytest.
 def test_batch_finished_by_rival_lands_once(customers: Customers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two give the same part at the same time: it is there once, and both say the same snapshot."""
     customers.land(customers.change(1, [upsert(0, 1, "a")]))
-    change, others = customers.change(2, [upsert(1, 1, "b"), upsert(2, 2, "c")]), []
-    at_failpoint(monkeypatch, Failpoint.BRANCH_STAGED, lambda: others.append(customers.rival.land(change)))
-    assert [customers.land(change)] == others
+    change, second_changes = customers.change(2, [upsert(1, 1, "b"), upsert(2, 2, "c")]), []
+    at_failpoint(monkeypatch, Failpoint.BRANCH_STAGED, lambda: second_changes.append(customers.rival.land(change)))
+    assert [customers.land(change)] == second_changes
     assert customers.rows() == [(1, "b"), (2, "c")]
     assert set(customers.metadata.refs) == {"main"}
 
@@ -76,10 +76,10 @@ def test_kill_neither_loses_nor_doubles_changes(
         at_failpoint(patch, place, kill)
         with pytest.raises(Killed):
             customers.land(change)
-    seen = [(1, "aa"), (3, "c")]
-    assert customers.rows() == (seen if place is Failpoint.FOLLOW_COMMITTED else [(1, "a"), (2, "b")])
+    expected_rows = [(1, "aa"), (3, "c")]
+    assert customers.rows() == (expected_rows if place is Failpoint.FOLLOW_COMMITTED else [(1, "a"), (2, "b")])
     snapshot = customers.land(change)
-    assert customers.rows() == seen
+    assert customers.rows() == expected_rows
     assert customers.property["snapshot"] == snapshot
     assert set(customers.metadata.refs) == {"main"}
 
@@ -104,9 +104,9 @@ def test_rollback_is_noticed(customers: Customers) -> None:
     first = customers.land(customers.change(1, [upsert(0, 1, "a")]))
     customers.land(customers.change(2, [upsert(1, 1, "b")]))
     customers.spark.sql(f"CALL `{customers.lake.name}`.system.rollback_to_snapshot('{TABLE}', {first})").collect()
-    found = read_summary(customers.metadata, KEY, TABLE)
-    assert isinstance(found, RolledBack)
-    assert mark_of(found) == BatchMark(1, "id-1", 0)
+    summary = read_summary(customers.metadata, KEY, TABLE)
+    assert isinstance(summary, RolledBack)
+    assert mark_of(summary) == BatchMark(1, "id-1", 0)
 
 
 def test_new_keys_that_spark_adds_twice_have_one_row_each(
@@ -122,7 +122,7 @@ def test_new_keys_that_spark_adds_twice_have_one_row_each(
 def test_changed_staged_file_never_becomes_visible(customers: Customers) -> None:
     """Fewer rows than were staged and counted: nothing becomes visible."""
     change = customers.change(1, [upsert(0, 1, "a")])
-    files = tuple(replace(of, rows=of.rows + 1) for of in change.files)
+    files = tuple(replace(file, rows=file.rows + 1) for file in change.files)
     with pytest.raises(Terminal, match="2 rows were staged, their files have 1"):
         customers.land(replace(change, files=files))
     assert customers.rows() == []
@@ -148,8 +148,14 @@ def test_rest_catalog_finishes_killed_merge(
 @pytest.mark.timeout(2 * SECONDS)
 def test_dead_jvm_is_retryable(tmp_path: Path, spark: SparkSession) -> None:
     """The JVM is killed under its driver: that says that it may be tried again, and whoever comes next lands it once."""
-    taken = ("spark.jars", "spark.sql.extensions", "spark.ui.enabled", "spark.driver.host", "spark.driver.bindAddress")
-    conf = " ".join(f"--conf {key}={spark.conf.get(key)}" for key in taken)
+    options = (
+        "spark.jars",
+        "spark.sql.extensions",
+        "spark.ui.enabled",
+        "spark.driver.host",
+        "spark.driver.bindAddress",
+    )
+    conf = " ".join(f"--conf {key}={spark.conf.get(key)}" for key in options)
     env = os.environ | {"PYSPARK_SUBMIT_ARGS": f"--master local[1] --driver-memory 512m {conf} pyspark-shell"}
     command = [sys.executable, "-m", "tests.spark.orphan", str(tmp_path)]
     ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS, check=False)

@@ -45,10 +45,10 @@ class Course:
 @st.composite
 def courses(draw: st.DrawFn) -> Course:
     """Of one partition, so that offsets tell the order."""
-    told = draw(streams)
+    stream = draw(streams)
     changes = [
-        Changed(at, op, None if op == "truncate" else of, name if op == "upsert" else None)
-        for at, (op, of, name) in enumerate(told)
+        Changed(index, op, None if op == "truncate" else key, name if op == "upsert" else None)
+        for index, (op, key, name) in enumerate(stream)
     ]
     cuts = draw(st.frozensets(st.integers(1, len(changes)), max_size=3))
     kills = draw(st.dictionaries(st.integers(1, 4), st.sampled_from(PLACES), max_size=2))
@@ -62,12 +62,12 @@ class Killed(BaseException):
 def rows_of(changes: Sequence[Changed]) -> dict[int, tuple[str | None, bool]]:
     """The model: of each key its value, and whether it was deleted."""
     rows: dict[int, tuple[str | None, bool]] = {}
-    for of in changes:
-        if of.op == "truncate":
+    for change in changes:
+        if change.op == "truncate":
             rows = {key: (name, True) for key, (name, _) in rows.items()}
-        elif of.id is not None:
-            known = rows.get(of.id, (None, False))[0]
-            rows[of.id] = (of.name, False) if of.op == "upsert" else (known, True)
+        elif change.id is not None:
+            row = rows.get(change.id, (None, False))[0]
+            rows[change.id] = (change.name, False) if change.op == "upsert" else (row, True)
     return rows
 
 
@@ -113,9 +113,9 @@ def test_stream_ends_as_dict_does(spark: SparkSession, soft: bool, course: Cours
         landed(customers, course, soft=soft)
         model = rows_of(course.changes)
         if soft:
-            found = {row[0]: (row[1], row[2]) for row in customers.rows("id", "name", "_frazil_deleted")}
-            assert found == model
+            by_key = {row[0]: (row[1], row[2]) for row in customers.rows("id", "name", "_frazil_deleted")}
+            assert by_key == model
         else:
-            assert dict(customers.rows()) == {key: name for key, (name, gone) in model.items() if not gone}
+            assert dict(customers.rows()) == {key: name for key, (name, is_deleted) in model.items() if not is_deleted}
         assert len(customers.rows()) == len({row[0] for row in customers.rows()})
         assert set(customers.metadata.refs) == {"main"}

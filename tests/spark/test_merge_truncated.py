@@ -60,8 +60,8 @@ def merged(tmp_path: Path, patient: Patient) -> Shop:
 
 def send_rows(shop: Shop, *changes: tuple[int, str]) -> None:
     """Rows by key, each a record in a batch of its own."""
-    for of, name in changes:
-        send(shop, {0: [json.dumps({"id": of, "name": name}).encode()]})
+    for key, name in changes:
+        send(shop, {0: [json.dumps({"id": key, "name": name}).encode()]})
 
 
 def rows(shop: Shop) -> dict[int, str]:
@@ -77,7 +77,7 @@ def test_change_at_offset_of_lost_record_is_later_than_its_row(
     send_rows(merged, (1, "a"), (2, "a"), (3, "a"), (4, "lost"), (3, "lost"), (1, "lost"))
     assert run(merged, apply) == 1
     patient.truncate(merged, 0, 3)
-    send_rows(merged, (1, "b"), *((of, "c") for of in range(10, 16)))
+    send_rows(merged, (1, "b"), *((key, "c") for key in range(10, 16)))
     with pytest.raises(Terminal) as refused:
         run(merged, apply)
     target = Target("offsets", offsets={merged.topic: {0: reset_command(refused.value).offsets[merged.topic]["0"]}})

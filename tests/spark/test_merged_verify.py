@@ -131,9 +131,9 @@ class Lab:
         (self.project.pipelines_folder / f"{name}.yaml").write_text(whole)
         return topic
 
-    def run(self, name: str, topic: str, sent: Sent) -> None:
+    def run(self, name: str, topic: str, messages: Sent) -> None:
         """Send records and land them."""
-        produce(self.cluster, topic, [OutgoingRecord(key=key, value=value) for key, value in sent])
+        produce(self.cluster, topic, [OutgoingRecord(key=key, value=value) for key, value in messages])
         pipeline = self.project.pipeline(name)
         planned = plan_run(self.project, pipeline, RunRequest(str(uuid.uuid4())))
         assert planned.plan is not None
@@ -162,43 +162,43 @@ def lab(tmp_path: Path, cluster: Cluster, spark: SparkSession) -> Lab:
     return Lab(project, cluster, session)
 
 
-def _key(of: int) -> bytes:
-    return of.to_bytes(8, "big")
+def _key(number: int) -> bytes:
+    return number.to_bytes(8, "big")
 
 
-def _avro(of: int, op: str) -> bytes:
-    return bytes([2 * of, 2 * len(op)]) + op.encode()
+def _avro(number: int, op: str) -> bytes:
+    return bytes([2 * number, 2 * len(op)]) + op.encode()
 
 
 def test_tombstone_deletes_its_row_and_verify_reports_remaining_row(lab: Lab) -> None:
     """In the batch of its row, in a later one, and for a row that nobody knows; beside, the log has all changes."""
     topic = lab.pipeline("people", UPSERT)
-    named: Callable[[str], bytes] = lambda of: json.dumps({"name": of}).encode()  # noqa: E731
+    named: Callable[[str], bytes] = lambda text: json.dumps({"name": text}).encode()  # noqa: E731
     lab.run("people", topic, [(_key(1), named("a")), (_key(2), named("b")), (_key(3), named("c")), (_key(3), None)])
     assert lab.ids("people") == [1, 2]
     lab.run("people", topic, [(_key(2), None), (_key(9), None), (None, None), (_key(4), named("d"))])
     assert lab.ids("people") == [1, 4]
     assert lab.ids("people_log") == [1, 2, 2, 3, 3, 4, 9]
-    found = lab.verified("people")
-    assert found.is_clean, found.differences
-    assert found.columns_not_compared["shop.people"] == ("id", "name")
-    assert [of.letters for of in found.partitions if of.table == "shop.people"] == [1]
+    report = lab.verified("people")
+    assert report.is_clean, report.differences
+    assert report.columns_not_compared["shop.people"] == ("id", "name")
+    assert [partition.letters for partition in report.partitions if partition.table == "shop.people"] == [1]
 
     lab.spark.sql(
         "INSERT INTO lake.shop.people (id, name, _kafka_topic, _kafka_partition, _kafka_offset, _kafka_timestamp, _frazil_batch)"
         " SELECT id, name, _kafka_topic, _kafka_partition, _kafka_offset, _kafka_timestamp, _frazil_batch"
         " FROM lake.shop.people_log WHERE id = 2 AND name = 'b'"
     )
-    [stays] = [of for of in lab.verified("people").differences if of.table == "shop.people"]
+    [stays] = [difference for difference in lab.verified("people").differences if difference.table == "shop.people"]
     assert (stays.kind, stays.offset) == ("changed", 1)
     assert "as offset 4 left it" in stays.expected
 
 
 def test_header_orders_changes_and_fills_columns_of_a_merged_table(lab: Lab) -> None:
     topic = lab.pipeline("ordered", HEADERS)
-    sent = [(1, "a", b"5"), (1, "late", b"4"), (2, "b", b"1"), (2, "c", b"10"), (3, "d", None)]
-    values = [(json.dumps({"id": key, "name": name}).encode(), at) for key, name, at in sent]
-    headers = [((("at", at), ("trace", b"\xff"), ("trace", at)) if at else ()) for _, at in values]
+    changes = [(1, "a", b"5"), (1, "late", b"4"), (2, "b", b"1"), (2, "c", b"10"), (3, "d", None)]
+    values = [(json.dumps({"id": key, "name": name}).encode(), instant) for key, name, instant in changes]
+    headers = [((("at", instant), ("trace", b"\xff"), ("trace", instant)) if instant else ()) for _, instant in values]
     produce(
         lab.cluster,
         topic,
@@ -209,18 +209,18 @@ def test_header_orders_changes_and_fills_columns_of_a_merged_table(lab: Lab) -> 
 
     rows = lab.spark.table("lake.shop.ordered").orderBy("id").collect()
     assert [(row.id, row.name, row.at, bytes(row.trace)) for row in rows] == [(1, "a", 5, b"5"), (2, "c", 10, b"10")]
-    found = lab.verified("ordered")
-    assert found.is_clean, list(map(str, found.differences))
-    assert found.values_compared
+    report = lab.verified("ordered")
+    assert report.is_clean, list(map(str, report.differences))
+    assert report.values_compared
 
 
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
 def test_headers_of_changes_are_verified(lab: Lab, deletes: str) -> None:
     topic = lab.pipeline(f"told_{deletes}", CDC_HEADERS.replace("DELETES", deletes))
-    sent = [("I", 1, b"t1"), ("I", 2, b"t2"), ("I", 1, b"t3"), ("D", 2, b"t4"), ("I", 3, b"\xff"), ("D", 4, b"t5")]
+    changes = [("I", 1, b"t1"), ("I", 2, b"t2"), ("I", 1, b"t3"), ("D", 2, b"t4"), ("I", 3, b"\xff"), ("D", 4, b"t5")]
     records = [
         OutgoingRecord(None, json.dumps({"op": op, "id": key, "name": f"n{key}"}).encode(), (("trace", trace),))
-        for op, key, trace in sent
+        for op, key, trace in changes
     ]
     for part in (records[:3], records[3:]):
         produce(lab.cluster, topic, part)
@@ -228,9 +228,9 @@ def test_headers_of_changes_are_verified(lab: Lab, deletes: str) -> None:
 
     row = lab.spark.table(f"lake.shop.told_{deletes}").where("id = 1").collect()[0]
     assert (row.name, row.trace) == ("n1", "t3")
-    found = lab.verified(f"told_{deletes}")
-    assert found.is_clean, list(map(str, found.differences))
-    assert found.values_compared
+    report = lab.verified(f"told_{deletes}")
+    assert report.is_clean, list(map(str, report.differences))
+    assert report.values_compared
 
 
 def test_changes_of_another_format_are_verified_without_their_values(lab: Lab) -> None:
@@ -238,12 +238,12 @@ def test_changes_of_another_format_are_verified_without_their_values(lab: Lab) -
     topic = lab.pipeline("meters", AVRO)
     lab.run("meters", topic, [(None, _avro(1, "I")), (None, _avro(2, "I")), (None, _avro(2, "D")), (None, b"\xff")])
     assert lab.ids("meters") == [1]
-    found = lab.verified("meters")
-    assert found.is_clean, found.differences
-    assert found.records == 4
-    assert found.values_not_compared_because == "shop.meters: changes of records that are avro"
-    assert found.columns_not_compared == {"shop.meters": ("id",)}
-    assert [(of.rows, of.letters) for of in found.partitions] == [(1, 1)]
+    report = lab.verified("meters")
+    assert report.is_clean, report.differences
+    assert report.records == 4
+    assert report.values_not_compared_because == "shop.meters: changes of records that are avro"
+    assert report.columns_not_compared == {"shop.meters": ("id",)}
+    assert [(partition.rows, partition.letters) for partition in report.partitions] == [(1, 1)]
 
 
 UNREAD_SCHEMA = b"\xc3\x01" + bytes(8)
@@ -255,12 +255,12 @@ def test_debezium_in_avro_through_a_registry_is_verified_by_value(
 ) -> None:
     """Clean after updates, a moved key and a delete; a value that somebody changed is found, whatever dead letters there are."""
     uri, warehouse = f"sqlite:///{tmp_path}/home/catalog.db", f"file://{tmp_path}/home/warehouse"
-    given = {
+    keys = {
         "clusters": {"local": {"bootstrap_servers": "${local:kafka}"}},
         "catalogs": {"lake": {"uri": uri, "warehouse": warehouse}},
         "registries": {"main": {"url": registry.url}},
     }
-    (tmp_path / "settings.yaml").write_text(json.dumps(given))
+    (tmp_path / "settings.yaml").write_text(json.dumps(keys))
     env = environment(lab.project) | {SETTINGS_VARIABLE: str(tmp_path / "settings.yaml")}
     lab = Lab(Project.load(env), lab.cluster, lab.spark)
     topic = lab.pipeline("customers", DEBEZIUM)
@@ -285,25 +285,25 @@ def test_debezium_in_avro_through_a_registry_is_verified_by_value(
     lab.run("customers", topic, [(None, value) for value in (*sent[4:], None, b"\0", UNREAD_SCHEMA)])
 
     assert lab.ids("customers") == [0, 3, 9]
-    found = lab.verified("customers")
-    assert found.is_clean, list(map(str, found.differences))
-    assert found.values_compared
-    assert [of.letters for of in found.partitions] == [3]
+    report = lab.verified("customers")
+    assert report.is_clean, list(map(str, report.differences))
+    assert report.values_compared
+    assert [partition.letters for partition in report.partitions] == [3]
 
     lab.spark.sql("UPDATE lake.shop.customers SET name = 'x' WHERE id = 3")
-    assert [of.kind for of in lab.verified("customers").differences] == ["changed"]
+    assert [difference.kind for difference in lab.verified("customers").differences] == ["changed"]
 
 
 def test_value_that_names_no_folder_is_a_dead_letter_and_the_longest_that_does_lands(lab: Lab) -> None:
     """`name=` and 250 bytes make a folder of 255: Spark writes there, as the table's properties say."""
     topic = lab.pipeline("towns", FOLDERS)
     values = ["x" * 251, "x" * 250, "é" * 41 + "~x", "é" * 41 + "~xx", "*.-_" * 62 + "*.", "ok"]
-    sent = [(None, json.dumps({"id": at, "name": value}).encode()) for at, value in enumerate(values)]
-    lab.run("towns", topic, sent)
+    messages = [(None, json.dumps({"id": index, "name": value}).encode()) for index, value in enumerate(values)]
+    lab.run("towns", topic, messages)
     assert lab.ids("towns") == [1, 2, 4, 5]
-    found = lab.verified("towns")
-    assert found.is_clean, found.differences
-    assert [of.letters for of in found.partitions] == [2]
+    report = lab.verified("towns")
+    assert report.is_clean, report.differences
+    assert [partition.letters for partition in report.partitions] == [2]
 
 
 @pytest.mark.filterwarnings(
@@ -318,6 +318,6 @@ def test_each_tampering_with_a_merged_table_is_named(
     landed, session = Landed(tmp_path, cluster, CIRCUMSTANCES["merged"]), spark.newSession()
     open_catalog(session, "lake", landed.project.settings.catalogs["lake"])
     landed.land(is_edited=is_edited, apply=SparkApply(session))
-    assert [str(of) for of in landed.verified().differences] == []
+    assert [str(difference) for difference in landed.verified().differences] == []
 
     assert missed(landed, "merged", is_edited=is_edited) == MISSED.get("merged_edited" if is_edited else "merged", {})

@@ -60,8 +60,8 @@ class Orders:
         """Send a record with a time."""
         producer = Producer(dict(self.shop.cluster.properties))
         body = None if value is None else json.dumps(value).encode()
-        of = None if key is None else json.dumps({"id": key}).encode()
-        producer.produce(self.shop.topic, body, of, partition, timestamp=FIRST + 1_000 * second)
+        key_bytes = None if key is None else json.dumps({"id": key}).encode()
+        producer.produce(self.shop.topic, body, key_bytes, partition, timestamp=FIRST + 1_000 * second)
         producer.flush()
 
     def run(self) -> None:

@@ -112,7 +112,7 @@ def test_values_stay_equal_in_orc_files(tmp_path: Path, spark: SparkSession, bra
 
     assert docs.found() == ROWS
     table = lake.load_table(TABLE)
-    assert {Path(of.path).suffix for of in current_files(table, ())} == {".orc"}
+    assert {Path(file.path).suffix for file in current_files(table, ())} == {".orc"}
     assert (table.format_version, table.properties["write.format.default"]) == (2, "orc")
     everything = Removal(COLUMNS, (RemovedRange("docs's", None, 1, None, 0),))
     assert (count_rows(table, TABLE, everything), offsets_held(table, TABLE, everything).to_pylist()) == (2, [1, 2])

@@ -31,7 +31,7 @@ FILE = """
         properties: {{write.format.default: orc}}
 """
 LOST = ["1969-12-31T23:59:59.000001Z", "1969-12-31T23:59:59.999999Z", "1600-01-01T00:00:00Z", "2300-01-01T00:00:00Z"]
-KEPT = ["1969-12-31T23:59:59Z", "1969-12-31T23:59:58.999999Z", "1677-09-22T00:00:00Z", "2262-04-11T00:00:00Z"]
+INSIDE = ["1969-12-31T23:59:59Z", "1969-12-31T23:59:58.999999Z", "1677-09-22T00:00:00Z", "2262-04-11T00:00:00Z"]
 
 
 def test_no_time_of_a_record_ends_the_run_of_a_table_of_orc_files(
@@ -49,23 +49,23 @@ def test_no_time_of_a_record_ends_the_run_of_a_table_of_orc_files(
     session = spark.newSession()
     open_catalog(session, "lake", project.settings.catalogs["lake"])
 
-    values = [{"id": n, "at": at} for n, at in enumerate([*LOST, *KEPT])]
-    values += [{"id": n + 10, "stops": [None, {"at": at}]} for n, at in enumerate([LOST[0], KEPT[0]])]
-    produce(cluster, topic, [OutgoingRecord(None, json.dumps(of).encode()) for of in values])
+    values = [{"id": n, "at": text} for n, text in enumerate([*LOST, *INSIDE])]
+    values += [{"id": n + 10, "stops": [None, {"at": text}]} for n, text in enumerate([LOST[0], INSIDE[0]])]
+    produce(cluster, topic, [OutgoingRecord(None, json.dumps(value).encode()) for value in values])
     planned = plan_run(project, pipeline, RunRequest("run"))
     assert planned.plan is not None
     ingest(project, pipeline, planned.plan, stage_inline, lambda _: None, apply=SparkApply(session))
 
     rows = project.lake("lake").load_table("shop.visits").scan().to_arrow().sort_by("id").to_pylist()
-    wanted = [datetime.fromisoformat(at) for at in KEPT]
-    assert [(row["id"], row["at"]) for row in rows[:-1]] == list(enumerate(wanted, len(LOST)))
-    assert rows[-1]["stops"] == [None, {"at": wanted[0]}]
+    instants = [datetime.fromisoformat(text) for text in INSIDE]
+    assert [(row["id"], row["at"]) for row in rows[:-1]] == list(enumerate(instants, len(LOST)))
+    assert rows[-1]["stops"] == [None, {"at": instants[0]}]
     session.catalog.refreshTable("lake.shop.visits")
-    seen = session.table("lake.shop.visits").where("at IS NOT NULL").orderBy("id").selectExpr("unix_micros(at) AS at")
+    micros = session.table("lake.shop.visits").where("at IS NOT NULL").orderBy("id").selectExpr("unix_micros(at) AS at")
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    assert [row.at for row in seen.collect()] == [
-        (at - epoch).days * 86_400_000_000 + (at - epoch).seconds * 1_000_000 + (at - epoch).microseconds
-        for at in wanted
+    assert [row.at for row in micros.collect()] == [
+        (instant - epoch).days * 86_400_000_000 + (instant - epoch).seconds * 1_000_000 + (instant - epoch).microseconds
+        for instant in instants
     ]
     letters = project.lake("lake").load_table("shop.visits__dead_letters").scan().to_arrow()
     assert letters["code"].to_pylist() == ["OUT_OF_RANGE"] * 5

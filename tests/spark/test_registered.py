@@ -106,14 +106,14 @@ def topic(tmp_path: Path, cluster: Cluster, confluent: SchemaRegistryClient) -> 
         schema = declared_schema(DESTINATION)
         table = lake.create_table("shop.orders", schema, declared_spec(DESTINATION, schema), {})
         letters = lake.create_table("shop.letters", DEAD_LETTER_SCHEMA, UNPARTITIONED, {})
-        of = format_spec(kind, source=RegistrySchemas(registry))
+        new_format = format_spec(kind, source=RegistrySchemas(registry))
         order = StageOrder(
             "orders",
             1,
             cluster,
             (Range(name, 0, 0, len(values)),),
             50,
-            {"shop.orders": RecordSpec(columns=arrow_columns(table, DESTINATION), format=of)},
+            {"shop.orders": RecordSpec(columns=arrow_columns(table, DESTINATION), format=new_format)},
             {"shop.orders": staging_table("shop.orders", table)},
             staging_table("shop.letters", letters),
         )
@@ -150,13 +150,13 @@ def test_registry_that_is_down_makes_no_dead_letters(
 ) -> None:
     """No task guesses: the batch fails as one to be tried again, and the table has no snapshot; then it is tried again."""
     down = Registry("main", "http://127.0.0.1:9/apis/ccompat/v7")
-    made = topic("avro", down)
+    new_topic = topic("avro", down)
 
     with pytest.raises(Retryable, match="Schema Registry 'main'"):
-        SparkStage(spark)(made.order)
+        SparkStage(spark)(new_topic.order)
 
-    assert made.table.refresh().current_snapshot() is None
+    assert new_topic.table.refresh().current_snapshot() is None
     up = format_spec("avro", source=RegistrySchemas(registry.registry))
-    specs = {of: dataclasses.replace(spec, format=up) for of, spec in made.order.specs.items()}
-    again = dataclasses.replace(made.order, specs=specs)
+    specs = {table: dataclasses.replace(spec, format=up) for table, spec in new_topic.order.specs.items()}
+    again = dataclasses.replace(new_topic.order, specs=specs)
     assert SparkStage(spark)(again).total.written == SIZE

@@ -69,10 +69,10 @@ def test_ticks_of_session_share_one_spark_application(
 
     send(0)
     order = session_order("orders", RunRequest("stays"), now, now + timedelta(minutes=10))
-    kept = Session(order, load, print, lambda: datetime.now(UTC) + ahead[0], in_job=True)
-    assert run_session(kept, landed) is None
+    session = Session(order, load, print, lambda: datetime.now(UTC) + ahead[0], in_job=True)
+    assert run_session(session, landed) is None
 
-    result = run_result(kept.project, kept.pipeline, "stays")
+    result = run_result(session.project, session.pipeline, "stays")
     assert (result.batches, result.written) == (2, 40)
     assert len(set(applications)) == 1
 
@@ -81,10 +81,10 @@ def test_session_of_a_job_substitutes_no_variables(spark: SparkSession, monkeypa
     """Whatever its engine's configuration says: text that a record or a file has a part in means itself."""
     own = spark.newSession()
     own.conf.set("spark.sql.variable.substitute", "true")
-    asked = f"SELECT '${{env:{MARKED[0]}}}' AS found"
-    assert own.sql(asked).head().found == MARKED[1]
+    query = f"SELECT '${{env:{MARKED[0]}}}' AS found"
+    assert own.sql(query).head().found == MARKED[1]
     monkeypatch.setattr(driver, "started_session", lambda: own)
     monkeypatch.setenv(LOCAL_VARIABLE, "1")  # it is not stopped at the end
 
     with driver.session(Project.load({})) as session:
-        assert session.sql(asked).head().found == f"${{env:{MARKED[0]}}}"
+        assert session.sql(query).head().found == f"${{env:{MARKED[0]}}}"

@@ -33,9 +33,9 @@ KEYED_COLUMNS = {"id": "long!", "type": "string", "ts": "timestamptz", "payload"
 OPS = "changes: {format: op_column, op: op, values: {insert: [I], update: [U], delete: [D]}}"
 
 
-def change(op: str | None, number: int, kind: str | None = None, at: Any = FIRST) -> dict[str, Any]:
+def change(op: str | None, number: int, kind: str | None = None, instant: Any = FIRST) -> dict[str, Any]:
     """An event with what happened to its row."""
-    return event(number, kind, at) | {"op": op}
+    return event(number, kind, instant) | {"op": op}
 
 
 KILLED = Scenario(
@@ -168,12 +168,12 @@ MERGED = tuple(connector.scenario() for connector in DOCUMENTED if connector.is_
 @pytest.mark.parametrize("scenario", [*CHANGES, *MERGED], ids=str)
 def test_changes_end_as_scenario_says(place: MakePlace, scenario: Scenario) -> None:
     """Of each key the table has the last row, or none."""
-    made = place(scenario)
+    new_place = place(scenario)
     for records in scenario.rounds:
-        made.send(records)
-        made.run()
+        new_place.send(records)
+        new_place.run()
 
-    assert_ends(made)
+    assert_ends(new_place)
 
 
 @pytest.mark.timeout(600)
@@ -181,9 +181,9 @@ def test_kill_between_two_merges_neither_loses_nor_doubles_changes(
     place: MakePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed behind the decision, and again behind each table that got its part: changes are there once, and no key twice."""
-    made = place(KILLED)
+    new_place = place(KILLED)
 
-    states = killed_between_publishes(made, monkeypatch)
+    states = killed_between_publishes(new_place, monkeypatch)
 
     assert states == [0, 1, 2, 3, 4]
-    assert_ends(made)
+    assert_ends(new_place)

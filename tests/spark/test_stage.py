@@ -163,8 +163,8 @@ def test_truncated_answer_fails_batch(spark: SparkSession, order: StageOrder, mo
     """A JVM that dies over its answer ends it early: that is a failure, not records that Kafka does not have."""
     connected = pyspark.util._create_local_socket
 
-    def cut_off(to: object) -> io.BytesIO:
-        connected(to).read()
+    def cut_off(sink: object) -> io.BytesIO:
+        connected(sink).read()
         return io.BytesIO()
 
     monkeypatch.setattr(pyspark.util, "_create_local_socket", cut_off)
@@ -176,7 +176,7 @@ def test_transforms_travel_to_workers(spark: SparkSession, order: StageOrder) ->
     """Formats and transforms travel to the workers as plain data: SQL and casts run there as they do here."""
     fields = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.string()), ("price", pa.float64())])
     steps = (Cast({"name": "string"}), Sql(where="id % 2 = 0"))
-    specs = {of: dataclasses.replace(spec, fields=fields, transforms=steps) for of, spec in order.specs.items()}
+    specs = {table: dataclasses.replace(spec, fields=fields, transforms=steps) for table, spec in order.specs.items()}
     shaped = dataclasses.replace(order, specs=specs)
 
     by_spark, inline = SparkStage(spark)(shaped), stage_inline(shaped)
@@ -244,9 +244,9 @@ def test_big_partition_is_spread_over_cores(
     assert writers(staged) == 2
 
 
-@pytest.mark.parametrize(("most", "said"), [(0, "none is tolerated"), (1, "at most 1 are tolerated")])
+@pytest.mark.parametrize(("most", "message"), [(0, "none is tolerated"), (1, "at most 1 are tolerated")])
 def test_lost_records_stop_both_engines_at_same_record(
-    spark: SparkSession, order: StageOrder, most: int, said: str
+    spark: SparkSession, order: StageOrder, most: int, message: str
 ) -> None:
     """Both engines stop at the same record, with the same words, and the worker is good for the next batch."""
     topic = f"lost-{uuid.uuid4().hex[:8]}"
@@ -268,7 +268,7 @@ def test_lost_records_stop_both_engines_at_same_record(
         refused.append(caught.value.message)
 
     assert refused[0] == refused[1]
-    assert f"{said}, so reading stopped; the first is topic {topic}, partition 0, offset 1: INVALID" in refused[0]
+    assert f"{message}, so reading stopped; the first is topic {topic}, partition 0, offset 1: INVALID" in refused[0]
     assert SparkStage(spark)(dataclasses.replace(strict, tolerance=None)).total.read == len(values)
 
 
@@ -295,10 +295,10 @@ def test_records_of_100_mb_take_bounded_memory_of_a_worker(spark: SparkSession, 
 
 def worker_peaks() -> dict[str, int]:
     """The most memory (VmHWM, in kB) of each Python process below this one."""
-    found = {}
+    by_id = {}
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess, OSError):
             if "python" in process.name():
                 status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
-                found[str(process.pid)] = int(status.partition("VmHWM:")[2].split()[0])
-    return found
+                by_id[str(process.pid)] = int(status.partition("VmHWM:")[2].split()[0])
+    return by_id

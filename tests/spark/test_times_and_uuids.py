@@ -86,7 +86,7 @@ def test_times_and_uuids_of_a_database_land_where_spark_writes(
     open_catalog(session, "lake", project.settings.catalogs["lake"])
 
     def land(*rows: dict[str, Any]) -> None:
-        produce(cluster, topic, [record(of, is_change=layout == "cdc") for of in rows])
+        produce(cluster, topic, [record(row, is_change=layout == "cdc") for row in rows])
         pipeline = project.pipeline("shifts")
         planned = plan_run(project, pipeline, RunRequest(str(uuid.uuid4())))
         assert planned.plan is not None
@@ -107,7 +107,7 @@ def test_times_and_uuids_of_a_database_land_where_spark_writes(
         "pauses.element.at": "string",
     }
     session.catalog.refreshTable("lake.shop.shifts")
-    found = {row.id: row for row in session.table("lake.shop.shifts").collect()}
-    assert {n: row.ref for n, row in found.items()} == {1: FIRST, 2: SECOND}
-    assert {n: row.opens for n, row in found.items()} == {1: "12:00:00", 2: None if layout == "orc" else "12:30:00.5"}
-    assert [row.at for row in found[1].pauses] == ["12:30:00"]
+    by_id = {row.id: row for row in session.table("lake.shop.shifts").collect()}
+    assert {n: row.ref for n, row in by_id.items()} == {1: FIRST, 2: SECOND}
+    assert {n: row.opens for n, row in by_id.items()} == {1: "12:00:00", 2: None if layout == "orc" else "12:30:00.5"}
+    assert [row.at for row in by_id[1].pauses] == ["12:30:00"]

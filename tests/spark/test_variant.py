@@ -77,34 +77,34 @@ def value(chance: random.Random, depth: int = 0) -> JsonValue:
 
 def seen(spark: SparkSession, texts: list[str], parse: str = "parse_json") -> list[str | None]:
     """The texts as Spark shows their variants."""
-    rows = spark.createDataFrame([(at, text) for at, text in enumerate(texts)], "at int, text string")
-    found = rows.selectExpr("at", f"CAST({parse}(text) AS STRING) AS shown").collect()
-    return [row.shown for row in sorted(found, key=lambda row: int(row.at))]
+    rows = spark.createDataFrame([(index, text) for index, text in enumerate(texts)], "at int, text string")
+    shown_rows = rows.selectExpr("at", f"CAST({parse}(text) AS STRING) AS shown").collect()
+    return [row.shown for row in sorted(shown_rows, key=lambda row: int(row.at))]
 
 
 def parsed(text: str) -> JsonValue:
     """A document whose numbers are their texts; NaN and the infinities are texts that no document has."""
-    found: JsonValue = json.loads(
+    value: JsonValue = json.loads(
         text, parse_int=Number, parse_float=Number, parse_constant=lambda name: f"no number: {name}"
     )
-    return found
+    return value
 
 
-def is_same(sent: JsonValue, shown: JsonValue) -> bool:
+def is_same(value: JsonValue, shown: JsonValue) -> bool:
     """Whether two documents are equal, numbers as numbers."""
-    if type(sent) is not type(shown):
+    if type(value) is not type(shown):
         return False
-    if isinstance(sent, Number) and isinstance(shown, Number):
-        found = {Decimal(shown)}
-        if "e" in sent.lower() or len(sent) > 38:
+    if isinstance(value, Number) and isinstance(shown, Number):
+        numbers = {Decimal(shown)}
+        if "e" in value.lower() or len(value) > 38:
             # Java before 19 does not always show the shortest text of a double: 1e23 as 9.999999999999999E22, the same one.
-            found |= {Decimal(repr(float(shown))), Decimal(float(shown))}
-        return Decimal(sent) in found
-    if isinstance(sent, dict) and isinstance(shown, dict):
-        return sent.keys() == shown.keys() and all(is_same(of, shown[name]) for name, of in sent.items())
-    if isinstance(sent, list) and isinstance(shown, list):
-        return len(sent) == len(shown) and all(map(is_same, sent, shown))
-    return sent == shown
+            numbers |= {Decimal(repr(float(shown))), Decimal(float(shown))}
+        return Decimal(value) in numbers
+    if isinstance(value, dict) and isinstance(shown, dict):
+        return value.keys() == shown.keys() and all(is_same(member, shown[name]) for name, member in value.items())
+    if isinstance(value, list) and isinstance(shown, list):
+        return len(value) == len(shown) and all(map(is_same, value, shown))
+    return value == shown
 
 
 def is_kept(text: str, shown: str | None) -> bool:
@@ -116,16 +116,18 @@ def test_accepted_documents_come_out_equal(spark: SparkSession) -> None:
     """Thousands of documents of all shapes, parsed in one job, come out equal."""
     chance = random.Random(7)
     texts = [document({"v": value(chance)}) for _ in range(4000)]
-    kept = [text for text in texts if variant_refusal(text) is None]
-    assert len(kept) > 1000
-    changed = [(text, shown) for text, shown in zip(kept, seen(spark, kept), strict=True) if not is_kept(text, shown)]
+    accepted = [text for text in texts if variant_refusal(text) is None]
+    assert len(accepted) > 1000
+    changed = [
+        (text, shown) for text, shown in zip(accepted, seen(spark, accepted), strict=True) if not is_kept(text, shown)
+    ]
     assert changed == []
 
 
 def test_numbers_are_accepted_exactly_where_spark_keeps_them(spark: SparkSession) -> None:
     """The rule says of each number exactly what Spark does."""
     chance = random.Random(8)
-    texts = [f'{{"v":{of}}}' for of in (*NUMBERS, *(number(chance) for _ in range(3000)))]
+    texts = [f'{{"v":{literal}}}' for literal in (*NUMBERS, *(number(chance) for _ in range(3000)))]
     assert {variant_refusal(text) is None for text in texts} == {True, False}
     wrong = [
         (text, shown)

@@ -88,13 +88,13 @@ class Place:
 
     def documents(self) -> list[Any]:
         """All documents, in the order of their offsets."""
-        found = self.spark.table("lake.shop.docs").selectExpr("_kafka_offset", "to_json(doc) AS doc")
-        return [json.loads(row.doc) for row in found.orderBy("_kafka_offset").collect()]
+        frame = self.spark.table("lake.shop.docs").selectExpr("_kafka_offset", "to_json(doc) AS doc")
+        return [json.loads(row.doc) for row in frame.orderBy("_kafka_offset").collect()]
 
     def ids(self) -> list[int | None]:
         """All rows of the plain table."""
-        found = self.project.lake("lake").load_table("shop.ids").scan().to_arrow().sort_by("_kafka_offset")
-        ids: list[int | None] = found.column("id").to_pylist()
+        arrow_table = self.project.lake("lake").load_table("shop.ids").scan().to_arrow().sort_by("_kafka_offset")
+        ids: list[int | None] = arrow_table.column("id").to_pylist()
         return ids
 
 
@@ -126,7 +126,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, place: Failpoint) -> None:
 
 def encoded(*documents: object) -> list[bytes]:
     """Documents as they are sent."""
-    return [json.dumps(of).encode() for of in documents]
+    return [json.dumps(document).encode() for document in documents]
 
 
 def test_documents_land_unchanged_and_once(place: Place) -> None:
@@ -138,7 +138,7 @@ def test_documents_land_unchanged_and_once(place: Place) -> None:
     assert place.ids() == [1, 2, 3, None, 9, 9]
     assert (result.batches, result.read, result.dead) == (1, 8, 4)
     letters = place.project.lake("lake").load_table("shop.docs__dead_letters").scan().to_arrow().to_pylist()
-    assert {(of["code"], of["destination"]) for of in letters} == {
+    assert {(letter["code"], letter["destination"]) for letter in letters} == {
         ("LOSSY_CAST", "shop.docs"),
         ("LONE_SURROGATE", "shop.docs"),
         ("INVALID_JSON", None),
@@ -147,9 +147,9 @@ def test_documents_land_unchanged_and_once(place: Place) -> None:
     }
     ledger = place.project.lake("lake").load_table("shop.docs__ledger")
     assert ledger.properties[CLOSING_KEY.format("docs")] == "shop.docs__ledger"
-    found = verify(place.project, place.project.pipeline("docs"))
-    assert found.is_clean, found.differences
-    assert found.values_not_compared_because == "shop.docs.doc is a variant, which only an engine can read"
+    verification = verify(place.project, place.project.pipeline("docs"))
+    assert verification.is_clean, verification.differences
+    assert verification.values_not_compared_because == "shop.docs.doc is a variant, which only an engine can read"
 
 
 def test_idle_run_does_not_start_spark(place: Place) -> None:
@@ -207,8 +207,11 @@ def test_replay_doubles_no_documents(place: Place) -> None:
     """Rows of a range are replaced, in both tables, and none is there twice."""
     place.send(*encoded(*GOOD))
     place.run()
-    asked = RunRequest("again", "cli:tester@here", "replay", parse_target("earliest"), None, reason="a test")
-    planned, pipeline = plan_run(place.project, place.project.pipeline("docs"), asked), place.project.pipeline("docs")
+    run_request = RunRequest("again", "cli:tester@here", "replay", parse_target("earliest"), None, reason="a test")
+    planned, pipeline = (
+        plan_run(place.project, place.project.pipeline("docs"), run_request),
+        place.project.pipeline("docs"),
+    )
     assert planned.plan is not None
     apply = SparkApply(place.spark)
     ingest(place.project, pipeline, planned.plan, SparkStage(place.spark), lambda _: None, apply=apply)
@@ -277,8 +280,10 @@ def test_dead_letters_before_first_document_are_compared_for_every_table(place: 
     lost = verify(place.project, pipeline)
 
     assert whole.is_clean, whole.differences
-    assert {of.table: (of.records, of.rows, of.letters) for of in whole.partitions} == {
+    assert {
+        partition.table: (partition.records, partition.rows, partition.letters) for partition in whole.partitions
+    } == {
         "shop.docs": (6, 4, 2),
         "shop.ids": (6, 4, 2),
     }
-    assert {of.table for of in lost.differences if of.offset == 1} == {"shop.docs", "shop.ids"}
+    assert {difference.table for difference in lost.differences if difference.offset == 1} == {"shop.docs", "shop.ids"}

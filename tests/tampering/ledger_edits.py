@@ -117,8 +117,8 @@ def delete_kept_file_and_null_value(landed: Landed) -> None:
 @tampering("ledger", "changed", VICTIM, edited="not compared")
 def alter_kept_file_and_null_value(landed: Landed) -> None:
     """The pipeline file that is kept of a batch is altered, and a value of the batch set to null."""
-    kept = _kept_file(landed)
-    kept.write_text(kept.read_text().replace("shop.orders", "shop.others"))
+    file = _kept_file(landed)
+    file.write_text(file.read_text().replace("shop.orders", "shop.others"))
     change_row(landed, name=None)
 
 
@@ -153,11 +153,11 @@ def delete_row_and_invent_skipped_offsets(landed: Landed) -> None:
 def _edit_position(landed: Landed, change: Callable[[dict[str, Any]], None]) -> None:
     """Edit the position in the property of the closing table."""
     key, table = "kafka.offsets.orders", landed.closing.load()
-    held = json.loads(table.properties[key])
-    position = json.loads(held["value"])
+    body = json.loads(table.properties[key])
+    position = json.loads(body["value"])
     change(position["topics"][landed.topic])
     with table.transaction() as transaction:
-        transaction.set_properties({key: json.dumps(held | {"value": json.dumps(position)})})
+        transaction.set_properties({key: json.dumps(body | {"value": json.dumps(position)})})
 
 
 @tampering("position", "ledger", words="property")
@@ -194,7 +194,9 @@ def move_position_of_ledger(landed: Landed) -> None:
 def _manifest(landed: Landed) -> Path:
     """The manifest of the closing table's last batch."""
     snapshots = reversed(landed.closing.load().metadata.snapshots)
-    paths = (of.summary.additional_properties.get("frazil.manifest") for of in snapshots if of.summary)
+    paths = (
+        snapshot.summary.additional_properties.get("frazil.manifest") for snapshot in snapshots if snapshot.summary
+    )
     return Path(next(path for path in paths if path).removeprefix("file://"))
 
 

@@ -156,14 +156,20 @@ class EditedTable:
         """Take all snapshots but the present one out of the metadata."""
         table = self.load()
         older = [
-            of.snapshot_id for of in table.metadata.snapshots if of.snapshot_id != table.metadata.current_snapshot_id
+            snapshot.snapshot_id
+            for snapshot in table.metadata.snapshots
+            if snapshot.snapshot_id != table.metadata.current_snapshot_id
         ]
         table.maintenance.expire_snapshots().by_ids(older).commit()
 
     def roll_back(self, n: int) -> None:
         """Make the snapshot of a batch the current one again."""
         table = self.load()
-        named = [of for of in table.metadata.snapshots if of.summary and _number(of.summary.additional_properties) == n]
+        named = [
+            snapshot
+            for snapshot in table.metadata.snapshots
+            if snapshot.summary and _number(snapshot.summary.additional_properties) == n
+        ]
         table.manage_snapshots().rollback_to_snapshot(named[-1].snapshot_id).commit()
 
 

@@ -80,8 +80,8 @@ def alter_id(landed: Landed) -> None:
 @tampering("row", "changed", VICTIM, OTHER)
 def swap_values(landed: Landed) -> None:
     """The values of two rows are swapped."""
-    one, other = row_at(landed)["name"], row_at(landed, OTHER)["name"]
-    change_row(landed, name=other)
+    one, second = row_at(landed)["name"], row_at(landed, OTHER)["name"]
+    change_row(landed, name=second)
     change_row(landed, OTHER, name=one)
 
 

@@ -33,53 +33,53 @@ def missed(landed: Landed, circumstance: str, *, is_edited: bool) -> dict[str, s
         circumstance: Its name.
         is_edited: Whether its pipeline file was edited since.
     """
-    found: dict[str, str] = {}
+    verdicts: dict[str, str] = {}
     for one in TAMPERINGS:
         if expected := one.expected(circumstance, is_edited=is_edited):
             words, lines = verdict(one, landed)
             landed.restore()
             if words != expected:
                 name = one.edit.__name__
-                found[name] = words
+                verdicts[name] = words
                 sentences = "\n  ".join(lines[:5])
                 LOG.warning("%s, is_edited=%s: expected %s, said %s\n  %s", name, is_edited, expected, words, sentences)
-    return found
+    return verdicts
 
 
-def documented_verdict(of: Tampering, circumstance: str, *, is_edited: bool) -> str:
+def documented_verdict(tampering: Tampering, circumstance: str, *, is_edited: bool) -> str:
     """What the table says that verify says: bold where it must say more."""
     misses = MISSED.get(f"{circumstance}_edited" if is_edited else circumstance, {})
     return (
-        f"**{misses[of.edit.__name__]}**"
-        if of.edit.__name__ in misses
-        else of.expected(circumstance, is_edited=is_edited)
+        f"**{misses[tampering.edit.__name__]}**"
+        if tampering.edit.__name__ in misses
+        else tampering.expected(circumstance, is_edited=is_edited)
     )
 
 
-def verdict(of: Tampering, landed: Landed) -> tuple[str, list[str]]:
+def verdict(tampering: Tampering, landed: Landed) -> tuple[str, list[str]]:
     """Tamper, and put what verify says of it in the words of `expected`; beside it its sentences."""
-    of.edit(landed)
+    tampering.edit(landed)
     try:
-        found = landed.verified()
+        verification = landed.verified()
     except FrazilError as error:
-        return "refused" if of.words in str(error) else "refused, without the reason", [str(error)]
-    return _kinds(of, found), [str(difference) for difference in found.differences]
+        return "refused" if tampering.words in str(error) else "refused, without the reason", [str(error)]
+    return _kinds(tampering, verification), [str(difference) for difference in verification.differences]
 
 
-def _kinds(of: Tampering, found: Verification) -> str:
-    kinds = {each.kind if _is_named(of, each) else f"{each.kind} elsewhere" for each in found.differences}
-    if found.foreign:
+def _kinds(tampering: Tampering, verification: Verification) -> str:
+    kinds = {each.kind if _is_named(tampering, each) else f"{each.kind} elsewhere" for each in verification.differences}
+    if verification.foreign:
         kinds.add("foreign")
-    if found.batches_not_judged:
+    if verification.batches_not_judged:
         kinds.add("not compared")
-    if found.notes:
+    if verification.notes:
         kinds.add("noted")
     return ", ".join(sorted(kinds)) or NOT_SEEN
 
 
-def _is_named(of: Tampering, difference: Difference) -> bool:
+def _is_named(tampering: Tampering, difference: Difference) -> bool:
     """Whether a difference is about what was done, and no innocent record or table."""
     if difference.kind == "ledger" or difference.offset is None or difference.partition is None:
-        return of.words in str(difference)
-    is_place = of.at is None or (difference.partition, difference.offset) in of.at
-    return is_place and (difference.table in (None, ORDERS) or of.kind in ("ledger", "position"))
+        return tampering.words in str(difference)
+    is_place = tampering.at is None or (difference.partition, difference.offset) in tampering.at
+    return is_place and (difference.table in (None, ORDERS) or tampering.kind in ("ledger", "position"))

@@ -47,13 +47,19 @@ class Tampering:
 
 
 def add_to(
-    tamperings: list[Tampering], kind: str, says: str, *at: Place, words: str = "", anywhere: bool = False, **but: str
+    tamperings: list[Tampering],
+    kind: str,
+    says: str,
+    *places: Place,
+    words: str = "",
+    anywhere: bool = False,
+    **but: str,
 ) -> Callable[[Edit], Edit]:
     """Add a function to ways to tamper; its docstring is what the table says of it."""
 
     def add(edit: Edit) -> Edit:
         name = (edit.__doc__ or "").rstrip(".")
-        tamperings.append(Tampering(kind, name, edit, says, None if anywhere else at, words, but))
+        tamperings.append(Tampering(kind, name, edit, says, None if anywhere else places, words, but))
         return edit
 
     return add
@@ -81,8 +87,8 @@ def remove_row(landed: Landed, place: Place = VICTIM) -> None:
 
 def add_row(landed: Landed, place: Place, **change: Any) -> None:
     """A row like another one, of a key of its own, at a place."""
-    at = {"_kafka_partition": place[0], "_kafka_offset": place[1]}
-    landed.rows.append([row_at(landed, OTHER) | {"id": 63} | at | change])
+    coordinates = {"_kafka_partition": place[0], "_kafka_offset": place[1]}
+    landed.rows.append([row_at(landed, OTHER) | {"id": 63} | coordinates | change])
 
 
 def change_letter(landed: Landed, **change: Any) -> None:
@@ -129,5 +135,5 @@ def count_as_filtered(landed: Landed, code: str | None = None) -> None:
 
 def without_one(codes: str, code: str) -> dict[str, int]:
     """Counts of codes, one of them less."""
-    less = {name: count - (name == code) for name, count in json.loads(codes).items()}
-    return {name: count for name, count in less.items() if count}
+    counts = {name: count - (name == code) for name, count in json.loads(codes).items()}
+    return {name: count for name, count in counts.items() if count}

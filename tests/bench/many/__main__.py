@@ -21,16 +21,16 @@ from tests.bench.stack import running_broker
 PARTS = ("files", "plans", "scheduler")
 
 
-def lines(part: str, folder: Path, given: argparse.Namespace) -> Iterator[str]:
+def lines(part: str, folder: Path, args: argparse.Namespace) -> Iterator[str]:
     """The report of a part."""
-    count, each = given.pipelines, max(1, given.topics // given.pipelines)
+    count, each = args.pipelines, max(1, args.topics // args.pipelines)
     if part == "files":
         yield from files.report(folder, count, each, Home.resolve().project / "dags")
     elif part == "plans":
         with running_broker(folder / "broker") as home:
             yield from plans.report(folder, home, count, each)
     else:
-        yield from scheduler.report(folder, count, each, given.minutes)
+        yield from scheduler.report(folder, count, each, args.minutes)
 
 
 def main() -> None:
@@ -40,11 +40,11 @@ def main() -> None:
     parser.add_argument("--pipelines", type=int, default=500)
     parser.add_argument("--topics", type=int, default=2_000)
     parser.add_argument("--minutes", type=float, default=3, help="how long the scheduler is watched, twice")
-    given = parser.parse_args()
-    for part in given.part or PARTS:
-        print(f"\n{part}: {given.pipelines} pipelines, {given.topics} topics", flush=True)  # noqa: T201
+    args = parser.parse_args()
+    for part in args.part or PARTS:
+        print(f"\n{part}: {args.pipelines} pipelines, {args.topics} topics", flush=True)  # noqa: T201
         with tempfile.TemporaryDirectory() as folder:
-            for line in lines(part, Path(folder), given):
+            for line in lines(part, Path(folder), args):
                 print(line, flush=True)  # noqa: T201
 
 

@@ -97,8 +97,8 @@ def parsed(file: Path, env: Mapping[str, str], folder: Path, only: str | None = 
     }
     task = {} if only is None else {_ONE_DAG: only}
     command = [sys.executable, "-c", _PARSE, str(file)]
-    said = subprocess.run(command, env=os.environ | env | quiet | task, check=True, capture_output=True, text=True)
-    return Parsed(*json.loads(said.stdout.splitlines()[-1]))
+    process = subprocess.run(command, env=os.environ | env | quiet | task, check=True, capture_output=True, text=True)
+    return Parsed(*json.loads(process.stdout.splitlines()[-1]))
 
 
 def report(folder: Path, count: int, each: int, dags: Path) -> Iterator[str]:
@@ -106,7 +106,7 @@ def report(folder: Path, count: int, each: int, dags: Path) -> Iterator[str]:
     env = write(folder, count, each)
     yield f"frazil validate: {check_seconds(env):.2f} CPU s for {count} files"
     for file in sorted(dags.glob("*.py")):
-        of = parsed(file, env, folder)
-        yield f"{file.name}: {of.dags} DAGs, {of.seconds:.2f} CPU s, +{of.added:.0f} MiB to {of.memory:.0f} MiB"
+        summary = parsed(file, env, folder)
+        yield f"{file.name}: {summary.dags} DAGs, {summary.seconds:.2f} CPU s, +{summary.added:.0f} MiB to {summary.memory:.0f} MiB"
     one = parsed(dags / "ingest.py", env, folder, f"ingest__{names(count)[0]}")
     yield f"ingest.py for one task: {1_000 * one.seconds:.0f} CPU ms"

@@ -105,11 +105,11 @@ def _number(engine: Engine, query: str) -> int:
 def spent(processes: Processes) -> Spent:
     """CPU seconds, those of children that ended included. PostgreSQL and Kafka are not among them."""
     children = _children()
-    found = {}
+    used = {}
     for name in COMPONENTS:
         record = processes.running(name)
-        found[name] = 0.0 if record is None else _seconds(record.pid, children)
-    return Spent(found)
+        used[name] = 0.0 if record is None else _seconds(record.pid, children)
+    return Spent(used)
 
 
 def _seconds(pid: int, children: Mapping[int, list[int]]) -> float:
@@ -117,16 +117,16 @@ def _seconds(pid: int, children: Mapping[int, list[int]]) -> float:
         fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0.0  # it ended, and is among its parent's children
-    own = sum(int(of) for of in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+    own = sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
     return own + sum(_seconds(child, children) for child in children.get(pid, []))
 
 
 def _children() -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    pids: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             parent = int(path.read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
-        found.setdefault(parent, []).append(int(path.parent.name))
-    return found
+        pids.setdefault(parent, []).append(int(path.parent.name))
+    return pids

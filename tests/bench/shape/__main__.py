@@ -33,14 +33,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--axis", choices=list(AXES), action="append")
     parser.add_argument("--quick", action="store_true", help="fewer points, none of them large")
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_broker(Path(folder) / "broker") as broker:
         ground = Ground(Path(folder), broker)
         AXES["batch"].measure(ground, 1_000)  # the first run of all loads what all need
-        for name in given.axis or AXES:
+        for name in args.axis or AXES:
             axis = AXES[name]
-            told = measured(ground, axis, axis.quick if given.quick else axis.sizes)
-            print("\n".join(told), end="\n\n", flush=True)  # noqa: T201
+            costs = measured(ground, axis, axis.quick if args.quick else axis.sizes)
+            print("\n".join(costs), end="\n\n", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

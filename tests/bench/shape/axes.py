@@ -68,27 +68,27 @@ class Ground:
         """Send records to a topic, evenly."""
         fill(self.cluster, topic, partitions, records, count)
 
-    def landed(self, of: Project, name: str, size: int, records: int, run: str = "run") -> Cost:
+    def landed(self, project: Project, name: str, size: int, records: int, run: str = "run") -> Cost:
         """Plan and land what waits, which must be so many records."""
-        pipeline = of.pipeline(name)
+        pipeline = project.pipeline(name)
         with costing(size, records) as cost:
-            planned = plan_run(of, pipeline, RunRequest(run))
+            planned = plan_run(project, pipeline, RunRequest(run))
             assert planned.plan is not None
-            ingest(of, pipeline, planned.plan, stage_inline, lambda _: None)
-        done = run_result(of, pipeline, run)
+            ingest(project, pipeline, planned.plan, stage_inline, lambda _: None)
+        done = run_result(project, pipeline, run)
         assert done.read == records == done.written + done.dead, f"{name}: {done} of {records} records"
         return cost
 
 
 def _pool(columns: int = 4, kinds: int = 1, dead: float = 0.0) -> Records:
-    chance, made = random.Random(1), []
+    chance, values = random.Random(1), []
     for n in range(10_000):
         one: dict[str, Any] = {"id": n, "kind": f"k{n % kinds:03}", "name": f"order {n}", "price": n / 4}
-        one |= {f"c{at:03}": f"text {at}" if at % 2 else n + at for at in range(4, columns)}
+        one |= {f"c{number:03}": f"text {number}" if number % 2 else n + number for number in range(4, columns)}
         if chance.random() < dead:
             one["id"] = f"no {n}"
-        made.append(json.dumps(one).encode())
-    return lambda n: made[n % len(made)]
+        values.append(json.dumps(one).encode())
+    return lambda n: values[n % len(values)]
 
 
 def _one(ground: Ground, name: str, columns: dict[str, Any] | None = None, **parts: Any) -> Project:
@@ -99,18 +99,18 @@ def batch(ground: Ground, size: int) -> Cost:
     """Nested JSON orders in one batch."""
     name = f"batch{size}"
     create_topic(ground.cluster, name, 4)
-    of = _one(ground, name, ORDERS.columns)
+    pipeline = _one(ground, name, ORDERS.columns)
     ground.fill(name, ORDERS.records(), size, 4)
-    return ground.landed(of, name, size, size)
+    return ground.landed(pipeline, name, size, size)
 
 
 def partitions(ground: Ground, size: int, records: int) -> Cost:
     """The same records in more partitions."""
     name = f"partitions{size}"
     create_topic(ground.cluster, name, size)
-    of = _one(ground, name)
+    pipeline = _one(ground, name)
     ground.fill(name, _pool(), records, size)
-    return ground.landed(of, name, size, records)
+    return ground.landed(pipeline, name, size, records)
 
 
 def idle(ground: Ground, size: int, records: int) -> Cost:
@@ -118,60 +118,62 @@ def idle(ground: Ground, size: int, records: int) -> Cost:
     name = f"idle{size}"
     create_topic(ground.cluster, name, 4)
     create_topic(ground.cluster, f"{name}.idle", size)
-    of = _one(ground, name, source={"topics": [name, f"{name}.idle"]})
+    pipeline = _one(ground, name, source={"topics": [name, f"{name}.idle"]})
     ground.fill(name, _pool(), records, 4)
-    return ground.landed(of, name, size, records)
+    return ground.landed(pipeline, name, size, records)
 
 
 def columns(ground: Ground, size: int, values: int) -> Cost:
     """As many values in wider records: the table's cost per record grows with its columns, that per value should not."""
     name, records = f"columns{size}", values // size
     create_topic(ground.cluster, name, 4)
-    of = _one(ground, name, COLUMNS | {f"c{at:03}": "string" if at % 2 else "long" for at in range(4, size)})
+    pipeline = _one(
+        ground, name, COLUMNS | {f"c{number:03}": "string" if number % 2 else "long" for number in range(4, size)}
+    )
     ground.fill(name, _pool(size), records, 4)
-    return ground.landed(of, name, size, records)
+    return ground.landed(pipeline, name, size, records)
 
 
 def tables(ground: Ground, size: int, records: int) -> Cost:
     """The same records, routed to more tables."""
     name = f"tables{size}"
     create_topic(ground.cluster, name, 4)
-    named = [f"shop.{name}_{at:03}" for at in range(size)]
-    routed = {"static": {"field": "kind", "tables": {of: f"k{at:03}" for at, of in enumerate(named)}}}
-    parts: dict[str, Any] = {"destinations": [{"table": of, "columns": COLUMNS} for of in named]}
-    of = ground.pipeline(name, **parts | ({"route": routed} if size > 1 else {}))
+    named = [f"shop.{name}_{number:03}" for number in range(size)]
+    routed = {"static": {"field": "kind", "tables": {table: f"k{index:03}" for index, table in enumerate(named)}}}
+    parts: dict[str, Any] = {"destinations": [{"table": table, "columns": COLUMNS} for table in named]}
+    pipeline = ground.pipeline(name, **parts | ({"route": routed} if size > 1 else {}))
     ground.fill(name, _pool(kinds=size), records, 4)
-    return ground.landed(of, name, size, records)
+    return ground.landed(pipeline, name, size, records)
 
 
 def age(ground: Ground, size: int, records: int) -> Cost:
     """The same batch into a table, and beside a ledger, of more snapshots."""
     name = f"age{size}"
     create_topic(ground.cluster, name, 4)
-    of = _one(ground, name)
+    pipeline = _one(ground, name)
     ground.fill(name, _pool(), records, 4)
-    ground.landed(of, name, size, records, "first")
+    ground.landed(pipeline, name, size, records, "first")
     for table in (f"shop.{name}", f"shop.{name}__ledger"):
-        grow_old(of, table, size)
+        grow_old(pipeline, table, size)
     ground.fill(name, _pool(), records, 4)
     # As the task of a run finds them: a lake of its own, which has read none of them.
-    return ground.landed(replace(of), name, size, records)
+    return ground.landed(replace(pipeline), name, size, records)
 
 
 def dead(ground: Ground, size: int, records: int) -> Cost:
     """The same records, more of them dead letters: so many in 1,000."""
     name = f"dead{size}"
     create_topic(ground.cluster, name, 4)
-    of = _one(ground, name)
+    pipeline = _one(ground, name)
     ground.fill(name, _pool(dead=size / 1000), records, 4)
-    return ground.landed(of, name, size, records)
+    return ground.landed(pipeline, name, size, records)
 
 
 def backlog(ground: Ground, size: int, records: int) -> Cost:
     """Planning and the first batch, with more records behind it."""
     name = f"backlog{size}"
     create_topic(ground.cluster, name, 4)
-    of = _one(ground, name, limits={"max_records": records, "records_per_task": records})
+    pipeline = _one(ground, name, limits={"max_records": records, "records_per_task": records})
     ground.fill(name, _pool(), size, 4)
     batches = count()
 
@@ -181,11 +183,11 @@ def backlog(ground: Ground, size: int, records: int) -> Cost:
         return stage_inline(order)
 
     with costing(size, records) as cost:
-        planned = plan_run(of, of.pipeline(name), RunRequest("run"))
+        planned = plan_run(pipeline, pipeline.pipeline(name), RunRequest("run"))
         assert planned.plan is not None
         with suppress(Stopped):
-            ingest(of, of.pipeline(name), planned.plan, first, lambda _: None)
-    assert run_result(of, of.pipeline(name), "run").read == records
+            ingest(pipeline, pipeline.pipeline(name), planned.plan, first, lambda _: None)
+    assert run_result(pipeline, pipeline.pipeline(name), "run").read == records
     return cost
 
 

@@ -59,8 +59,8 @@ class Line:
     @classmethod
     def through(cls, costs: Sequence[Cost]) -> Line:
         """Return the line; each figure counts alike, whatever its size."""
-        sizes = np.array([of.size for of in costs], float)
-        took = np.array([max(of.cpu_seconds, 0.001) for of in costs])
+        sizes = np.array([cost.size for cost in costs], float)
+        took = np.array([max(cost.cpu_seconds, 0.001) for cost in costs])
         rows = np.stack([np.ones(len(costs)), sizes], axis=1) / took[:, None]
         (fixed, each), *_ = np.linalg.lstsq(rows, np.ones(len(costs)), rcond=None)
         if fixed < 0:
@@ -82,7 +82,7 @@ class Line:
 def report(what: str, costs: Sequence[Cost]) -> list[str]:
     """A table of the figures, and the line."""
     lines = [f"| {what} | seconds | CPU s | records/s | CPU s per million records |", "|---|---|---|---|---|"]
-    for of in costs:
-        rate, cpu = of.records / of.seconds, of.cpu_seconds * 1e6 / of.records
-        lines.append(f"| {of.size:,} | {of.seconds:.2f} | {of.cpu_seconds:.2f} | {rate:,.0f} | {cpu:,.1f} |")
+    for cost in costs:
+        rate, cpu = cost.records / cost.seconds, cost.cpu_seconds * 1e6 / cost.records
+        lines.append(f"| {cost.size:,} | {cost.seconds:.2f} | {cost.cpu_seconds:.2f} | {rate:,.0f} | {cpu:,.1f} |")
     return [*lines, "", str(Line.through(costs))]

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from frazil.runtime.home import Home
 from frazil.spark.submit.class_archive import make_archive
-from tests.bench.side_by_side.drain import BESIDE, DrainOrder, drain
+from tests.bench.side_by_side.drain import SIDES, DrainOrder, drain
 from tests.bench.side_by_side.machine import machine, versions
 from tests.bench.side_by_side.small_batch import SmallOrder, small_batches
 from tests.bench.side_by_side.tables import tables
@@ -89,9 +89,9 @@ _QUIET_LOAD: Final = 0.7
 
 def main() -> int:
     """Measure, print, keep; 1 if results were wrong, 2 if a part failed."""
-    given = _arguments()
+    args = _arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # brokers and workers would stay behind
-    extent = QUICK if given.quick else LONG
+    extent = QUICK if args.quick else LONG
     make_archive(Home.resolve(), _say)
     began = datetime.now(UTC)
     if (load := os.getloadavg()[0]) > _QUIET_LOAD:
@@ -105,7 +105,7 @@ def main() -> int:
     }
     file = Home.resolve().root / "bench" / f"{began:%Y%m%dT%H%M%SZ}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    measured(_orders(given, extent), results, file)
+    measured(_orders(args, extent), results, file)
     print("\n".join(tables(results)), flush=True)  # noqa: T201
     _say(f"kept in {file}")
     return verdict(results["parts"])
@@ -142,19 +142,19 @@ def verdict(parts: list[dict[str, Any]]) -> int:
     return 1 if wrong else 2 if failed else 0
 
 
-def _orders(given: argparse.Namespace, extent: Extent) -> list[tuple[str, Any]]:
-    engines = tuple(given.engine or extent.engines)
-    made: list[tuple[str, Any]] = []
-    for name in given.workload or WORKLOADS:
-        for count in [given.records] if given.records else extent.records[name]:
-            beside = extent.beside.get(name, ()) if given.beside is None else tuple(given.beside)
-            made.append(("drain", DrainOrder(name, count, given.rounds or extent.rounds, engines, beside)))
-    minutes = given.minutes or extent.minutes
+def _orders(args: argparse.Namespace, extent: Extent) -> list[tuple[str, Any]]:
+    engines = tuple(args.engine or extent.engines)
+    parts: list[tuple[str, Any]] = []
+    for name in args.workload or WORKLOADS:
+        for count in [args.records] if args.records else extent.records[name]:
+            sides = extent.beside.get(name, ()) if args.beside is None else tuple(args.beside)
+            parts.append(("drain", DrainOrder(name, count, args.rounds or extent.rounds, engines, sides)))
+    minutes = args.minutes or extent.minutes
     for part, rate in (("trickle", 1_000), ("idle", 0)):
-        orders = (TrickleOrder(rate, of, minutes, given.trickle_engine) for of in extent.intervals)
-        made += [(part, order) for order in orders]
-    made.append(("small", SmallOrder(10_000, given.rounds or extent.small_rounds, engines)))
-    return [(part, order) for part, order in made if part in (given.part or RUNS)]
+        orders = (TrickleOrder(rate, interval, minutes, args.trickle_engine) for interval in extent.intervals)
+        parts += [(part, order) for order in orders]
+    parts.append(("small", SmallOrder(10_000, args.rounds or extent.small_rounds, engines)))
+    return [(part, order) for part, order in parts if part in (args.part or RUNS)]
 
 
 def _arguments() -> argparse.Namespace:
@@ -171,7 +171,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--trickle-engine", default="inline", help="Frazil's, for trickles (default: inline)")
     parser.add_argument(
         "--beside",
-        choices=list(BESIDE),
+        choices=list(SIDES),
         nargs="*",
         help="who drains besides Frazil and Kafka Connect; nobody if none is named",
     )

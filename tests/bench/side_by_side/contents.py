@@ -56,12 +56,12 @@ def rows_of(table: Table) -> int:
 
 def seen(table: Table) -> list[Seen]:
     """What was visible, commit after commit."""
-    return [Seen(of.timestamp_ms / 1000, _rows(of)) for of in _past(table)]
+    return [Seen(snapshot.timestamp_ms / 1000, _rows(snapshot)) for snapshot in _past(table)]
 
 
 def visible_at(past: list[Seen], rows: float) -> float:
     """Unix time of the commit from which on so many rows were visible."""
-    return next(of.at for of in past if of.rows >= rows)
+    return next(commit.at for commit in past if commit.rows >= rows)
 
 
 def contents(table: Table, columns: list[str]) -> Contents:
@@ -71,29 +71,35 @@ def contents(table: Table, columns: list[str]) -> Contents:
     tasks = list(table.refresh().scan().plan_files())
     assert not any(task.delete_files for task in tasks), f"{table.name()} has deletes: its files are not its rows"
     quoted = [f'"{name}"' for name in columns]
-    sums = [f"sum(hash({of})::HUGEINT)" for of in (*quoted, ", ".join(quoted))]
+    sums = [f"sum(hash({column})::HUGEINT)" for column in (*quoted, ", ".join(quoted))]
     files = [_path(task.file.file_path) for task in tasks]
     query = f"SELECT count(*), {', '.join(sums)} FROM read_parquet(?)"  # noqa: S608 - names of our own
     with duckdb.connect() as connection:
-        found = connection.execute(query, [files]).fetchone()
-    assert found is not None
-    digests = {name: str(value) for name, value in zip([*columns, ROW], found[1:], strict=True)}
-    return Contents(found[0], digests, len(files), sum(task.file.file_size_in_bytes for task in tasks))
+        row = connection.execute(query, [files]).fetchone()
+    assert row is not None
+    digests = {name: str(value) for name, value in zip([*columns, ROW], row[1:], strict=True)}
+    return Contents(row[0], digests, len(files), sum(task.file.file_size_in_bytes for task in tasks))
 
 
-def unequal(held: dict[str, Contents], count: int) -> list[str]:
+def unequal(contents_by_side: dict[str, Contents], count: int) -> list[str]:
     """In what tables differ from the first one, or from the number of records; a line each, with both sides.
 
     Args:
-        held: Who -> what its table holds.
+        contents_by_side: Who -> what its table holds.
         count: Records that were sent.
     """
-    said = [f"{who}: {of.rows:,} rows of {count:,} records" for who, of in held.items() if of.rows != count]
-    (first, expected), *others = held.items()
-    for who, of in others:
-        other = [name for name, digest in of.digests.items() if digest != expected.digests[name]]
-        said += [f"{who}: {name}: {of.digests[name]}, of {first}: {expected.digests[name]}" for name in other]
-    return said
+    problems = [
+        f"{who}: {contents.rows:,} rows of {count:,} records"
+        for who, contents in contents_by_side.items()
+        if contents.rows != count
+    ]
+    (first, expected), *rest = contents_by_side.items()
+    for who, contents in rest:
+        unequal_columns = [name for name, digest in contents.digests.items() if digest != expected.digests[name]]
+        problems += [
+            f"{who}: {name}: {contents.digests[name]}, of {first}: {expected.digests[name]}" for name in unequal_columns
+        ]
+    return problems
 
 
 def landed(table: Table, column: str) -> Iterator[tuple[float, list[float]]]:
@@ -101,12 +107,12 @@ def landed(table: Table, column: str) -> Iterator[tuple[float, list[float]]]:
     for snapshot in _past(table.refresh()):
         instants: list[float] = []
         for path in _added(table, snapshot):
-            instants += (at.timestamp() for at in pq.read_table(path, columns=[column])[column].to_pylist())
+            instants += (instant.timestamp() for instant in pq.read_table(path, columns=[column])[column].to_pylist())
         yield snapshot.timestamp_ms / 1000, instants
 
 
 def _past(table: Table) -> list[Snapshot]:
-    return sorted(table.metadata.snapshots, key=lambda of: of.sequence_number or 0)
+    return sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
 
 
 def _rows(snapshot: Snapshot) -> int:

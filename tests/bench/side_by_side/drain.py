@@ -25,7 +25,7 @@ from tests.bench.side_by_side.sink_side import SinkSide
 from tests.bench.side_by_side.topics import fill
 from tests.bench.side_by_side.workloads import WORKLOADS
 
-BESIDE: Final[dict[str, tuple[Side, ...]]] = {
+SIDES: Final[dict[str, tuple[Side, ...]]] = {
     "flink": (FlinkSide(),),
     "plain": (PlainSide("batch"), PlainSide("stream")),
 }
@@ -40,7 +40,7 @@ class DrainOrder:
         records: In the topic.
         rounds: How often each side lands it.
         engines: Frazil's.
-        beside: Who lands it besides Frazil and Kafka Connect: names of `BESIDE`. Plain Spark takes JSON only.
+        beside: Who lands it besides Frazil and Kafka Connect: names of `SIDES`. Plain Spark takes JSON only.
     """
 
     workload: str
@@ -52,32 +52,32 @@ class DrainOrder:
     @property
     def sides(self) -> Sequence[Side]:
         """Who lands it, in this order."""
-        return [*map(FrazilSide, self.engines), SinkSide(), *(side for name in self.beside for side in BESIDE[name])]
+        return [*map(FrazilSide, self.engines), SinkSide(), *(side for name in self.beside for side in SIDES[name])]
 
 
-def drain(root: Path, order: DrainOrder, found: dict[str, Any], report: Callable[[str], None]) -> None:
+def drain(root: Path, order: DrainOrder, results: dict[str, Any], report: Callable[[str], None]) -> None:
     """Fill a topic and have every side land it by turns.
 
     Args:
         root: Folder of the bench.
         order: What is to be drained.
-        found: Gets what goes into the results file, each round as it comes; `wrong` is empty if all tables hold the same.
+        results: Gets what goes into the results file, each round as it comes; `wrong` is empty if all tables hold the same.
         report: Told of each round.
     """
     workload = WORKLOADS[order.workload]
-    found |= {"workload": workload.name, "said": workload.said, "partitions": workload.partitions}
-    found |= {"records": order.records, "cores": os.cpu_count(), "sides": {}, "wrong": []}
+    results |= {"workload": workload.name, "said": workload.said, "partitions": workload.partitions}
+    results |= {"records": order.records, "cores": os.cpu_count(), "sides": {}, "wrong": []}
     with bench(root, workload) as ground:
         records = workload.records(registry=ground.registry)
         fill(ground.cluster, ground.scratch.workload.name, workload.partitions, records, SCRATCH_RECORDS)
-        found["bytes"] = fill(ground.cluster, workload.name, workload.partitions, records, order.records)
+        results["bytes"] = fill(ground.cluster, workload.name, workload.partitions, records, order.records)
         rounds: dict[str, list[Drained]] = {side.name: [] for side in order.sides}
         for number in range(order.rounds):
             for side in order.sides:
                 done = side.drain(ground, order.records, number)
                 rounds[side.name].append(done)
-                found["sides"].setdefault(side.name, []).append(asdict(done))
-                found["wrong"] = differences(rounds, order.records)
+                results["sides"].setdefault(side.name, []).append(asdict(done))
+                results["wrong"] = differences(rounds, order.records)
                 report(
                     f"{workload.name}, round {number + 1}: {side.name} {done.seconds:.1f} s, {done.cpu_seconds:.1f} CPU s"
                 )
@@ -85,5 +85,9 @@ def drain(root: Path, order: DrainOrder, found: dict[str, Any], report: Callable
 
 def differences(rounds: dict[str, list[Drained]], count: int) -> list[str]:
     """In what the tables differ from each other, or from the topic; empty if they hold the same."""
-    every = {f"{side}, round {number}": of.held for side, each in rounds.items() for number, of in enumerate(each, 1)}
+    every = {
+        f"{side}, round {number}": drained.held
+        for side, each in rounds.items()
+        for number, drained in enumerate(each, 1)
+    }
     return unequal(every, count)

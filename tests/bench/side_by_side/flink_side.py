@@ -81,18 +81,18 @@ class Jobs:
     def land(self, bench: Bench, table: str) -> None:
         """Land a topic into a table that is there; ends with the job."""
         workload = bench.workload
-        columns = {name: _TYPES.get(said, said.upper()) for name, said in workload.columns.items()}
+        columns = {name: _TYPES.get(type_name, type_name.upper()) for name, type_name in workload.columns.items()}
         formats = {"format": "json", "json.timestamp-format.standard": "ISO-8601"}
         if workload.schema is not None:
             formats = {"format": "avro-confluent", "avro-confluent.url": bench.registry}
             formats |= {"avro-confluent.schema": json.dumps(workload.schema)}
-            columns = {name: _of_avro(said) for name, said in columns.items()}
+            columns = {name: _of_avro(type_name) for name, type_name in columns.items()}
         file = self.folder / f"{table}.sql"
         file.write_text(
             _SQL.format(
                 tasks=tasks(workload.partitions, os.cpu_count() or 1),
                 commit_seconds=round(COMMIT_SECONDS),
-                columns=", ".join(f"`{name}` {of}" for name, of in columns.items()),
+                columns=", ".join(f"`{name}` {sql_type}" for name, sql_type in columns.items()),
                 topic=workload.name,
                 servers=bootstrap_servers(bench.broker),
                 format=", ".join(f"'{key}' = '{value}'" for key, value in formats.items()),
@@ -139,9 +139,9 @@ class FlinkSide:
         return result
 
 
-def _of_avro(said: str) -> str:
+def _of_avro(type_name: str) -> str:
     """A type as Flink's Avro format demands it: a schema's fields can't be null, and its instants have no zone."""
-    return re.sub(r"(>|\b(?:BIGINT|INT|DOUBLE|STRING|TIMESTAMP\(3\)))", r"\1 NOT NULL", said.replace("_LTZ", ""))
+    return re.sub(r"(>|\b(?:BIGINT|INT|DOUBLE|STRING|TIMESTAMP\(3\)))", r"\1 NOT NULL", type_name.replace("_LTZ", ""))
 
 
 @contextmanager

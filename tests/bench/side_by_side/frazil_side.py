@@ -40,20 +40,20 @@ class FrazilSide:
         with server_ended(named):
             self._warm_up(bench, named)
             with meter.measured(bench.broker_pid, lambda: meter.processes_with(MARK, folder)) as reading:
-                said = run(bench.workload.name, self.engine, os.environ | named)
-        assert json.loads(said)["written"] == count, said
-        of = Project.load(named)
-        table = of.lake_of(of.pipeline(bench.workload.name)).load_table(bench.workload.table)
-        found = drained(reading, table, list(bench.workload.columns), count)
+                output = run(bench.workload.name, self.engine, os.environ | named)
+        assert json.loads(output)["written"] == count, output
+        project = Project.load(named)
+        table = project.lake_of(project.pipeline(bench.workload.name)).load_table(bench.workload.table)
+        result = drained(reading, table, list(bench.workload.columns), count)
         shutil.rmtree(bench.root / folder)
-        return found
+        return result
 
     def _warm_up(self, bench: Bench, named: dict[str, str]) -> None:
         """Land the scratch topic where a server stays; the run starts its workers. The other engines start with each run."""
         if start_server(self.engine, named):
             scratch = bench.scratch
-            of = scratch.environment(f"{named[MARK]}-scratch", engine=self.engine)
-            run(scratch.workload.name, self.engine, os.environ | named | {key: of[key] for key in _PIPELINES})
+            variables = scratch.environment(f"{named[MARK]}-scratch", engine=self.engine)
+            run(scratch.workload.name, self.engine, os.environ | named | {key: variables[key] for key in _PIPELINES})
 
 
 def start_server(engine: str, named: dict[str, str]) -> bool:

@@ -39,23 +39,25 @@ def machine() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Of all that took part."""
-    found = {"Frazil": _frazil(), "Python": platform.python_version(), "Java": _java()}
-    found |= {name: _jar(*of) for name, of in _MODULES.items()}
-    found |= {
+    versions = {"Frazil": _frazil(), "Python": platform.python_version(), "Java": _java()}
+    versions |= {name: _jar(*module) for name, module in _MODULES.items()}
+    versions |= {
         name: version(package)
         for name, package in (("Spark", "pyspark"), ("PyIceberg", "pyiceberg"), ("PyArrow", "pyarrow"))
     }
-    return found
+    return versions
 
 
-def _jar(of: str, module: str) -> str:
-    return next(told.split(":")[2] for told in SETS[of].coordinates if told.split(":")[1] == module)
+def _jar(jar_set: str, module: str) -> str:
+    return next(
+        coordinate.split(":")[2] for coordinate in SETS[jar_set].coordinates if coordinate.split(":")[1] == module
+    )
 
 
 def _java() -> str:
     release = ensure_java().home / "release"
-    found = re.search(r'^JAVA_VERSION="(.*)"$', release.read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1] if found else str(ensure_java().major)
+    match = re.search(r'^JAVA_VERSION="(.*)"$', release.read_text(encoding="utf-8"), re.MULTILINE)
+    return match[1] if match else str(ensure_java().major)
 
 
 def _frazil() -> str:

@@ -59,8 +59,8 @@ def measured(broker: int, watched: Callable[[], Iterator[int]] = lambda: iter(()
         watched: Tells the ids of the side's processes; asked twice a second.
     """
     reading = Reading(began=time.time())
-    taken = {pid: _cpu_seconds(pid) for pid in watched()}
-    sampler = threading.Thread(target=_sample, args=(reading, watched, taken), daemon=True)
+    cpu_by_pid = {pid: _cpu_seconds(pid) for pid in watched()}
+    sampler = threading.Thread(target=_sample, args=(reading, watched, cpu_by_pid), daemon=True)
     sampler.start()
     began, machine, own = time.monotonic(), _machine_cpu_seconds(), time.process_time()
     of_broker = _cpu_seconds(broker)
@@ -76,11 +76,11 @@ def measured(broker: int, watched: Callable[[], Iterator[int]] = lambda: iter(()
 
 def processes_with(variable: str, value: str) -> Iterator[int]:
     """Ids of live processes that inherited an environment variable, however they detached."""
-    wanted = f"{variable}={value}".encode()
+    marker = f"{variable}={value}".encode()
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal() and int(folder.name) != os.getpid():
             try:
-                if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                if marker in (folder / "environ").read_bytes().split(b"\0"):
                     yield int(folder.name)
             except OSError:  # it ended meanwhile
                 continue
@@ -89,7 +89,7 @@ def processes_with(variable: str, value: str) -> Iterator[int]:
 def _machine_cpu_seconds() -> float:
     """CPU time that all processes of the machine have taken since it started."""
     columns = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:]
-    return sum(int(columns[at]) for at in _BUSY) / _TICKS
+    return sum(int(columns[index]) for index in _BUSY) / _TICKS
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -102,13 +102,13 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _sample(reading: Reading, watched: Callable[[], Iterator[int]], before: dict[int, float]) -> None:
-    taken, is_last = dict(before), False
+    cpu_by_pid, is_last = dict(before), False
     while not is_last:
         is_last = reading._ended.wait(_SAMPLE_SECONDS)
         pids = list(watched())
-        taken |= {pid: max(_cpu_seconds(pid), taken.get(pid, 0.0)) for pid in pids}
+        cpu_by_pid |= {pid: max(_cpu_seconds(pid), cpu_by_pid.get(pid, 0.0)) for pid in pids}
         reading.peak_bytes = max(reading.peak_bytes, sum(map(_memory, pids)))
-    reading.process_cpu_seconds = sum(taken.values()) - sum(before.values())
+    reading.process_cpu_seconds = sum(cpu_by_pid.values()) - sum(before.values())
 
 
 def _memory(pid: int) -> int:

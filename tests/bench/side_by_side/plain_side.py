@@ -45,19 +45,19 @@ class PlainSide:
     def drain(self, bench: Bench, count: int, number: int) -> Drained:
         """Land the topic with one job."""
         folder = f"{self.way}-{number}"
-        of = bench.project(folder, engine="submit")
-        table = made_table(of, bench.workload, bench.workload.table)
-        command, env = self._command(of, bench, folder)
+        project = bench.project(folder, engine="submit")
+        table = made_table(project, bench.workload, bench.workload.table)
+        command, env = self._command(project, bench, folder)
         with meter.measured(bench.broker_pid, lambda: meter.processes_with(MARK, folder)) as reading:
             ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr[-4_000:]
-        found = drained(reading, table, list(bench.workload.columns), count)
+        result = drained(reading, table, list(bench.workload.columns), count)
         shutil.rmtree(bench.root / folder)
-        return found
+        return result
 
-    def _command(self, of: Project, bench: Bench, folder: str) -> tuple[list[str], dict[str, str]]:
-        engine = of.engine("submit")
-        job = submit._submission(of, "submit", "ingest.py", f"plain {folder}", writes=True, on_server=False)
+    def _command(self, project: Project, bench: Bench, folder: str) -> tuple[list[str], dict[str, str]]:
+        engine = project.engine("submit")
+        job = submit._submission(project, "submit", "ingest.py", f"plain {folder}", writes=True, on_server=False)
         command = [
             str(interpreter_bin() / "spark-submit"),
             "--master",
@@ -65,10 +65,16 @@ class PlainSide:
             "--driver-memory",
             engine.driver_memory,
         ]
-        fetch(of.home, _SOURCE, report=print)
-        jars = [*job.jars, *(str(path) for path in jar_paths(of.home, _SOURCE))]
+        fetch(project.home, _SOURCE, report=print)
+        jars = [*job.jars, *(str(path) for path in jar_paths(project.home, _SOURCE))]
         command += ["--jars", ",".join(jars)]
         command += [part for key, value in {**job.conf, **job.private}.items() for part in ("--conf", f"{key}={value}")]
         servers = bench.cluster.properties["bootstrap.servers"]
-        given = [self.way, servers, bench.workload.name, bench.workload.table, str(bench.root / folder / "checkpoint")]
-        return [*command, str(JOB), *given], os.environ | dict(job.env) | {MARK: folder}
+        arguments = [
+            self.way,
+            servers,
+            bench.workload.name,
+            bench.workload.table,
+            str(bench.root / folder / "checkpoint"),
+        ]
+        return [*command, str(JOB), *arguments], os.environ | dict(job.env) | {MARK: folder}

@@ -63,7 +63,7 @@ class Side(Protocol):
 def drained(reading: Reading, table: Table, columns: list[str], count: int) -> Drained:
     """Put together what was measured and what the table says."""
     past = seen(table.refresh())
-    held = contents(table, columns)
+    landed = contents(table, columns)
     # Where rows are missing the figures are worth nothing, and the comparison says so.
     reached = min(count, past[-1].rows)
     commits = [after for before, after in pairwise([Seen(0.0, 0), *past]) if after.rows > before.rows]
@@ -74,8 +74,8 @@ def drained(reading: Reading, table: Table, columns: list[str], count: int) -> D
         cpu_seconds=reading.cpu_seconds,
         broker_cpu_seconds=reading.broker_cpu_seconds,
         peak_bytes=reading.peak_bytes,
-        commits=[(of.at - reading.began, of.rows) for of in commits],
-        held=held,
+        commits=[(commit.at - reading.began, commit.rows) for commit in commits],
+        held=landed,
     )
 
 
@@ -83,6 +83,6 @@ def wait(happened: Callable[[], bool], failure: Callable[[], str | None], second
     """Wait until something happened; a failure ends the measurement, and so does the time."""
     deadline = time.monotonic() + seconds
     while not until(happened, 5.0, 0.5):
-        said = failure()
-        assert said is None, said
+        reason = failure()
+        assert reason is None, reason
         assert time.monotonic() < deadline, f"not landed within {seconds:.0f} s"

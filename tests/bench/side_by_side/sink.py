@@ -117,24 +117,24 @@ class SinkWorker:
 
     def failure(self, name: str) -> str | None:
         """Why a connector or a task of it failed; None while it works."""
-        found = httpx.get(f"{self.url}/connectors/{name}/status", timeout=_ANSWER_SECONDS)
-        if found.status_code == httpx.codes.NOT_FOUND:
+        response = httpx.get(f"{self.url}/connectors/{name}/status", timeout=_ANSWER_SECONDS)
+        if response.status_code == httpx.codes.NOT_FOUND:
             return None
-        said = found.json()
-        failed = [of for of in (said["connector"], *said["tasks"]) if of["state"] == "FAILED"]
+        status = response.json()
+        failed = [task for task in (status["connector"], *status["tasks"]) if task["state"] == "FAILED"]
         return json.dumps(failed[0])[:2_000] if failed else None
 
     def is_ready(self, name: str) -> bool:
         """Whether all tasks of a connector run."""
-        found = httpx.get(f"{self.url}/connectors/{name}/status", timeout=_ANSWER_SECONDS)
-        tasks = found.json()["tasks"] if found.is_success else []
-        return bool(tasks) and all(of["state"] == "RUNNING" for of in tasks)
+        response = httpx.get(f"{self.url}/connectors/{name}/status", timeout=_ANSWER_SECONDS)
+        tasks = response.json()["tasks"] if response.is_success else []
+        return bool(tasks) and all(task["state"] == "RUNNING" for task in tasks)
 
     def end(self, name: str) -> None:
         """Delete a connector, and wait until its tasks are gone."""
         httpx.delete(f"{self.url}/connectors/{name}", timeout=_ANSWER_SECONDS)
-        gone = until(lambda: name not in httpx.get(f"{self.url}/connectors", timeout=_ANSWER_SECONDS).json(), 60)
-        assert gone, f"connector {name} is not gone"
+        is_deleted = until(lambda: name not in httpx.get(f"{self.url}/connectors", timeout=_ANSWER_SECONDS).json(), 60)
+        assert is_deleted, f"connector {name} is not gone"
 
 
 def control_topic(cluster: Cluster, name: str) -> None:

@@ -33,18 +33,18 @@ class SinkSide:
     def drain(self, bench: Bench, count: int, number: int) -> Drained:
         """Land the topic, from the request that starts the connector. The worker is of this drain: none runs beside others."""
         folder = f"sink-{number}"
-        of = bench.project(f"{folder}-table", engine="submit")
+        project = bench.project(f"{folder}-table", engine="submit")
         with worker_of(bench, folder, _BUSY_POLL_SECONDS) as worker:
-            table = sink_table(of, worker, bench, number)
+            table = sink_table(project, worker, bench, number)
             control_topic(bench.cluster, folder)
             _warm_up(bench, worker, f"{folder}-scratch")
             with meter.measured(bench.broker_pid, lambda: meter.processes_with(MARK, folder)) as reading:
                 begin(worker, bench, folder, table, COMMIT_SECONDS)
                 wait(lambda: rows_of(table) >= count, lambda: worker.failure(folder), _LANDED_SECONDS)
             worker.end(folder)
-        found = drained(reading, table, list(bench.workload.columns), count)
+        result = drained(reading, table, list(bench.workload.columns), count)
         shutil.rmtree(bench.root / folder)
-        return found
+        return result
 
 
 def _warm_up(bench: Bench, worker: SinkWorker, name: str) -> None:
@@ -65,10 +65,10 @@ def worker_of(bench: Bench, folder: str, poll_seconds: float) -> Iterator[SinkWo
         yield worker
 
 
-def sink_table(of: Project, worker: SinkWorker, bench: Bench, number: int) -> Table:
+def sink_table(project: Project, worker: SinkWorker, bench: Bench, number: int) -> Table:
     """The table of a connector, in the worker's catalog, with the columns that the records have."""
     catalog = SqlCatalog(CATALOG, uri=f"sqlite:///{worker.catalog}", warehouse=f"file://{worker.warehouse}")
-    return made_table(of, bench.workload, f"{bench.workload.table}_{number}", catalog)
+    return made_table(project, bench.workload, f"{bench.workload.table}_{number}", catalog)
 
 
 def begin(worker: SinkWorker, bench: Bench, name: str, table: Table, commit_seconds: float) -> None:

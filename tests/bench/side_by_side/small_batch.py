@@ -61,13 +61,13 @@ class Way:
     land: Callable[[str], object]
 
 
-def small_batches(root: Path, order: SmallOrder, found: dict[str, Any], report: Callable[[str], None]) -> None:
+def small_batches(root: Path, order: SmallOrder, results: dict[str, Any], report: Callable[[str], None]) -> None:
     """Land batch after batch by all ways in turn.
 
     Args:
         root: Folder of the bench.
         order: What is to be measured.
-        found: Gets what goes into the results file, each batch as it comes; `wrong` is empty if every table has all records, and
+        results: Gets what goes into the results file, each batch as it comes; `wrong` is empty if every table has all records, and
             all the same.
         report: Told of each batch.
     """
@@ -79,31 +79,33 @@ def small_batches(root: Path, order: SmallOrder, found: dict[str, Any], report: 
             servers.enter_context(server_ended(way.env))
             frazil_side.start_server(way.engine, way.env)
         rounds: dict[str, list[dict[str, Any]]] = {way: [] for way in all_ways}
-        found |= {"records": order.records, "ways": rounds, "wrong": []}
+        results |= {"records": order.records, "ways": rounds, "wrong": []}
         for number in range(order.rounds + 1):
             if number:
                 append(ground.cluster, name, ground.workload.partitions, records, order.records)
-            for said, way in all_ways.items():
+            for title, way in all_ways.items():
                 took = landed(ground, way, f"round-{number}", (number + 1) * order.records)
-                rounds[said] += [took] if number else []
-                report(f"small batch, round {number}: {said} {took['seconds']:.2f} s")
-        held = {said: contents(_table(way.of), list(ground.workload.columns)) for said, way in all_ways.items()}
-    found["wrong"] = [f"small batch, {line}" for line in unequal(held, (order.rounds + 1) * order.records)]
+                rounds[title] += [took] if number else []
+                report(f"small batch, round {number}: {title} {took['seconds']:.2f} s")
+        contents_by_way = {
+            title: contents(_table(way.of), list(ground.workload.columns)) for title, way in all_ways.items()
+        }
+    results["wrong"] = [f"small batch, {line}" for line in unequal(contents_by_way, (order.rounds + 1) * order.records)]
 
 
 def ways(ground: Bench, order: SmallOrder) -> dict[str, Way]:
     """All ways, by what they are called in the report."""
-    made: dict[str, Way] = {}
+    ways: dict[str, Way] = {}
     env = ground.environment("warm", engine="inline")
     warm = Project.load(env)
-    made["Frazil, inline, warm process"] = Way(env, warm, "inline", lambda run: _in_process(warm, run))
+    ways["Frazil, inline, warm process"] = Way(env, warm, "inline", lambda run: _in_process(warm, run))
     engines = {f"Frazil, {engine}": engine for engine in dict.fromkeys(("inline", "submit", *order.engines))}
-    for said, engine in (engines | {_BARE: "submit"}).items():
-        named = ground.environment(said.replace(", ", "-").replace(" ", "-"), engine=engine)
-        if said == _BARE:
+    for title, engine in (engines | {_BARE: "submit"}).items():
+        named = ground.environment(title.replace(", ", "-").replace(" ", "-"), engine=engine)
+        if title == _BARE:
             named["FRAZIL_JARS"] = str(_without_archive(ground))
-        made[said] = Way(named, Project.load(named), engine, _command(engine, os.environ | named))
-    return made
+        ways[title] = Way(named, Project.load(named), engine, _command(engine, os.environ | named))
+    return ways
 
 
 def landed(ground: Bench, way: Way, run: str, expected: int) -> dict[str, Any]:
@@ -111,21 +113,21 @@ def landed(ground: Bench, way: Way, run: str, expected: int) -> dict[str, Any]:
     with meter.measured(ground.broker_pid) as reading:
         way.land(run)
     table = _table(way.of)
-    at = visible_at(seen(table), min(expected, rows_of(table)))
+    instant = visible_at(seen(table), min(expected, rows_of(table)))
     phases: Mapping[str, float] = history(way.of, way.of.pipeline(WORKLOADS["orders"].name))[-1].phases
-    return {"seconds": at - reading.began, "cpu_seconds": reading.cpu_seconds, "phases": dict(phases)}
+    return {"seconds": instant - reading.began, "cpu_seconds": reading.cpu_seconds, "phases": dict(phases)}
 
 
-def _table(of: Project) -> Any:
+def _table(project: Project) -> Any:
     workload = WORKLOADS["orders"]
-    return of.lake_of(of.pipeline(workload.name)).load_table(workload.table)
+    return project.lake_of(project.pipeline(workload.name)).load_table(workload.table)
 
 
-def _in_process(of: Project, run: str) -> None:
-    pipeline = of.pipeline(WORKLOADS["orders"].name)
-    planned = plan_run(of, pipeline, RunRequest(run))
+def _in_process(project: Project, run: str) -> None:
+    pipeline = project.pipeline(WORKLOADS["orders"].name)
+    planned = plan_run(project, pipeline, RunRequest(run))
     assert planned.plan is not None
-    ingest(of, pipeline, planned.plan, stage_inline, lambda _: None)
+    ingest(project, pipeline, planned.plan, stage_inline, lambda _: None)
 
 
 def _command(engine: str, env: dict[str, str]) -> Callable[[str], object]:
@@ -136,7 +138,7 @@ def _without_archive(ground: Bench) -> Path:
     """The jars, but not the archive."""
     folder = ground.root / "bare-jars"
     folder.mkdir()
-    for found in ground.broker.jars.iterdir():
-        if found.is_dir():
-            (folder / found.name).symlink_to(found)
+    for jar in ground.broker.jars.iterdir():
+        if jar.is_dir():
+            (folder / jar.name).symlink_to(jar)
     return folder

@@ -28,9 +28,9 @@ def tables(results: dict[str, Any]) -> list[str]:
 
 def _ground(results: dict[str, Any]) -> Iterator[str]:
     """Where, when, with which versions."""
-    at = results["machine"]
-    yield f"Measured {results['began'][:10]} by `{results['command']}` on {at['cores']} cores of {at['cpu']}, {at['memory_bytes'] / 2**30:.0f} GiB;"
-    yield ", ".join(f"{name} {of}" for name, of in results["versions"].items()) + "."
+    machine = results["machine"]
+    yield f"Measured {results['began'][:10]} by `{results['command']}` on {machine['cores']} cores of {machine['cpu']}, {machine['memory_bytes'] / 2**30:.0f} GiB;"
+    yield ", ".join(f"{name} {version}" for name, version in results["versions"].items()) + "."
     yield ""
 
 
@@ -40,34 +40,34 @@ def _parts(results: dict[str, Any], part: str) -> list[dict[str, Any]]:
 
 def _failed(results: dict[str, Any]) -> Iterator[str]:
     """Parts that ended early: the file has their rounds until then, the tables have none."""
-    for of in results["parts"]:
-        if "failed" in of:
-            what = " ".join(filter(None, [of["part"], of.get("workload")]))
-            yield f"**Not measured to its end**: {what}: {of['failed'].splitlines()[-1]}"
+    for part in results["parts"]:
+        if "failed" in part:
+            what = " ".join(filter(None, [part["part"], part.get("workload")]))
+            yield f"**Not measured to its end**: {what}: {part['failed'].splitlines()[-1]}"
             yield ""
 
 
 def _drains(results: dict[str, Any]) -> Iterator[str]:
-    for of in _parts(results, "drain"):
-        count = len(next(iter(of["sides"].values())))
-        yield f"**{of['said']}**: {of['records']:,} records of {of['bytes'] / of['records']:.0f} bytes, {of['partitions']} partitions; {_rounds(count)}."
+    for part in _parts(results, "drain"):
+        count = len(next(iter(part["sides"].values())))
+        yield f"**{part['said']}**: {part['records']:,} records of {part['bytes'] / part['records']:.0f} bytes, {part['partitions']} partitions; {_rounds(count)}."
         yield ""
         yield "| side | records/s | until 99 % | MB/s per core | CPU s per million | without the broker | peak memory MB | commits | files | MB written | seconds |"
         yield "|---|---|---|---|---|---|---|---|---|---|---|"
-        yield from (_drain(of, name, rounds) for name, rounds in of["sides"].items())
+        yield from (_drain(part, name, rounds) for name, rounds in part["sides"].items())
         yield ""
-        yield from _ratios(of)
+        yield from _ratios(part)
         yield ""
 
 
-def _drain(of: dict[str, Any], name: str, rounds: list[dict[str, Any]]) -> str:
-    seconds, last, million = _median(rounds, "seconds"), rounds[-1]["held"], of["records"] / 1e6
+def _drain(part: dict[str, Any], name: str, rounds: list[dict[str, Any]]) -> str:
+    seconds, last, million = _median(rounds, "seconds"), rounds[-1]["held"], part["records"] / 1e6
     cpu, broker = _median(rounds, "cpu_seconds"), _median(rounds, "broker_cpu_seconds")
     figures = [
         name,
-        f"{of['records'] / seconds:,.0f}",
-        f"{of['records'] * 0.99 / _median(rounds, 'seconds_99'):,.0f}",
-        f"{of['bytes'] / seconds / of['cores'] / 1e6:.1f}",
+        f"{part['records'] / seconds:,.0f}",
+        f"{part['records'] * 0.99 / _median(rounds, 'seconds_99'):,.0f}",
+        f"{part['bytes'] / seconds / part['cores'] / 1e6:.1f}",
         f"{cpu / million:.1f}",
         f"{(cpu - broker) / million:.1f}",
         f"{max(each['peak_bytes'] for each in rounds) / 1e6:,.0f}",
@@ -79,15 +79,17 @@ def _drain(of: dict[str, Any], name: str, rounds: list[dict[str, Any]]) -> str:
     return _row(figures)
 
 
-def _ratios(of: dict[str, Any]) -> Iterator[str]:
+def _ratios(part: dict[str, Any]) -> Iterator[str]:
     """Each side of Frazil's against the sink: more is better of the first figures, less of the last."""
-    sink = of["sides"][SINK]
+    sink = part["sides"][SINK]
     busy = [rate for each in sink if (rate := _busy_rate(each["commits"])) is not None]
-    for name, rounds in of["sides"].items():
+    for name, rounds in part["sides"].items():
         if name.startswith("Frazil"):
-            rate = of["records"] / _median(rounds, "seconds")
+            rate = part["records"] / _median(rounds, "seconds")
             cpu = _median(rounds, "cpu_seconds") / _median(sink, "cpu_seconds")
-            line = f"{of['workload']}, {name}: throughput ratio: {rate * _median(sink, 'seconds') / of['records']:.2f}"
+            line = (
+                f"{part['workload']}, {name}: throughput ratio: {rate * _median(sink, 'seconds') / part['records']:.2f}"
+            )
             if busy:
                 line += f" (to Kafka Connect's rate between commits, {statistics.median(busy):,.0f} records/s: {rate / statistics.median(busy):.2f})"
             else:
@@ -104,32 +106,41 @@ def _busy_rate(commits: list[list[float]]) -> float | None:
 
 
 def _trickles(results: dict[str, Any]) -> Iterator[str]:
-    found = _parts(results, "trickle")
-    if not found:
+    parts = _parts(results, "trickle")
+    if not parts:
         return
-    yield f"**Trickle**: {found[0]['rate']:,} records/s for {found[0]['minutes']:g} minutes. Freshness: commit less record time, in seconds."
+    yield f"**Trickle**: {parts[0]['rate']:,} records/s for {parts[0]['minutes']:g} minutes. Freshness: commit less record time, in seconds."
     yield ""
     yield "| interval s | side | p50 | p95 | p99 | max | CPU s per hour | with the broker | commits | files |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
-    for of in found:
-        for name, side in of["sides"].items():
+    for part in parts:
+        for name, side in part["sides"].items():
             fresh = [f"{side['freshness'][key]:.1f}" for key in ("p50", "p95", "p99", "max")]
             yield _row(
-                [f"{of['interval_seconds']:g}", name, *fresh, *_hourly(side), f"{side['commits']}", f"{side['files']}"]
+                [
+                    f"{part['interval_seconds']:g}",
+                    name,
+                    *fresh,
+                    *_hourly(side),
+                    f"{side['commits']}",
+                    f"{side['files']}",
+                ]
             )
     yield ""
 
 
 def _idle(results: dict[str, Any]) -> Iterator[str]:
-    found = _parts(results, "idle")
-    if not found:
+    parts = _parts(results, "idle")
+    if not parts:
         return
-    yield f"**Idle**: {found[0]['minutes']:g} minutes without a record, told for an hour."
+    yield f"**Idle**: {parts[0]['minutes']:g} minutes without a record, told for an hour."
     yield ""
     yield "| interval s | side | CPU s per hour | with the broker |"
     yield "|---|---|---|---|"
-    for of in found:
-        yield from (_row([f"{of['interval_seconds']:g}", name, *_hourly(side)]) for name, side in of["sides"].items())
+    for part in parts:
+        yield from (
+            _row([f"{part['interval_seconds']:g}", name, *_hourly(side)]) for name, side in part["sides"].items()
+        )
     yield ""
 
 
@@ -140,29 +151,29 @@ def _hourly(side: dict[str, Any]) -> list[str]:
 
 
 def _small(results: dict[str, Any]) -> Iterator[str]:
-    for of in _parts(results, "small"):
-        phases = list(dict.fromkeys(name for each in of["ways"].values() for one in each for name in one["phases"]))
-        count = len(next(iter(of["ways"].values())))
-        yield f"**Small batch**: {of['records']:,} records; {_rounds(count)}. Phases in seconds, as the ledger has them."
+    for part in _parts(results, "small"):
+        phases = list(dict.fromkeys(name for each in part["ways"].values() for one in each for name in one["phases"]))
+        count = len(next(iter(part["ways"].values())))
+        yield f"**Small batch**: {part['records']:,} records; {_rounds(count)}. Phases in seconds, as the ledger has them."
         yield ""
         yield _row(["way", "seconds until visible", "CPU s", "start and plan", *phases])
         yield "|" + "---|" * (len(phases) + 4)
-        for name, rounds in of["ways"].items():
-            told = [f"{statistics.median(one['phases'].get(phase, 0.0) for one in rounds):.2f}" for phase in phases]
+        for name, rounds in part["ways"].items():
+            medians = [f"{statistics.median(one['phases'].get(phase, 0.0) for one in rounds):.2f}" for phase in phases]
             before = statistics.median(map(_before_staging, rounds))
             figures = [_median(rounds, "seconds"), _median(rounds, "cpu_seconds"), before]
-            yield _row([name, *(f"{of:.2f}" for of in figures), *told])
+            yield _row([name, *(f"{figure:.2f}" for figure in figures), *medians])
         yield ""
 
 
 def _before_staging(one: dict[str, Any]) -> float:
     """Seconds that no phase has: an interpreter, a JVM, the plan. What is forwarded comes after the rows are visible."""
     seconds: float = one["seconds"]
-    return seconds - sum(of for phase, of in one["phases"].items() if phase != "forward")
+    return seconds - sum(phase_seconds for phase, phase_seconds in one["phases"].items() if phase != "forward")
 
 
 def _median(rounds: list[dict[str, Any]], key: str) -> float:
-    return statistics.median(of[key] for of in rounds)
+    return statistics.median(run[key] for run in rounds)
 
 
 def _rounds(count: int) -> str:
@@ -178,15 +189,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, nargs="+", help="one after the other, each with its ground")
     parser.add_argument("--into", type=Path)
-    given = parser.parse_args()
-    said = "\n".join(line for file in given.file for line in tables(json.loads(file.read_text(encoding="utf-8"))))
-    if given.into is None:
-        print(said)  # noqa: T201
+    args = parser.parse_args()
+    text = "\n".join(line for file in args.file for line in tables(json.loads(file.read_text(encoding="utf-8"))))
+    if args.into is None:
+        print(text)  # noqa: T201
         return 0
-    page = given.into.read_text(encoding="utf-8")
-    assert page.count(BEGIN) == page.count(END) == 1, f"{given.into} has no such marks"
-    kept: Callable[[re.Match[str]], str] = lambda _: f"{BEGIN}\n\n{said}\n{END}"  # noqa: E731
-    given.into.write_text(re.sub(f"{BEGIN}.*?{END}", kept, page, flags=re.DOTALL), encoding="utf-8")
+    page = args.into.read_text(encoding="utf-8")
+    assert page.count(BEGIN) == page.count(END) == 1, f"{args.into} has no such marks"
+    replacement: Callable[[re.Match[str]], str] = lambda _: f"{BEGIN}\n\n{text}\n{END}"  # noqa: E731
+    args.into.write_text(re.sub(f"{BEGIN}.*?{END}", replacement, page, flags=re.DOTALL), encoding="utf-8")
     return 0
 
 

@@ -19,20 +19,20 @@ FILES: Final = {
 """Of the table or the writer. The level is PyArrow's own, which Frazil's files have; Java's would be 3."""
 
 
-def made_table(of: Project, workload: Workload, name: str, catalog: SqlCatalog | None = None) -> Table:
+def made_table(project: Project, workload: Workload, name: str, catalog: SqlCatalog | None = None) -> Table:
     """Make the table of a workload.
 
     Args:
-        of: The project that has the workload's pipeline.
+        project: The project that has the workload's pipeline.
         workload: What is landed.
         name: Of the table.
         catalog: Where; without, the project's own.
     """
-    pipeline = of.pipeline(workload.name)
+    pipeline = project.pipeline(workload.name)
     (destination,) = pipeline.destinations
     schema = declared_schema(destination.model_copy(update={"kafka_columns": False}))
     if catalog is None:
-        home = of.home.root
+        home = project.home.root
         home.mkdir(parents=True, exist_ok=True)
         catalog = SqlCatalog("lake", uri=f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}/warehouse")
     catalog.create_namespace_if_not_exists(name.partition(".")[0])

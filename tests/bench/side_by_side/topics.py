@@ -50,9 +50,9 @@ def append(cluster: Cluster, topic: str, partitions: int, records: Records, coun
         }
     )
     size = 0
-    for at in range(0, count, _SERVE_EVERY):
-        chunk = [records(at + n) for n in range(min(_SERVE_EVERY, count - at))]
-        for n, value in enumerate(chunk, start=at):
+    for start in range(0, count, _SERVE_EVERY):
+        chunk = [records(start + n) for n in range(min(_SERVE_EVERY, count - start))]
+        for n, value in enumerate(chunk, start=start):
             while True:
                 try:
                     producer.produce(topic, value, partition=n % partitions, on_delivery=delivered)
@@ -61,7 +61,7 @@ def append(cluster: Cluster, topic: str, partitions: int, records: Records, coun
                     producer.poll(0.1)
         size += sum(map(len, chunk))
         producer.poll(0)
-    left = producer.flush(_FLUSH_SECONDS)
-    assert left == 0, f"{left} records of {topic} were not taken within {_FLUSH_SECONDS:.0f} s"
+    unsent = producer.flush(_FLUSH_SECONDS)
+    assert unsent == 0, f"{unsent} records of {topic} were not taken within {_FLUSH_SECONDS:.0f} s"
     assert not failed, f"{len(failed)} records of {topic} failed: {list(islice(failed, 3))}"
     return size

@@ -70,29 +70,31 @@ class TrickleOrder:
         return self.minutes * 60
 
 
-def trickle(root: Path, order: TrickleOrder, found: dict[str, Any], report: Callable[[str], None]) -> None:
+def trickle(root: Path, order: TrickleOrder, results: dict[str, Any], report: Callable[[str], None]) -> None:
     """Measure both sides, one after the other, each with a topic of its own.
 
     Args:
         root: Folder of the bench.
         order: What is to be measured.
-        found: Gets what goes into the results file, each side as it comes; `wrong` is empty if all that was sent is visible.
+        results: Gets what goes into the results file, each side as it comes; `wrong` is empty if all that was sent is visible.
         report: Told of each side.
     """
-    found |= {"rate": order.rate, "interval_seconds": order.interval_seconds, "minutes": order.minutes}
-    found |= {"engine": order.engine, "stays": True, "sides": {}, "wrong": []}
+    results |= {"rate": order.rate, "interval_seconds": order.interval_seconds, "minutes": order.minutes}
+    results |= {"engine": order.engine, "stays": True, "sides": {}, "wrong": []}
     for name, side, mark in ((f"Frazil, {order.engine}, stays", frazil, FRAZIL), ("Kafka Connect", sink, SINK)):
         with bench(root.with_name(name.replace(", ", "-").replace(" ", "-")), WORKLOADS["orders"]) as ground:
             create_topic(ground.cluster, ground.workload.name, ground.workload.partitions)
             base = base_load(ground)
             with side(ground, order) as landing:
-                sent, reading = sending(ground, order, mark)
+                records_sent, reading = sending(ground, order, mark)
                 if order.rate:
-                    wait(lambda: rows_of(landing.table()) >= sent, landing.failure, _LANDED_SECONDS)  # noqa: B023
-            found["sides"][name] = figures(landing, order, reading, base)
+                    wait(lambda: rows_of(landing.table()) >= records_sent, landing.failure, _LANDED_SECONDS)  # noqa: B023
+            results["sides"][name] = figures(landing, order, reading, base)
             visible = rows_of(landing.table()) if order.rate else 0
-        found["wrong"] += [f"trickle, {name}: {visible:,} rows of {sent:,} records"] if visible != sent else []
-        report(f"{order.rate} records/s, {order.interval_seconds:g} s: {name} {json.dumps(found['sides'][name])}")
+        results["wrong"] += (
+            [f"trickle, {name}: {visible:,} rows of {records_sent:,} records"] if visible != records_sent else []
+        )
+        report(f"{order.rate} records/s, {order.interval_seconds:g} s: {name} {json.dumps(results['sides'][name])}")
 
 
 @dataclass(frozen=True)
@@ -112,9 +114,9 @@ class Landing:
 def sink(ground: Bench, order: TrickleOrder) -> Iterator[Landing]:
     """A connector that runs all the time."""
     name = SINK
-    of = ground.project("table", engine="inline")
+    project = ground.project("table", engine="inline")
     with sink_side.worker_of(ground, name, _BUSY_POLL_SECONDS if order.rate else _IDLE_POLL_SECONDS) as worker:
-        table = sink_side.sink_table(of, worker, ground, 1)
+        table = sink_side.sink_table(project, worker, ground, 1)
         control_topic(ground.cluster, name)
         sink_side.begin(worker, ground, name, table, order.interval_seconds)
         wait(lambda: worker.is_ready(name), lambda: worker.failure(name), _LANDED_SECONDS)
@@ -126,13 +128,13 @@ def sink(ground: Bench, order: TrickleOrder) -> Iterator[Landing]:
 def frazil(ground: Bench, order: TrickleOrder) -> Iterator[Landing]:
     """A run that stays until it is stopped."""
     named = ground.environment(FRAZIL, engine=order.engine, interval=f"{order.interval_seconds:g}s", session_for=_STAYS)
-    env, of = os.environ | named | {MARK: FRAZIL}, Project.load(named)
-    pipeline = of.pipeline(ground.workload.name)
-    lake, log = of.lake_of(pipeline), ground.root / FRAZIL / "stay.log"
+    env, project = os.environ | named | {MARK: FRAZIL}, Project.load(named)
+    pipeline = project.pipeline(ground.workload.name)
+    lake, log = project.lake_of(pipeline), ground.root / FRAZIL / "stay.log"
     with server_ended(named):
         frazil_side.run(pipeline.name, order.engine, env)  # the first run makes the tables
         command = frazil_side.command(pipeline.name, order.engine, "--stay", _STAYS)
-        with log.open("w") as said, subprocess.Popen(command, env=env, stdout=said, stderr=said) as run:
+        with log.open("w") as output, subprocess.Popen(command, env=env, stdout=output, stderr=output) as run:
             try:
                 yield Landing(
                     lambda: lake.load_table(ground.workload.table),
@@ -162,9 +164,9 @@ def sending(ground: Bench, order: TrickleOrder, mark: str) -> tuple[int, meter.R
 def _records(ground: Bench, total: int) -> Iterator[OutgoingRecord]:
     chance = random.Random(1)
     for _ in range(total):
-        made = ground.workload.make(chance)
-        made[COLUMN] = datetime.now(UTC).isoformat(timespec="milliseconds")
-        yield OutgoingRecord(key=None, value=json.dumps(made, separators=(",", ":")).encode())
+        record = ground.workload.make(chance)
+        record[COLUMN] = datetime.now(UTC).isoformat(timespec="milliseconds")
+        yield OutgoingRecord(key=None, value=json.dumps(record, separators=(",", ":")).encode())
 
 
 def base_load(ground: Bench) -> float:
@@ -177,7 +179,7 @@ def base_load(ground: Bench) -> float:
 def figures(landing: Landing, order: TrickleOrder, reading: meter.Reading, base: float) -> dict[str, Any]:
     """What goes into the results file of one side."""
     table = landing.table()
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "seconds": reading.seconds,
         "process_cpu_seconds": reading.process_cpu_seconds,
         "side_cpu_seconds": max(0.0, reading.side_cpu_seconds - base * reading.seconds),
@@ -185,10 +187,12 @@ def figures(landing: Landing, order: TrickleOrder, reading: meter.Reading, base:
         "base_load": base,
     }
     if order.rate:
-        commits = [(at, made) for at, made in landed(table, COLUMN) if made]
+        commits = [(instant, instants) for instant, instants in landed(table, COLUMN) if instants]
         steady = reading.began + 2 * order.interval_seconds
-        ages = sorted(at - one for at, made in commits for one in made if one >= steady)
+        ages = sorted(instant - one for instant, instants in commits for one in instants if one >= steady)
         assert ages, f"a trickle lasts longer than the two intervals of {order.interval_seconds:g} s that are left out"
-        found["freshness"] = {key: ages[min(len(ages) - 1, int(share * len(ages)))] for key, share in _FIGURES.items()}
-        found |= {"commits": len(commits), "files": len(list(table.refresh().scan().plan_files()))}
-    return found
+        results["freshness"] = {
+            key: ages[min(len(ages) - 1, int(share * len(ages)))] for key, share in _FIGURES.items()
+        }
+        results |= {"commits": len(commits), "files": len(list(table.refresh().scan().plan_files()))}
+    return results

@@ -159,15 +159,18 @@ _TRIP_TYPES: Final = {"int": "ABCDEFGHIJKLM", "double": "defmtlicas", "string": 
 _TRIP_SPARSE: Final = "IJKLMxy"
 """Columns that most trips lack. 29 columns in about 144 bytes leave no room for more, nor for longer names."""
 
-_TRIP_COLUMNS: Final = {name: of for of, names in _TRIP_TYPES.items() for name in names} | {"n": "long", "p": "int"}
+_TRIP_COLUMNS: Final = {name: type_name for type_name, names in _TRIP_TYPES.items() for name in names} | {
+    "n": "long",
+    "p": "int",
+}
 
 
 def _trip(chance: random.Random) -> dict[str, Any]:
-    made: dict[str, Any] = {"n": FIRST, "p": chance.randrange(99)}
-    for name, of in _TRIP_COLUMNS.items():
-        if name not in made and (name not in _TRIP_SPARSE or chance.random() < 0.1):
-            made[name] = chance.choice("YN") if of == "string" else chance.randrange(9)
-    return made
+    record: dict[str, Any] = {"n": FIRST, "p": chance.randrange(99)}
+    for name, type_name in _TRIP_COLUMNS.items():
+        if name not in record and (name not in _TRIP_SPARSE or chance.random() < 0.1):
+            record[name] = chance.choice("YN") if type_name == "string" else chance.randrange(9)
+    return record
 
 
 def _event(chance: random.Random) -> dict[str, Any]:
@@ -195,8 +198,8 @@ _EVENT_COLUMNS: Final = {
 }
 
 WORKLOADS: Final = {
-    of.name: of
-    for of in (
+    workload.name: workload
+    for workload in (
         Workload("orders", "nested JSON orders", 4, _ORDER_COLUMNS, _order),
         Workload("avro", "the same orders in Avro, with a registry", 4, _ORDER_COLUMNS, _avro_order, ORDER_SCHEMA),
         Workload("trips", "flat JSON trips of 29 columns", 5, _TRIP_COLUMNS, _trip),

@@ -24,7 +24,7 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"
 """What a producer may put into a topic, to be run in the browser of whoever looks at it."""
 
 
-def pipeline(name: str, **given: Any) -> Pipeline:
+def pipeline(name: str, **options: Any) -> Pipeline:
     """A pipeline as its file says it."""
     body = {
         "name": name,
@@ -34,10 +34,10 @@ def pipeline(name: str, **given: Any) -> Pipeline:
         "source": {"topics": [f"{name}-topic"]},
         "destinations": [{"table": f"shop.{name}", "columns": {"id": "long"}}],
     }
-    return Pipeline.model_validate(body | given)
+    return Pipeline.model_validate(body | options)
 
 
-def batch(n: int, **given: Any) -> BatchHistory:
+def batch(n: int, **facts: Any) -> BatchHistory:
     """A batch that landed a thousand rows."""
     body: dict[str, Any] = {
         "n": n,
@@ -59,10 +59,10 @@ def batch(n: int, **given: Any) -> BatchHistory:
         "ranges": (("shop-topic", 0, 100 * n, 100 * n + 100), ("shop-topic", 1, 90 * n, 90 * n + 90)),
         "started_by": "airflow:scheduled",
     }
-    return BatchHistory(**(body | given))
+    return BatchHistory(**(body | facts))
 
 
-def letter(offset: int, **given: Any) -> DeadLetter:
+def letter(offset: int, **facts: Any) -> DeadLetter:
     """A letter of a record that is no JSON."""
     body: dict[str, Any] = {
         "topic": "shop-topic",
@@ -76,7 +76,7 @@ def letter(offset: int, **given: Any) -> DeadLetter:
         "attempts": 1,
         "landed_batch": None,
     }
-    return DeadLetter(**(body | given))
+    return DeadLetter(**(body | facts))
 
 
 def report(pipeline: str, day: int) -> KeptReport:
@@ -87,7 +87,7 @@ def report(pipeline: str, day: int) -> KeptReport:
     )
 
 
-def condition(name: str, **given: Any) -> Condition:
+def condition(name: str, **facts: Any) -> Condition:
     """A pipeline that does well."""
     body: dict[str, Any] = {
         "n": 120,
@@ -102,7 +102,7 @@ def condition(name: str, **given: Any) -> Condition:
         "health": {f"shop.{name}": 91},
         "retention": (Retention(f"{name}-topic", 0, 51_000, 86_400.0 * 5, 7_200.0),),
     }
-    return Condition(name, "checkout", NOW, **(body | given))
+    return Condition(name, "checkout", NOW, **(body | facts))
 
 
 def _snapshot(name: str, n: int) -> SnapshotFacts:
@@ -162,28 +162,29 @@ class MadeUp:
 
     def batches(self, name: str, start: int, limit: int) -> BatchPage:
         newest = self.count - start
-        found = tuple(batch(n) for n in range(newest, max(0, newest - limit), -1))
-        return BatchPage(found, start, self.count)
+        batches = tuple(batch(n) for n in range(newest, max(0, newest - limit), -1))
+        return BatchPage(batches, start, self.count)
 
     def letters(
         self, name: str, choice: LetterChoice, state: State, after: LetterMark | None, limit: int
     ) -> Listing | None:
         fits = [
-            of
-            for of in sorted(self.found, key=lambda of: of.mark.order)
-            if choice.fits(of.place, of.code, of.timestamp) and (after is None or of.mark.order > after.order)
+            batch
+            for batch in sorted(self.found, key=lambda batch: batch.mark.order)
+            if choice.fits(batch.place, batch.code, batch.timestamp)
+            and (after is None or batch.mark.order > after.order)
         ]
         return Listing(tuple(fits[:limit]), len(fits) > limit)
 
     def letter(self, name: str, place: Place) -> tuple[WholeLetter, ...]:
-        return tuple(of for of in self.whole if of.letter.place == place)
+        return tuple(whole_letter for whole_letter in self.whole if whole_letter.letter.place == place)
 
     def reports(self, name: str, most: int) -> Sequence[KeptReport]:
         return self.kept[:most]
 
     def snapshots(self, name: str, table: str, start: int, limit: int) -> Snapshots | None:
-        made = [_snapshot(name, n) for n in range(60)]
-        return Snapshots(tuple(made[start : start + limit]), 60, start + limit if start + limit < 60 else None)
+        snapshots = [_snapshot(name, n) for n in range(60)]
+        return Snapshots(tuple(snapshots[start : start + limit]), 60, start + limit if start + limit < 60 else None)
 
     def schema_changes(self, name: str, table: str) -> Sequence[SchemaVersion] | None:
         added = FieldChange("added", HOSTILE, None, "string")

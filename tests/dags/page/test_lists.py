@@ -24,16 +24,16 @@ def test_filter_input_comes_back_as_text(open_page: Open):
 def test_pages_of_dead_letters_join_without_a_gap_or_a_repeat(open_page: Open):
     """The mark in the link is where the page before ended, whatever the sizes of batches."""
     page, path = open_page(), "/pipelines/orders/dead-letters"
-    seen: list[str] = []
+    paths: list[str] = []
     for _ in range(10):
         text = page.get(path).text
-        seen += re.findall(r"/dead-letters/orders-topic/(\d+/\d+)\"", text)
+        paths += re.findall(r"/dead-letters/orders-topic/(\d+/\d+)\"", text)
         following = re.search(r'rel="next"[^>]*href="([^"]+)"', text)
         if following is None:
             break
         path = following[1].replace("&amp;", "&")
-    assert len(seen) == 120
-    assert len(set(seen)) == 120
+    assert len(paths) == 120
+    assert len(set(paths)) == 120
 
 
 @pytest.mark.parametrize("after", ["[]", "no", '["x", "t", 0, 0, null]', "{}", "[1, 2, 3, 4, 5]", "7", "[" * 2_000])
@@ -84,16 +84,16 @@ def test_dead_letters_are_found_between_two_instants(open_page: Open):
     """By record time, each end an instant or how long ago, as the command takes them; what is none of these is refused."""
     page, path = open_page(), "/pipelines/orders/dead-letters"
 
-    def offsets(**given: str) -> set[int]:
-        text = page.get(path, params=given).text
-        return {int(of) for of in re.findall(r"/dead-letters/orders-topic/\d/(\d+)\"", text)}
+    def offsets(**filters: str) -> set[int]:
+        text = page.get(path, params=filters).text
+        return {int(offset) for offset in re.findall(r"/dead-letters/orders-topic/\d/(\d+)\"", text)}
 
     instants = {"since": f"{NOW - timedelta(minutes=8):%Y-%m-%dT%H:%M:%S.%f}", "until": f"{NOW - timedelta(minutes=5)}"}
     assert offsets(**instants) == {8, 7, 6}  # a letter a minute
     grown = (datetime.now(UTC) - NOW) // timedelta(minutes=1)  # how much older they are than when they were made up
     assert min(offsets(until=f"{grown + 30}m")) in {29, 30}
-    for given in ({"since": "yesterday"}, {"until": "latest"}, {"since": "1h", "until": "2h"}, {"since": "9" * 61}):
-        assert page.get(path, params=given).status_code == 422
+    for filters in ({"since": "yesterday"}, {"until": "latest"}, {"since": "1h", "until": "2h"}, {"since": "9" * 61}):
+        assert page.get(path, params=filters).status_code == 422
 
 
 def test_reports_are_listed_only_to_permitted_users(open_page: Open, source: MadeUp, monkeypatch: pytest.MonkeyPatch):

@@ -41,17 +41,17 @@ def source(cluster: Cluster, tmp_path: Path) -> Iterator[ProjectSource]:
     planned = plan_run(project, project.pipeline("orders"), RunRequest("r1"))
     assert planned.plan is not None
     ingest(project, project.pipeline("orders"), planned.plan, stage_inline, lambda _: None)
-    found = ProjectSource(env)
-    with found.watch:
-        assert found.watch.wait(60)
-        yield found
+    source = ProjectSource(env)
+    with source.watch:
+        assert source.watch.wait(60)
+        yield source
 
 
 def test_auto_created_table_is_on_pages(open_page: Open):
     """It stands among the pipeline's tables with its health, and has its snapshots and its schema."""
     page = open_page()
     overview = page.get("/pipelines/orders").text
-    row = next(of for of in re.findall(r"<tr>.*?</tr>", overview, re.DOTALL) if f"?table={TABLE}" in of)
+    row = next(match for match in re.findall(r"<tr>.*?</tr>", overview, re.DOTALL) if f"?table={TABLE}" in match)
     assert "destination" in row
     assert re.search(r"</meter>\d+</span>", row)
 

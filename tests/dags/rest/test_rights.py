@@ -126,12 +126,14 @@ def test_every_route_asks_for_login_and_refuses_forged_changes(airflow: Any):
     from frazil_airflow.rest.asking import refuse_forged
 
     routes = [route for each in mounted(airflow).routes for route in getattr(each, "routes", None) or [each]]
-    asked = {
-        route.path: {of.call for of in route.dependant.dependencies} for route in routes if isinstance(route, APIRoute)
+    rights = {
+        route.path: {dependency.call for dependency in route.dependant.dependencies}
+        for route in routes
+        if isinstance(route, APIRoute)
     }
 
-    assert len(asked) > 15
-    assert {path for path, calls in asked.items() if not {get_user, refuse_forged} <= calls} == set()
+    assert len(rights) > 15
+    assert {path for path, calls in rights.items() if not {get_user, refuse_forged} <= calls} == set()
 
 
 def test_page_of_another_site_changes_nothing(login: Login, orders: None):

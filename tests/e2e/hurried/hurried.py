@@ -21,11 +21,11 @@ def hurried(
     what: str, pipeline: str, *, task: timedelta = factory.INGEST_TIMEOUT, run: timedelta = factory.RUN_TIMEOUT
 ) -> None:
     """The tasks of the pipeline's own DAG under another name and other limits, started by hand, without another try."""
-    known = PROJECT.pipeline(pipeline)
+    definition = PROJECT.pipeline(pipeline)
     with DAG(f"hurried_{what}__{pipeline}", schedule=None, dagrun_timeout=run, params=params()):
-        ingest = factory._ingest_task(PROJECT, known)
+        ingest = factory._ingest_task(PROJECT, definition)
         ingest.execution_timeout = task
-        factory._plan_task(known, ingest_tasks.plan) >> ingest
+        factory._plan_task(definition, ingest_tasks.plan) >> ingest
 
 
 for name, limit in LIMITS.items():

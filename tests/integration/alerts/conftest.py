@@ -26,11 +26,15 @@ def desk(
     tmp_path: Path, broker: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Desk]:
     """A pipeline whose topic has one partition and no records yet; it never ran."""
-    kept, topic, cluster = VariableStore(), f"orders-{uuid4().hex[:8]}", Cluster("local", {"bootstrap.servers": broker})
-    monkeypatch.setattr(Variables, "get", lambda _, name: kept.get(name))
-    monkeypatch.setattr(Variables, "names", lambda _, prefix: kept.names(prefix))
-    monkeypatch.setattr(Variables, "set", lambda _, *of: kept.set(*of))
-    monkeypatch.setattr(Variables, "delete", lambda _, name: kept.delete(name))
+    variable_store, topic, cluster = (
+        VariableStore(),
+        f"orders-{uuid4().hex[:8]}",
+        Cluster("local", {"bootstrap.servers": broker}),
+    )
+    monkeypatch.setattr(Variables, "get", lambda _, name: variable_store.get(name))
+    monkeypatch.setattr(Variables, "names", lambda _, prefix: variable_store.names(prefix))
+    monkeypatch.setattr(Variables, "set", lambda _, *arguments: variable_store.set(*arguments))
+    monkeypatch.setattr(Variables, "delete", lambda _, name: variable_store.delete(name))
     monkeypatch.setattr(
         "frazil_airflow.outputs.run_summary.write_note", lambda *_: None
     )  # there is no Airflow to keep it
@@ -51,12 +55,12 @@ def desk(
         monkeypatch.setenv(
             "AIRFLOW_CONN_WEB", json.dumps({"conn_type": "http", "host": f"http://127.0.0.1:{hook.port}"})
         )
-        made = Desk(tmp_path, cluster, topic, hook, kept, capsys)
-        made.configure()
+        desk = Desk(tmp_path, cluster, topic, hook, variable_store, capsys)
+        desk.configure()
         monkeypatch.setattr(
-            "frazil_airflow.outputs.run_summary.runs_of", lambda _: {} if made.runs is None else {"orders": made.runs}
+            "frazil_airflow.outputs.run_summary.runs_of", lambda _: {} if desk.runs is None else {"orders": desk.runs}
         )
-        yield made
+        yield desk
 
 
 @pytest.fixture

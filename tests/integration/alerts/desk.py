@@ -96,13 +96,13 @@ class Desk:
         """Write the pipeline's file anew."""
         (self.root / "pipelines" / "orders.yaml").write_text(FILE.format(topic=self.topic, more=more))
 
-    def produce(self, ids: Iterable[int], at: datetime | None = None) -> None:
+    def produce(self, ids: Iterable[int], instant: datetime | None = None) -> None:
         """Send good orders, with a timestamp of one's own."""
-        self.send((json.dumps({"id": number, "name": f"order {number}"}).encode() for number in ids), at)
+        self.send((json.dumps({"id": number, "name": f"order {number}"}).encode() for number in ids), instant)
 
-    def send(self, values: Iterable[bytes], at: datetime | None = None) -> None:
+    def send(self, values: Iterable[bytes], instant: datetime | None = None) -> None:
         """Send values."""
-        ms = None if at is None else int(at.timestamp() * 1000)
+        ms = None if instant is None else int(instant.timestamp() * 1000)
         produce(self.cluster, self.topic, (OutgoingRecord(None, value, timestamp_ms=ms) for value in values))
 
     def load(self, table: str = ORDERS) -> Table:
@@ -120,12 +120,12 @@ class Desk:
         assert planned.plan is not None
         ingest_tasks.ingest_inline("orders", planned.plan.to_json())
 
-    def failing(self, dag: str, work: Callable[[], object], asked: Mapping[str, Any] | None = None) -> None:
+    def failing(self, dag: str, work: Callable[[], object], conf: Mapping[str, Any] | None = None) -> None:
         """A task that fails in the end, as Airflow tells its callback; its run may have been asked for by a form."""
         with pytest.raises((AirflowFailException, FrazilError)) as raised:
             work()
         about = {"dag": SimpleNamespace(dag_id=dag), "ti": SimpleNamespace(task_id="ingest"), "run_id": "scheduled__1"}
-        about["dag_run"] = SimpleNamespace(conf=asked)
+        about["dag_run"] = SimpleNamespace(conf=conf)
         callbacks.note_failed_task({**about, "exception": raised.value})
 
     def look(self) -> list[dict[str, Any]]:
@@ -135,14 +135,14 @@ class Desk:
         if now is None:
             monitor.look()
         else:
-            seen = read(self.project, self.pipeline, clock=lambda: now)
-            assert monitor.send_notices(self.project, self.pipeline, seen, now, self.variables) == []
+            condition = read(self.project, self.pipeline, clock=lambda: now)
+            assert monitor.send_notices(self.project, self.pipeline, condition, now, self.variables) == []
         return self.hook.bodies[before:]
 
     # --- a person -----------------------------------------------------------------------------------------------------
     def type(self, commands: Iterable[Command]) -> None:
         """Type commands, one that comes twice once; each must end as it says."""
-        for line, codes in {self._own(of.line): of.codes for of in commands}.items():
+        for line, codes in {self._own(command.line): command.codes for command in commands}.items():
             code, written = self._carried_out(line)
             assert code in codes, f"{line}: exit code {code}, not {sorted(codes)}\n{written}"
 

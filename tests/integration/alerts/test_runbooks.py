@@ -15,11 +15,11 @@ from tests.runbooks import PARTS, Command, commands_in, runbooks
 
 def test_every_kind_of_alert_has_runbook_and_drill() -> None:
     """Each has a runbook with all parts and with commands, and a drill that types them all."""
-    found = runbooks()
+    pages = runbooks()
 
-    assert sorted(found) == sorted(get_args(Kind))
-    assert {of.kind for of in DRILLS} == set(found)
-    for kind, runbook in found.items():
+    assert sorted(pages) == sorted(get_args(Kind))
+    assert {drill.kind for drill in DRILLS} == set(pages)
+    for kind, runbook in pages.items():
         assert tuple(runbook.parts) == PARTS, kind
         assert runbook.see, kind
         assert runbook.do, kind
@@ -28,7 +28,7 @@ def test_every_kind_of_alert_has_runbook_and_drill() -> None:
 @pytest.mark.parametrize(
     "drill",
     # A broker that stops takes half a minute; of a table that can't be read, a catalog that is away has the same way.
-    [pytest.param(of, marks=[pytest.mark.full] * bool(of.fixtures)) for of in DRILLS],
+    [pytest.param(drill, marks=[pytest.mark.full] * bool(drill.fixtures)) for drill in DRILLS],
     ids=lambda drill: f"{drill.kind}-{drill.name}",
 )
 def test_commands_of_runbook_resolve_its_alert(drill: Drill, desk: Desk, request: pytest.FixtureRequest) -> None:
@@ -40,25 +40,25 @@ def test_commands_of_runbook_resolve_its_alert(drill: Drill, desk: Desk, request
 
     firing = [body for _ in range(drill.looks) for body in drill.look(desk)]
 
-    told = _only(firing, drill, "firing")
-    assert re.search(drill.cause, told["cause"]), told
-    assert re.match(drill.next_step, told["next_step"]), told
-    assert told["runbook"] == f"docs/runbooks/{drill.kind}.md"
+    notice = _only(firing, drill, "firing")
+    assert re.search(drill.cause, notice["cause"]), notice
+    assert re.match(drill.next_step, notice["next_step"]), notice
+    assert notice["runbook"] == f"docs/runbooks/{drill.kind}.md"
 
     desk.type(runbook.see)
     drill.mend(desk)
-    named = [Command(line) for line in commands_in(told["next_step"], desk.root / "FILE.json")]
+    named = [Command(line) for line in commands_in(notice["next_step"], desk.root / "FILE.json")]
     desk.type((*named, *runbook.do))
     drill.works(desk)
 
     over = drill.look(desk)
     if drill.ends:
-        assert _only(over, drill, "recovered")["key"] == told["key"]
+        assert _only(over, drill, "recovered")["key"] == notice["key"]
     assert not drill.look(desk)
 
 
-def _only(told: list[dict[str, Any]], drill: Drill, status: str) -> dict[str, Any]:
+def _only(notices: list[dict[str, Any]], drill: Drill, status: str) -> dict[str, Any]:
     """The one message about the trouble; all there are are about it, or what it leads to."""
-    assert sorted(body["kind"] for body in told) == sorted({drill.kind, *drill.besides}), told
-    assert {body["status"] for body in told} == {status}
-    return next(body for body in told if body["kind"] == drill.kind)
+    assert sorted(body["kind"] for body in notices) == sorted({drill.kind, *drill.besides}), notices
+    assert {body["status"] for body in notices} == {status}
+    return next(body for body in notices if body["kind"] == drill.kind)

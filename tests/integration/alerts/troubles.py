@@ -112,10 +112,10 @@ def column_renamed(desk: Desk) -> None:
     desk.ingest()
 
 
-def rename(desk: Desk, column: str, to: str) -> None:
+def rename(desk: Desk, column: str, new_name: str) -> None:
     """Somebody else alters the table."""
     with desk.load().update_schema() as change:
-        change.rename_column(column, to)
+        change.rename_column(column, new_name)
 
 
 def producer_broken(desk: Desk) -> None:
@@ -175,7 +175,7 @@ def retention_is_near(desk: Desk) -> None:
     create_topic(desk.cluster, desk.topic, 1, {"retention.ms": "3600000"})
     desk.configure()
     landed(desk)
-    desk.produce(range(10, 20), at=datetime.now(UTC) - timedelta(minutes=50))
+    desk.produce(range(10, 20), instant=datetime.now(UTC) - timedelta(minutes=50))
 
 
 # --- what is beside ingestion -----------------------------------------------------------------------------------------
@@ -214,9 +214,9 @@ def away(desk: Desk) -> Path:
 
 def maintenance(_: Desk) -> None:
     """A run of the maintenance DAG; nothing is due, so its job is skipped."""
-    asked = {"table": None, "steps": [], "force": False, "dry_run": False}
-    run = SimpleNamespace(dag_id="maintain__orders", run_id="scheduled__2", conf=asked)
-    assert look_at_tables("orders", dag_run=run, params=asked) is None
+    form = {"table": None, "steps": [], "force": False, "dry_run": False}
+    run = SimpleNamespace(dag_id="maintain__orders", run_id="scheduled__2", conf=form)
+    assert look_at_tables("orders", dag_run=run, params=form) is None
     works_again(run)
 
 
@@ -241,7 +241,7 @@ def replay_fails(desk: Desk) -> None:
     records_refused(desk)
     desk.configure()
     hide_manifests(desk, "orders__dead_letters")
-    desk.failing("replay_dead_letters__orders", filled_in, asked=FORM)
+    desk.failing("replay_dead_letters__orders", filled_in, conf=FORM)
 
 
 def replay_works(desk: Desk) -> None:

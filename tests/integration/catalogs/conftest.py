@@ -179,19 +179,19 @@ class CatalogFaults:
 
     def fall_silent(self, table: str) -> None:
         """The same, and the next look at the table."""
-        self._strike("commit_table", table, then=lambda: self._strike("load_table", table))
+        self._strike("commit_table", table, do_after=lambda: self._strike("load_table", table))
 
-    def _strike(self, name: str, table: str, then: Callable[[], None] = lambda: None) -> None:
+    def _strike(self, name: str, table: str, do_after: Callable[[], None] = lambda: None) -> None:
         was: Any = getattr(self._catalog, name)
         self.unused += 1
 
-        def struck(catalog: Catalog, of: Any, *given: Any) -> Any:
-            done = was(catalog, of, *given)
+        def struck(catalog: Catalog, operation: Any, *arguments: Any) -> Any:
+            done = was(catalog, operation, *arguments)
             if done.metadata.location.rpartition("/")[2] != table.rpartition(".")[2]:
                 return done
             self._patch.setattr(self._catalog, name, was)
             self.unused -= 1
-            then()
+            do_after()
             raise self._failure
 
         self._patch.setattr(self._catalog, name, struck)
@@ -202,10 +202,12 @@ def catalog_shop(shop: Callable[..., Any], store: Store, tmp_path: Path) -> Call
     """Make a shop on the catalog: `catalog_shop(partitions=1)`."""
 
     def make(**options: Any) -> Any:
-        made = shop(**options)
+        other_shop = shop(**options)
         settings = tmp_path / "settings.yaml"
         clusters = {"local": {"bootstrap_servers": "${local:kafka}"}}
         settings.write_text(json.dumps({"clusters": clusters, "catalogs": {"lake": store.entry}}))
-        return replace(made, project=Project.load(environment(made.project) | {SETTINGS_VARIABLE: str(settings)}))
+        return replace(
+            other_shop, project=Project.load(environment(other_shop.project) | {SETTINGS_VARIABLE: str(settings)})
+        )
 
     return make

@@ -184,7 +184,7 @@ def test_expiry_keeps_position(catalog_shop: MakeShop) -> None:
     table.append(pa.Table.from_pylist([], schema=table.schema().as_arrow()))
     table = lake(orders).load_table(ORDERS)
     head = table.metadata.current_snapshot_id
-    ours = [of.snapshot_id for of in table.metadata.snapshots if of.snapshot_id != head]
+    ours = [snapshot.snapshot_id for snapshot in table.metadata.snapshots if snapshot.snapshot_id != head]
     table.maintenance.expire_snapshots().by_ids(ours).commit()
     batch_of(orders, 2)
 
@@ -257,9 +257,9 @@ def test_table_is_created_once(store: Store) -> None:
             own.close()
 
     with ThreadPoolExecutor(8) as pool:
-        made = set(pool.map(make, range(8)))
+        locations = set(pool.map(make, range(8)))
 
-    assert len(made) == 1
+    assert len(locations) == 1
 
 
 def commits_at_once(store: Store) -> tuple[list[int], int]:

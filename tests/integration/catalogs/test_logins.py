@@ -39,10 +39,10 @@ def shop_on(server: SeaweedFS, login: str, shop: Callable[..., Any], folder: Pat
     catalog = catalog_of("lake", CatalogSettings(**entry))
     for table in catalog.tables():
         catalog._catalog.drop_table(table)
-    made, settings = shop(partitions=1), folder / "settings.yaml"
+    new_shop, settings = shop(partitions=1), folder / "settings.yaml"
     clusters = {"local": {"bootstrap_servers": "${local:kafka}"}}
     settings.write_text(json.dumps({"clusters": clusters, "catalogs": {"lake": entry}}))
-    return replace(made, project=Project.load(environment(made.project) | {SETTINGS_VARIABLE: str(settings)}))
+    return replace(new_shop, project=Project.load(environment(new_shop.project) | {SETTINGS_VARIABLE: str(settings)}))
 
 
 def test_keys_and_tokens_that_end_during_a_batch_cost_no_record(

@@ -73,12 +73,12 @@ class Place:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-        ) as asked:
+        ) as request:
             os.close(theirs)
             os.write(ours, f"{text}\n".encode())
-            written, _ = asked.communicate(timeout=_SECONDS)
+            written, _ = request.communicate(timeout=_SECONDS)
         os.close(ours)
-        return asked.returncode, written
+        return request.returncode, written
 
 
 def _transcript(ended: subprocess.CompletedProcess[str]) -> str:

@@ -59,9 +59,9 @@ def test_status_shows_files_that_wait_and_what_a_run_would_refuse(place: Place) 
     log.write_text("anew\n")
     assert figures(place)[0] == "Refused"
     assert "lines may be missing" in place.succeed("status", "web_logs").stdout
-    others = Path(f"{log}.moved")
-    log.rename(others)
-    others.unlink()
+    moved_log = Path(f"{log}.moved")
+    log.rename(moved_log)
+    moved_log.unlink()
     (place.root / "app.log").write_text("of another machine\n")
     assert figures(place) == ("Idle", 1, None, None)
 

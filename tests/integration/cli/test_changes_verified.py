@@ -41,11 +41,11 @@ def event(op: str, place: int, before: dict[str, Any] | None, after: dict[str, A
     return json.dumps({"op": op, "before": before, "after": after, "source": {"lsn": place}})
 
 
-def ann(of: int, name: str = "Ann") -> dict[str, Any]:
-    return {"id": of, "name": name}
+def ann(number: int, name: str = "Ann") -> dict[str, Any]:
+    return {"id": number, "name": name}
 
 
-FIRST = [*(event("c", of, None, ann(of)) for of in range(1, 9)), event("m", 9, None, None)]
+FIRST = [*(event("c", number, None, ann(number)) for number in range(1, 9)), event("m", 9, None, None)]
 SECOND = [
     event("u", 20, ann(1), ann(1, "Bob")),
     event("d", 21, ann(2), None),
@@ -82,13 +82,18 @@ def test_verify_reports_table_that_differs_from_its_changes(place: Place) -> Non
         produce(place, changes)
         place.succeed("run", "customers")
 
-    found = verified(place)
-    assert found["differences"] == []
-    assert found["is_clean"]
-    assert [(of["rows"], of["letters"], of["filtered"]) for of in found["partitions"]] == [(7, 1, 1), (9, 1, 1)]
+    report = verified(place)
+    assert report["differences"] == []
+    assert report["is_clean"]
+    assert [(partition["rows"], partition["letters"], partition["filtered"]) for partition in report["partitions"]] == [
+        (7, 1, 1),
+        (9, 1, 1),
+    ]
     refused = place.frazil("verify", "customers", "--from", "latest")
     assert "without --from and --to" in refused.stderr
 
     table(place, "shop.hard").delete(EqualTo("id", 5))
     differences = verified(place)["differences"]
-    assert [(of["table"], of["kind"], of["offset"]) for of in differences] == [("shop.hard", "missing", 4)]
+    assert [(difference["table"], difference["kind"], difference["offset"]) for difference in differences] == [
+        ("shop.hard", "missing", 4)
+    ]

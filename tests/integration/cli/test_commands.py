@@ -41,7 +41,7 @@ def test_a_run_accounts_for_every_record_and_the_next_finds_nothing(
     """Read = written + dead, counted in the tables; a second run publishes nothing and says so. Whoever lands, and stays or not."""
     file = place.root / "settings.yaml"
     file.write_text(file.read_text() + settings)
-    sent = place.json(
+    produced = place.json(
         *("produce", place.topic, "--generate", "payments", "--count", "2000", "--broken-per-thousand", "5")
     )
     result = place.json("run", "orders", *how)
@@ -49,8 +49,8 @@ def test_a_run_accounts_for_every_record_and_the_next_finds_nothing(
     rows = place.json("sql", "SELECT count(*) AS n FROM shop.orders")
     dead = place.json("sql", "SELECT count(*) AS n FROM shop.orders__dead_letters")
 
-    assert sent["count"] == 2000
-    assert sent["created"] is True
+    assert produced["count"] == 2000
+    assert produced["created"] is True
     assert (result["batches"], result["read"], result["written"], result["dead"], result["filtered"]) == (
         1,
         2000,
@@ -144,9 +144,9 @@ def test_a_topic_that_is_there_keeps_its_partitions(place: Place, topic: Callabl
     """Producing into somebody's topic does not insist on six partitions."""
     existing = topic(partitions=3)
 
-    sent = place.json("produce", existing, "--generate", "payments", "--count", "30")
+    produced = place.json("produce", existing, "--generate", "payments", "--count", "30")
 
-    assert sent["created"] is False
+    assert produced["created"] is False
 
 
 def test_a_missing_topic_is_named_with_who_was_asked(place: Place, broker: str) -> None:
@@ -174,9 +174,9 @@ def test_unreachable_broker_is_reported_in_time(lonely_place: Place, command: tu
     """Who was asked and what to do, as an error that may be tried again, soon after what any command takes here."""
     began = time.monotonic()
     lonely_place.succeed("validate")
-    asked = time.monotonic()
+    started = time.monotonic()
     ended = lonely_place.frazil(*command)
-    seconds, any_command = time.monotonic() - asked, asked - began
+    seconds, any_command = time.monotonic() - started, started - began
 
     assert ended.returncode == Retryable.exit_code
     assert re.search(r"asked at|127\.0\.0\.1:\d+", ended.stderr)

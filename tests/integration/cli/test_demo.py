@@ -32,15 +32,15 @@ def test_a_demo_that_is_ended_early_leaves_no_process(tmp_path: Path, free_ports
     }
     command = [sys.executable, "-m", "frazil.cli", "demo"]
     with subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as demo:
-        said = ""
+        output = ""
         for line in demo.stderr or ():
-            said += line
+            output += line
             if "starting the API server" in line:
                 demo.send_signal(signal.SIGTERM)
         code = demo.wait(_SECONDS)
 
-    assert "kafka: ready" in said
-    assert "stopped: kafka, airflow" in said
+    assert "kafka: ready" in output
+    assert "stopped: kafka, airflow" in output
     assert code == 128 + signal.SIGTERM
     assert {component.state for component in stack.status(Home.resolve(env)).components} == {"stopped"}
     assert json.loads((tmp_path / "home" / "stack.json").read_text(encoding="utf-8"))["ports"]["kafka"] > 0

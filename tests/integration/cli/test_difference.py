@@ -40,19 +40,19 @@ def difference(place: Place, *edits: tuple[str, str]) -> tuple[int, list[dict[st
     file.write_text(edited)
     ended = place.frazil("validate", "--diff", "main", "--json")
     file.write_text(before)
-    (found,) = json.loads(ended.stdout)["pipelines"]
-    return ended.returncode, found["effects"]
+    (difference,) = json.loads(ended.stdout)["pipelines"]
+    return ended.returncode, difference["effects"]
 
 
 def test_refusal_of_next_run_is_shown_before_merge(ran: Place) -> None:
     """A renamed pipeline, and another table for one that has its position, are refused before they are merged."""
     renamed, why = difference(ran, ("name: orders", "name: sales"))
     assert renamed == 1
-    assert any(of["weight"] == "refused" and "Call it orders again" in of["text"] for of in why)
+    assert any(effect["weight"] == "refused" and "Call it orders again" in effect["text"] for effect in why)
 
     moved, why = difference(ran, ("shop.orders", "shop.other"))
     assert moved == 1
-    assert any(of["weight"] == "refused" and "shop.orders" in of["text"] for of in why)
+    assert any(effect["weight"] == "refused" and "shop.orders" in effect["text"] for effect in why)
     assert ran.succeed("run", "orders").returncode == 0
 
 
@@ -60,9 +60,9 @@ def test_ignored_start_is_reported(ran: Place) -> None:
     """By the live position; looking changes nothing."""
     before = ran.json("sql", "FROM shop.orders.snapshots")
 
-    code, found = difference(ran, ("engine: inline", "engine: inline\nstart: latest"))
+    code, change = difference(ran, ("engine: inline", "engine: inline\nstart: latest"))
 
-    texts = [of["text"] for of in found]
+    texts = [effect["text"] for effect in change]
     assert code == 0, texts
     assert any(text.startswith("start is ignored: the pipeline has a position") for text in texts)
     assert ran.json("sql", "FROM shop.orders.snapshots") == before
@@ -72,17 +72,17 @@ def test_statements_are_shown_with_who_makes_them(ran: Place) -> None:
     """Without `evolve` the next run refuses, and `frazil apply` makes them; with it, the run makes those of columns."""
     wider = ("amount: int", "amount: long"), ("dead_letters:", "    sort_by: [amount]\ndead_letters:")
 
-    refused, found = difference(ran, *wider)
+    refused, change = difference(ran, *wider)
 
-    texts = [of["text"] for of in found]
+    texts = [effect["text"] for effect in change]
     assert refused == 1
     assert "ALTER TABLE shop.orders ALTER COLUMN amount TYPE bigint: by frazil apply orders" in texts
     assert "ALTER TABLE shop.orders WRITE LOCALLY ORDERED BY amount: by frazil apply orders" in texts
     assert any("next: change the columns of the pipeline file, or alter the table to fit it" in text for text in texts)
 
-    code, found = difference(ran, *wider, ("sort_by", "evolve: widen\n    sort_by"))
+    code, change = difference(ran, *wider, ("sort_by", "evolve: widen\n    sort_by"))
 
-    texts = [of["text"] for of in found]
+    texts = [effect["text"] for effect in change]
     assert code == 0, texts
     assert "ALTER TABLE shop.orders ALTER COLUMN amount TYPE bigint: by the next run" in texts
     assert "ALTER TABLE shop.orders WRITE LOCALLY ORDERED BY amount: by frazil apply orders" in texts

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 
-def checks(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {of["check"]: of for of in told["checks"]}
+def checks(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {check["check"]: check for check in report["checks"]}
 
 
 @pytest.mark.parametrize("options", [(), pytest.param(("--spark",), marks=pytest.mark.full)], ids=["quick", "spark"])
@@ -18,15 +18,15 @@ def test_healthy_project_gets_no_advice(landed: Any, options: tuple[str, ...]) -
     """Every check of a project that lands is well, its executors' too, and the storage holds nothing of the look."""
     before = sorted((landed.root / "home" / "warehouse").rglob("*"))
 
-    told = landed.json("doctor", *options)
+    report = landed.json("doctor", *options)
 
-    found = checks(told)
-    assert told["ok"]
-    assert {name: of["found"] for name, of in found.items() if of["state"] == "failed"} == {}
-    assert found["position of orders"]["found"].startswith("batch 1")
-    assert "which may be read" in found["topics of orders"]["found"]
-    assert "no record has a timestamp in the future" in found["clock of cluster local"]["found"]
-    assert not options or "answered, with Python" in found["executors of spark"]["found"]
+    by_name = checks(report)
+    assert report["ok"]
+    assert {name: check["found"] for name, check in by_name.items() if check["state"] == "failed"} == {}
+    assert by_name["position of orders"]["found"].startswith("batch 1")
+    assert "which may be read" in by_name["topics of orders"]["found"]
+    assert "no record has a timestamp in the future" in by_name["clock of cluster local"]["found"]
+    assert not options or "answered, with Python" in by_name["executors of spark"]["found"]
     assert sorted((landed.root / "home" / "warehouse").rglob("*")) == before
 
 
@@ -47,11 +47,11 @@ def test_each_fault_of_broken_project_is_named(place: Any, broker: str) -> None:
 
     ended = place.frazil("doctor", "--spark", "--json")
 
-    found = checks(json.loads(ended.stdout))
+    by_name = checks(json.loads(ended.stdout))
     assert ended.returncode == 1
-    assert {name for name, of in found.items() if of["state"] == "failed"} == {
+    assert {name for name, check in by_name.items() if check["state"] == "failed"} == {
         "cluster away", "topics of orders", "catalog full", "executors of spark",
     }  # fmt: skip
-    assert f"has no topic '{place.topic}'" in found["topics of orders"]["found"]
-    assert "No module named" in found["executors of spark"]["found"]
-    assert "packed archive" in found["executors of spark"]["next_step"]
+    assert f"has no topic '{place.topic}'" in by_name["topics of orders"]["found"]
+    assert "No module named" in by_name["executors of spark"]["found"]
+    assert "packed archive" in by_name["executors of spark"]["next_step"]

@@ -65,14 +65,14 @@ def test_dry_run_with_json_prints_one_line(landed: Place, tmp_path: Path) -> Non
 
 def test_range_without_dry_run_is_refused(landed: Place, tmp_path: Path) -> None:
     """A run goes on at the position; a place that is none is named, and so is a file that is not there."""
-    gone = tmp_path / "gone.json"
+    gone_file = tmp_path / "gone.json"
 
     refused = landed.frazil("run", "orders", "--from", "earliest")
     nowhere = landed.frazil("run", "orders", "--dry-run", "--from", "yesterday")
-    no_file = landed.frazil("run", "orders", "--dry-run", "--to", str(gone))
+    no_file = landed.frazil("run", "orders", "--dry-run", "--to", str(gone_file))
 
     assert refused.returncode == 2
     assert "--dry-run" in refused.stderr
     assert (nowhere.returncode, no_file.returncode) == (78, 78)
     assert "'yesterday' is not a position in a topic" in nowhere.stderr
-    assert str(gone) in no_file.stderr
+    assert str(gone_file) in no_file.stderr

@@ -47,8 +47,8 @@ def rendered(folder: Path, executor: str, *values: str) -> tuple[dict[str, Any],
 
 
 def container(pods: dict[str, Any], name: str) -> dict[str, Any]:
-    (found,) = [each for each in pods[name]["containers"] if each["name"] == name]
-    return dict(found)
+    (container,) = [each for each in pods[name]["containers"] if each["name"] == name]
+    return dict(container)
 
 
 def mounts(own: dict[str, Any]) -> list[tuple[str, str]]:
@@ -97,8 +97,8 @@ def test_git_sync_reaches_who_reads_the_project(tmp_path: Path, executor: str) -
     for name in {"api-server", "dag-processor", "triggerer", TASKS[executor]}:
         pod, own = pods[name], container(pods, name)
         (volume,) = [name for name, path in mounts(own) if path == "/opt/airflow/dags"]
-        others = [*pod["containers"], *(pod.get("initContainers") or [])]
-        syncing = [each for each in others if (volume, "/git") in mounts(each)]
+        other_containers = [*pod["containers"], *(pod.get("initContainers") or [])]
+        syncing = [each for each in other_containers if (volume, "/git") in mounts(each)]
         assert {"name": "FRAZIL_PROJECT", "value": "/opt/airflow/dags/repo"} in own["env"]
         assert syncing
         for each in syncing:

@@ -70,10 +70,12 @@ class Stopped:
 
     def reasons(self) -> str:
         """Why it is refused; nothing may be written."""
-        code, report, said = self.take_over()
-        assert code == Terminal.exit_code, said
+        code, report, output = self.take_over()
+        assert code == Terminal.exit_code, output
         assert not self.out.exists()
-        return "\n".join(of["message"] for of in report["connectors"][0]["findings"] if of["outcome"] == "refused")
+        return "\n".join(
+            finding["message"] for finding in report["connectors"][0]["findings"] if finding["outcome"] == "refused"
+        )
 
 
 @pytest.fixture
@@ -93,8 +95,10 @@ def stopped(place: Place, broker: str) -> Stopped:
         "value.converter.schemas.enable": "false",
     }
     config.write_text(json.dumps({"name": "orders-sink", "config": written}), encoding="utf-8")
-    made = Stopped(place, cluster, control, config)
-    made.lake.create_table("shop.orders", Schema(NestedField(1, "id", LongType(), required=False)), PartitionSpec(), {})
+    stopped_connector = Stopped(place, cluster, control, config)
+    stopped_connector.lake.create_table(
+        "shop.orders", Schema(NestedField(1, "id", LongType(), required=False)), PartitionSpec(), {}
+    )
     with transactions(cluster, place.topic) as orders:
         for partition in (0, 1):
             orders.commit([b'{"id": %d}' % number for number in range(partition, _LANDED, 2)], partition)
@@ -103,7 +107,7 @@ def stopped(place: Place, broker: str) -> Stopped:
         )
         for partition in (0, 1):
             orders.commit([b'{"id": %d}' % number for number in range(_LANDED + partition, _ALL, 2)], partition)
-    return made
+    return stopped_connector
 
 
 def ends(cluster: Cluster, topic: str) -> dict[int, int]:
@@ -122,9 +126,9 @@ def test_a_stopped_connector_goes_on_exactly_where_it_stopped(stopped: Stopped) 
     """Imported, run once: the connector's rows and the rest, each record once."""
     stopped.commit_to_table({0: announce(stopped, "committed")})
 
-    code, report, said = stopped.take_over()
+    code, report, output = stopped.take_over()
 
-    assert code == 0, said
+    assert code == 0, output
     assert report["settings"] is None
     file = Path(report["connectors"][0]["pipeline"])
     file.write_text(file.read_text(encoding="utf-8") + "engine: inline\n", encoding="utf-8")
@@ -190,10 +194,10 @@ def test_open_transaction_in_control_topic_is_retryable(stopped: Stopped) -> Non
 
     with transactions(stopped.cluster, stopped.control) as control:
         control.open([value for _, value in sink_events("pending")])
-        code, _, said = stopped.take_over()
+        code, _, output = stopped.take_over()
 
     assert code == Retryable.exit_code
-    assert "a transaction is open" in said
+    assert "a transaction is open" in output
 
 
 def test_foreign_record_in_control_topic_is_refused(stopped: Stopped) -> None:
@@ -201,10 +205,10 @@ def test_foreign_record_in_control_topic_is_refused(stopped: Stopped) -> None:
     with transactions(stopped.cluster, stopped.control) as control:
         control.commit([b"{}"])
 
-    code, _, said = stopped.take_over()
+    code, _, output = stopped.take_over()
 
     assert code == Terminal.exit_code
-    assert "not an event of the Iceberg sink" in said
+    assert "not an event of the Iceberg sink" in output
 
 
 @contextmanager

@@ -40,8 +40,8 @@ def job_result(job: Submission, *arguments: str) -> tuple[int, str]:
         check=False,
         timeout=SECONDS,
     )
-    said = [line for line in done.stdout.splitlines() if line.startswith(REPORT_PREFIX)]
-    return done.returncode, said[-1] if said else done.stdout
+    report_lines = [line for line in done.stdout.splitlines() if line.startswith(REPORT_PREFIX)]
+    return done.returncode, report_lines[-1] if report_lines else done.stdout
 
 
 def test_spark_that_does_not_start_is_no_failure_of_the_job(place: Place) -> None:
@@ -69,14 +69,14 @@ def test_job_that_fails_at_once_keeps_its_message(place: Place, local: bool) -> 
     plan = plan_run(project, pipeline, RunRequest("a run")).plan
     job = submission(project, pipeline, plan)
     if not local:
-        job = replace(job, env={key: of for key, of in job.env.items() if key != LOCAL_VARIABLE})
+        job = replace(job, env={key: value for key, value in job.env.items() if key != LOCAL_VARIABLE})
 
     handover = Handover.begin(project, storage_of(project, pipeline), "nobody", plan.run)
     handover.hand_over(plan.to_json())
 
-    code, said = job_result(job, *handover.arguments)
+    code, outcome = job_result(job, *handover.arguments)
 
-    assert code == 78, said
-    assert "nobody" in said
+    assert code == 78, outcome
+    assert "nobody" in outcome
     with pytest.raises(Terminal, match="nobody"):
         handover.take(INTERNAL.retryable("it left nothing"))

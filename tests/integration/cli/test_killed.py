@@ -25,7 +25,7 @@ ENDS_WITHIN_SECONDS = 120
 
 def jobs_of(folder: Path) -> list[str]:
     """Live processes with the folder in their environment."""
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
             continue
@@ -34,8 +34,8 @@ def jobs_of(folder: Path) -> list[str]:
         except OSError:  # it ended meanwhile, or is another user's
             continue
         if str(folder).encode() in environment:
-            found.append(entry.name)
-    return found
+            pids.append(entry.name)
+    return pids
 
 
 def test_killed_run_leaves_neither_spark_job_nor_gap(place: Place) -> None:

@@ -28,8 +28,8 @@ def lag(place: Place) -> Lag:
     return report.lag(project, project.pipeline("orders"))
 
 
-def rows(found: Lag) -> list[tuple[int, int | None, int | None, str]]:
-    return [(p.partition, p.position, p.lag, p.state) for p in found.partitions]
+def rows(backlog: Lag) -> list[tuple[int, int | None, int | None, str]]:
+    return [(p.partition, p.position, p.lag, p.state) for p in backlog.partitions]
 
 
 def test_lag_command_does_not_start_pipeline(place: Place, cluster: Cluster) -> None:
@@ -88,12 +88,12 @@ def test_recreated_and_vanished_topics_are_reported(place: Place, cluster: Clust
     place.succeed("run", "orders")
     delete_topic(cluster, place.topic)
     vanished = lag(place)
-    said = place.succeed("lag", "orders").stdout
+    output = place.succeed("lag", "orders").stdout
     create_topic(cluster, place.topic, 1)
     recreated = lag(place)
 
     assert rows(vanished) == [(0, 50, None, "vanished")]
-    assert f"not in Kafka any more: {place.topic}" in said
+    assert f"not in Kafka any more: {place.topic}" in output
     assert rows(recreated) == [(0, 50, None, "recreated")]
     assert (vanished.total, recreated.total) == (None, None)
 
@@ -101,12 +101,14 @@ def test_recreated_and_vanished_topics_are_reported(place: Place, cluster: Clust
 @pytest.mark.parametrize("width", [80, 120])
 def test_lag_keeps_each_partition_on_one_line(landed: Place, width: int) -> None:
     """Every partition is one line that fits the page; no number is cut."""
-    found = lag(landed)
+    backlog = lag(landed)
     shown = landed.succeed("lag", "orders", COLUMNS=str(width)).stdout.splitlines()
 
     lines = [line.split() for line in shown if line.strip()[:1].isdigit()]
     numbers = [[int(word.replace(",", "")) for word in line[:2]] for line in lines]
-    assert [(number, position) for number, position in numbers] == [(p.partition, p.position) for p in found.partitions]
+    assert [(number, position) for number, position in numbers] == [
+        (p.partition, p.position) for p in backlog.partitions
+    ]
     assert max(len(line.rstrip()) for line in shown if not line.startswith("orders")) <= width
 
 

@@ -58,12 +58,12 @@ def memory_of(place: Any, *arguments: str) -> int:
 
 def descendants(pid: int) -> list[int]:
     """A process and all that it started, as far as they still run."""
-    found = [pid]
-    for parent in found:
+    pids = [pid]
+    for parent in pids:
         with suppress(FileNotFoundError, ProcessLookupError):
             for children in Path(f"/proc/{parent}/task").glob("*/children"):
-                found += map(int, children.read_text().split())
-    return found
+                pids += map(int, children.read_text().split())
+    return pids
 
 
 def peak_of(pid: int) -> int:

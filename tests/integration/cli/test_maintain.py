@@ -43,16 +43,16 @@ def test_maintenance_does_only_what_is_due(place: Place, engine: str) -> None:
     again = place.succeed("maintain", "orders", *steps)
 
     (found,) = looked["tables"]
-    assert [(of["step"], of["status"]) for of in found["steps"]] == [("compaction", "due"), ("expiry", "skipped")]
+    assert [(step["step"], step["status"]) for step in found["steps"]] == [("compaction", "due"), ("expiry", "skipped")]
     assert found["steps"][0]["reason"] == "3 small files in 1 partition with 3 or more"
     assert (found["before"]["files"], found["after"]["files"]) == (3, 3)
     (table,) = done["tables"]
-    assert [of["status"] for of in table["steps"]] == ["done", "skipped"]
+    assert [step["status"] for step in table["steps"]] == ["done", "skipped"]
     assert (table["before"]["files"], table["after"]["files"]) == (3, 1)
     assert "orders: 0 steps due" in again.stdout
     assert place.json("verify", "orders")["is_clean"]
 
-    unknown = place.frazil("maintain", "orders", "--table", "shop.other")
-    assert unknown.returncode == Terminal.exit_code
-    assert "its tables: shop.orders, shop.orders__dead_letters, shop.orders__ledger" in unknown.stderr
+    refused = place.frazil("maintain", "orders", "--table", "shop.other")
+    assert refused.returncode == Terminal.exit_code
+    assert "its tables: shop.orders, shop.orders__dead_letters, shop.orders__ledger" in refused.stderr
     assert place.frazil("maintain", "orders", "--step", "tidy").returncode == 2

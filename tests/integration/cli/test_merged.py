@@ -28,10 +28,10 @@ destinations:
 """
 
 
-def change(op: str, of: int, name: str | None = None, before: int | None = None) -> str:
+def change(op: str, number: int, name: str | None = None, before: int | None = None) -> str:
     """A change as its record tells it."""
-    after = None if op == "d" else {"id": of, "name": name}
-    return json.dumps({"op": op, "after": after, "before": {"id": of if before is None else before}})
+    after = None if op == "d" else {"id": number, "name": name}
+    return json.dumps({"op": op, "after": after, "before": {"id": number if before is None else before}})
 
 
 def produce(place: Place, *changes: str) -> None:
@@ -43,15 +43,15 @@ def produce(place: Place, *changes: str) -> None:
 
 def rows(place: Place) -> list[tuple[int, str]]:
     """What the table holds."""
-    found = place.json("sql", "SELECT id, name FROM shop.customers ORDER BY id")
-    return [(row["id"], row["name"]) for row in found]
+    rows = place.json("sql", "SELECT id, name FROM shop.customers ORDER BY id")
+    return [(row["id"], row["name"]) for row in rows]
 
 
 @pytest.mark.timeout(900)
 def test_killed_jobs_neither_lose_changes_nor_restore_rows(place: Place, engine: str) -> None:
     """Killed before and behind the table's commit: the next run finishes, another is idle, and old ranges stay out."""
     (Path(place.root) / "pipelines" / "customers.yaml").write_text(FILE.format(topic=place.topic, engine=engine))
-    produce(place, *(change("c", of, "a") for of in range(20)))
+    produce(place, *(change("c", number, "a") for number in range(20)))
 
     killed = place.frazil("run", "customers", **{VARIABLE: "branch.staged=kill"})
     assert killed.returncode == Retryable.exit_code, killed.stderr
@@ -59,7 +59,7 @@ def test_killed_jobs_neither_lose_changes_nor_restore_rows(place: Place, engine:
     killed = place.frazil("run", "customers", **{VARIABLE: "follow.committed:2=kill"})
     assert killed.returncode == Retryable.exit_code, killed.stderr
     finished = place.succeed("run", "customers")
-    expected = {of: "a" for of in range(20) if of not in (2, 3)} | {1: "b", 30: "moved"}
+    expected = {number: "a" for number in range(20) if number not in (2, 3)} | {1: "b", 30: "moved"}
     assert dict(rows(place)) == expected, finished.stderr
     assert "nothing new" in place.succeed("run", "customers").stderr
 

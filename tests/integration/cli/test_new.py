@@ -125,9 +125,9 @@ def shop(place: Place, cluster: Cluster, registry: RegistryServer) -> Callable[[
 
 def proposed(place: Place, *options: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `frazil new` tells a program, and the file."""
-    told = place.json("new", "made", "--topic", place.topic, "--table", "shop.made", *options)
-    assert told["problems"] == []
-    return told, yaml.safe_load(Path(told["file"]).read_text(encoding="utf-8"))
+    proposal = place.json("new", "made", "--topic", place.topic, "--table", "shop.made", *options)
+    assert proposal["problems"] == []
+    return proposal, yaml.safe_load(Path(proposal["file"]).read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("kind", TOPICS)
@@ -136,16 +136,16 @@ def test_proposed_file_lands_every_record(kind: str, shop: Callable[..., Place],
     records, expected = TOPICS[kind]
     place = shop(records(registry.url))
 
-    told, file = proposed(place)
+    proposal, file = proposed(place)
     ran = place.json("run", "made")
     place.succeed("verify", "made")
 
     assert {name: file[name] for name in expected} == expected
     assert file["destinations"][0]["columns"] == COLUMNS[kind]
-    assert ("of several types" in Path(told["file"]).read_text(encoding="utf-8")) == (kind == "json")
-    assert (told["counts"]["read"], told["counts"]["dead"]) == (COUNT, 0)
+    assert ("of several types" in Path(proposal["file"]).read_text(encoding="utf-8")) == (kind == "json")
+    assert (proposal["counts"]["read"], proposal["counts"]["dead"]) == (COUNT, 0)
     assert (ran["read"], ran["dead"]) == (COUNT, 0)
-    assert ran["written"] == told["counts"]["written"] > 0
+    assert ran["written"] == proposal["counts"]["written"] > 0
 
 
 @pytest.mark.full
@@ -181,8 +181,8 @@ def test_name_of_a_field_adds_no_line_to_the_file(shop: Callable[..., Place]) ->
     name = 'id\nowner: evil\ndescription: "\\x24{env:SECRET}"\n#' + "x" * 100_000
     place = shop([sent({name: f"k{n}", "id": n}, f"k{n}".encode()) for n in range(9)])
 
-    told, file = proposed(place)
-    text = Path(told["file"]).read_text(encoding="utf-8")
+    proposal, file = proposed(place)
+    text = Path(proposal["file"]).read_text(encoding="utf-8")
 
     assert not {"owner", "description"} & file.keys()
     assert [line[0] for line in text.splitlines()[:3]] == ["#", "#", "#"]
@@ -247,20 +247,20 @@ def test_odd_topic_gets_a_file_that_lands_it(records: list[OutgoingRecord], shop
     """A producer chooses names and keys: the command ends with a file, whatever they are."""
     place = shop(records)
 
-    told, _ = proposed(place)
+    proposal, _ = proposed(place)
     ran = place.json("run", "made")
 
     assert (ran["written"], ran["dead"]) == (9, 0)
-    assert told["counts"]["written"] == 9
+    assert proposal["counts"]["written"] == 9
 
 
 def test_dead_letters_are_estimated(shop: Callable[..., Place]) -> None:
     """What a run will refuse to read is known before there is a run, by its code."""
     place = shop([sent(b"broken" if n % 10 == 3 else {"id": n}) for n in range(50)])
 
-    told, _ = proposed(place)
+    proposal, _ = proposed(place)
 
-    assert (told["counts"]["written"], told["dead_codes"]) == (45, {"INVALID_JSON": 5})
+    assert (proposal["counts"]["written"], proposal["dead_codes"]) == (45, {"INVALID_JSON": 5})
 
 
 def test_no_file_is_replaced(shop: Callable[..., Place]) -> None:

@@ -20,8 +20,8 @@ def test_notebook_runs_on_example_tables(
     """Every cell runs against tables of the example pipelines, and finds something."""
     own = {"FRAZIL_PIPELINES": str(project_root() / "include" / "pipelines")}
     for topic, kind, broken in (("completed-pizzas", "pizzas", "0"), ("payments", "payments", "50")):
-        made = ("--generate", kind, "--count", "200", "--seed", "1", "--broken-per-thousand", broken)
-        place.succeed("produce", topic, *made, **own)
+        options = ("--generate", kind, "--count", "200", "--seed", "1", "--broken-per-thousand", broken)
+        place.succeed("produce", topic, *options, **own)
         place.succeed("run", kind, "--engine", "inline", **own)
     for key, value in (place.environment | own).items():
         monkeypatch.setenv(key, value)
@@ -31,5 +31,5 @@ def test_notebook_runs_on_example_tables(
         if cell["cell_type"] == "code":
             *before, last = "".join(cell["source"]).rpartition("\nask(")
             exec(before[0], names)  # noqa: S102 - a cell of this repository
-            found = eval(f"ask({last}" if before[1] else last, names)  # noqa: S307
-            assert len(found) > 0, last
+            answer = eval(f"ask({last}" if before[1] else last, names)  # noqa: S307
+            assert len(answer) > 0, last

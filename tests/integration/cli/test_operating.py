@@ -46,7 +46,7 @@ def test_reset_moves_what_it_showed(filled: Place, broker: str) -> None:
     assert "batch 2 begins epoch 1" in done.stdout
     assert "consumer group frazil-orders was moved too" in done.stdout
     mirrored = group_offsets(Cluster("local", {"bootstrap.servers": broker}), "frazil-orders")
-    assert {at for (topic, _), at in mirrored.items() if topic == filled.topic} == {0}
+    assert {offset for (topic, _), offset in mirrored.items() if topic == filled.topic} == {0}
     assert (count(filled), count(filled, LETTERS)) == (0, 0)
     assert filled.json("run", "orders")["read"] == 1000
     filled.succeed("verify", "orders")
@@ -101,12 +101,12 @@ def test_reset_reports_moves_as_json(filled: Place) -> None:
     file = filled.root / "offsets.json"
     file.write_text(json.dumps({filled.topic: {"0": 3}}), encoding="utf-8")
 
-    told = filled.json("reset", "orders", "--to", str(file), *REASON, "--yes")
+    result = filled.json("reset", "orders", "--to", str(file), *REASON, "--yes")
 
-    (move,) = told["moves"]
+    (move,) = result["moves"]
     assert (move["partition"], move["to"], move["recreated"]) == (0, 3, False)
-    assert (told["done"], told["n"], told["epoch"]) == (True, 2, 1)
-    assert sum(told["removed"].values()) == move["from"] - 3
+    assert (result["done"], result["n"], result["epoch"]) == (True, 2, 1)
+    assert sum(result["removed"].values()) == move["from"] - 3
 
 
 def test_replay_replaces_its_range_and_shows_it(filled: Place) -> None:
@@ -115,13 +115,13 @@ def test_replay_replaces_its_range_and_shows_it(filled: Place) -> None:
     file.write_text(json.dumps({filled.topic: {"0": 50}}), encoding="utf-8")
     before = filled.json("plan", "orders")["position"]
 
-    told = filled.json("replay", "orders", "--from", str(file), *REASON, "--yes")
+    result = filled.json("replay", "orders", "--from", str(file), *REASON, "--yes")
     shown = filled.succeed("replay", "orders", "--from", str(file), *REASON, "--yes")
 
-    assert told["batches"] == 1
-    assert told["read"] == before[filled.topic][0] - 50
-    assert told["position"] == before
-    assert f"{told['read']:,} offsets to read" in shown.stdout
+    assert result["batches"] == 1
+    assert result["read"] == before[filled.topic][0] - 50
+    assert result["position"] == before
+    assert f"{result['read']:,} offsets to read" in shown.stdout
     assert (count(filled), count(filled, LETTERS)) == (990, 10)
     assert [b["reason"] for b in filled.json("history", "orders")][2:] == ["a test"] * 2
     filled.succeed("verify", "orders")
@@ -139,10 +139,10 @@ def test_repair_command_of_error_works(filled: Place) -> None:
     words = (*named_command(refused.stderr), *REASON)
 
     assert filled.frazil(*words).returncode == WRONG_USE
-    told = filled.json(*words, "--yes")
+    result = filled.json(*words, "--yes")
 
-    assert (told["table"], told["gone"], told["not_replayed"]) == (LETTERS, [], None)
-    assert told["replay"]["dead"] == 10
+    assert (result["table"], result["gone"], result["not_replayed"]) == (LETTERS, [], None)
+    assert result["replay"]["dead"] == 10
     assert count(filled, LETTERS) == 10
     assert "nothing to repair" in filled.succeed(*words, "--yes").stdout
     filled.succeed("verify", "orders")

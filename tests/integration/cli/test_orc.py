@@ -54,9 +54,9 @@ def test_killed_job_neither_loses_nor_doubles_orc_rows(place: Place) -> None:
     idle = place.succeed("run", "payments")
 
     assert "nothing new" in idle.stderr
-    found = place.json("history", "payments", "--files")
-    assert {Path(of["path"]).suffix for of in found} == {".orc"}
-    assert {of["table"] for of in found} == {"shop.payments", "shop.audited"}
+    batches = place.json("history", "payments", "--files")
+    assert {Path(file["path"]).suffix for file in batches} == {".orc"}
+    assert {file["table"] for file in batches} == {"shop.payments", "shop.audited"}
     ended = place.frazil("verify", "payments", "--json")
     assert ended.stdout, ended.stderr
     checked = json.loads(ended.stdout)

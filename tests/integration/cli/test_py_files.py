@@ -49,14 +49,16 @@ def test_executors_get_their_code_as_zip(
         settings.write_text(f"{before}\nengines: {json.dumps({'spark': engine})}\n")
         lacking = place.frazil("doctor", "orders", "--spark", "--json")
         settings.write_text(f"{before}\nengines: {json.dumps({'spark': engine | {'py_files': 'zip'}})}\n")
-        sent = place.json("doctor", "orders", "--spark")
+        report = place.json("doctor", "orders", "--spark")
         place.succeed("run", "orders", "--engine", "spark")
     finally:
         spark_cluster.stop(processes, 1)
 
-    said = {of["check"]: of for of in json.loads(lacking.stdout)["checks"]}["executors of spark"]
-    assert (lacking.returncode, said["state"]) == (1, "failed")
-    assert "No module named 'frazil'" in said["found"]
-    found = {of["check"]: of for of in sent["checks"]}["executors of spark"]
-    assert found["state"] == "ok", found
+    check = {check_report["check"]: check_report for check_report in json.loads(lacking.stdout)["checks"]}[
+        "executors of spark"
+    ]
+    assert (lacking.returncode, check["state"]) == (1, "failed")
+    assert "No module named 'frazil'" in check["found"]
+    by_name = {check_report["check"]: check_report for check_report in report["checks"]}["executors of spark"]
+    assert by_name["state"] == "ok", by_name
     assert place.json("sql", "SELECT count(*) AS rows FROM shop.orders") == [{"rows": 1000}]

@@ -33,8 +33,8 @@ def catalog(place: Place) -> SqlCatalog:
 
 def heads(place: Place) -> dict[str, str]:
     """Every table of the catalog and its metadata file: another one after any commit."""
-    found = catalog(place)
-    return {".".join(name): found.load_table(name).metadata_location for name in found.list_tables("shop")}
+    lake = catalog(place)
+    return {".".join(name): lake.load_table(name).metadata_location for name in lake.list_tables("shop")}
 
 
 def test_reset_preview_or_refusal_creates_no_lost_table(filled: Place) -> None:

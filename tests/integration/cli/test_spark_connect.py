@@ -114,14 +114,14 @@ def handler_of(gate: Gate) -> type[BaseHTTPRequestHandler]:
 
 @pytest.fixture
 def gate() -> Iterator[Gate]:
-    made = Gate()
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler_of(made)) as server:
+    gate = Gate()
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler_of(gate)) as server:
         server.daemon_threads = True
-        made.url = f"http://127.0.0.1:{server.server_port}"
+        gate.url = f"http://127.0.0.1:{server.server_port}"
         serving = Thread(target=server.serve_forever, daemon=True)
         serving.start()
-        yield made
-        made.opened.set()
+        yield gate
+        gate.opened.set()
         server.shutdown()
         serving.join()
 
@@ -141,13 +141,13 @@ def orders(place: Place, cluster: Cluster, gate: Gate, warm_spark: WarmSpark) ->
 def configure(place: Place, warm: WarmSpark, gate: Gate, **engine: Any) -> None:
     """Write the settings; `engine` has what is special about the engine."""
     file = place.root / "settings.yaml"
-    told = file.read_text().split("engines:")[0].rstrip()
+    settings_text = file.read_text().split("engines:")[0].rstrip()
     more = {
         "engines": {**warm.engines(**engine), "managed": warm.managed},
         "registries": {"main": {"url": gate.url, "properties": {"timeout": "600"}}},
     }
     lines = [f"{key}: {json.dumps(value)}" for key, value in more.items()]
-    file.write_text("\n".join([told, *lines, ""]))
+    file.write_text("\n".join([settings_text, *lines, ""]))
 
 
 def framed(number: int) -> bytes:
@@ -182,8 +182,8 @@ def assert_exact(place: Place) -> None:
 
 def rows(place: Place, table: str) -> list[dict[str, Any]]:
     project = Project.load(place.environment)
-    found: list[dict[str, Any]] = project.lake("lake").load_table(table).scan().to_arrow().to_pylist()
-    return found
+    rows: list[dict[str, Any]] = project.lake("lake").load_table(table).scan().to_arrow().to_pylist()
+    return rows
 
 
 def nothing_landed(place: Place) -> bool:
@@ -193,14 +193,14 @@ def nothing_landed(place: Place) -> bool:
 def driver_of(place: Place) -> int:
     """The process that has the session."""
     (file,) = (place.root / "home" / "drivers").glob("*.json")
-    found: int = json.loads(file.read_text())["pid"]
-    return found
+    pid: int = json.loads(file.read_text())["pid"]
+    return pid
 
 
 def daemons(warm: WarmSpark) -> set[int]:
     """The processes of the server that its Python workers are forked from."""
-    found = (process.pid for process in session_members(warm.pid))
-    return {pid for pid in found if parent_of(pid) == warm.pid}
+    pids = (process.pid for process in session_members(warm.pid))
+    return {pid for pid in pids if parent_of(pid) == warm.pid}
 
 
 def parent_of(pid: int) -> int:
@@ -216,9 +216,9 @@ def test_killed_client_leaves_no_job_on_server(orders: Place, gate: Gate) -> Non
     """Nobody waits for the answer any more: the server ends the work, nothing is published, the next run is exact."""
     with begun(orders, gate) as run:
         os.kill(driver_of(orders), signal.SIGKILL)
-        said = run.communicate(timeout=SECONDS)[1]
+        errors = run.communicate(timeout=SECONDS)[1]
 
-    assert run.returncode == Retryable.exit_code, said
+    assert run.returncode == Retryable.exit_code, errors
     assert gate.left.wait(SECONDS), "the worker still waits"
     assert nothing_landed(orders)
     gate.opened.set()
@@ -229,9 +229,9 @@ def test_killed_server_does_not_keep_client_waiting(orders: Place, gate: Gate, w
     """The run ends as one to be tried again, within a minute; a server that is up again takes the next one."""
     with begun(orders, gate) as run:
         warm_spark.kill()
-        said = run.communicate(timeout=SECONDS)[1]
+        errors = run.communicate(timeout=SECONDS)[1]
 
-    assert run.returncode == Retryable.exit_code, said
+    assert run.returncode == Retryable.exit_code, errors
     assert nothing_landed(orders)
     gate.opened.set()
     down = orders.frazil("run", "orders")
@@ -244,9 +244,9 @@ def test_stop_does_not_wait_for_server(orders: Place, gate: Gate) -> None:
     """The batch is discarded at once, and the work on the server ends with it."""
     with begun(orders, gate) as run:
         run.send_signal(signal.SIGTERM)
-        said = run.communicate(timeout=SECONDS)[1]
+        errors = run.communicate(timeout=SECONDS)[1]
 
-    assert run.returncode == Stopped.exit_code, said
+    assert run.returncode == Stopped.exit_code, errors
     assert gate.left.wait(SECONDS), "the worker still waits"
     assert nothing_landed(orders)
     gate.opened.set()
@@ -258,14 +258,14 @@ def test_failed_runs_leave_no_daemons_on_server(orders: Place, gate: Gate, warm_
     gate.opened.set()
     file = orders.root / "pipelines" / "orders.yaml"
     file.write_text(file.read_text().replace("max_rate: 1", "max_count: 0"))
-    left = []
+    drivers = []
     for _ in range(2):
         refused = orders.frazil("run", "orders")
         assert refused.returncode == Terminal.exit_code, refused.stderr
-        left.append(daemons(warm_spark))
+        drivers.append(daemons(warm_spark))
 
-    assert left[0], "no daemon was seen"
-    assert left[0] == left[1]
+    assert drivers[0], "no daemon was seen"
+    assert drivers[0] == drivers[1]
 
 
 def test_dead_managed_server_is_started_by_one_of_two_runs(orders: Place, gate: Gate, warm_spark: WarmSpark) -> None:
@@ -274,14 +274,14 @@ def test_dead_managed_server_is_started_by_one_of_two_runs(orders: Place, gate: 
     warm_spark.kill()
     run = [sys.executable, "-m", "frazil.cli", "run", "orders", "--engine", "managed"]
     env = orders.environment | {key: warm_spark.env[key] for key in ("FRAZIL_HOME", "FRAZIL_SPARK_CONNECT_PORT")}
-    told = (orders.root / "settings.yaml").read_text().replace("${local:home}", str(orders.root / "home"))
-    (orders.root / "settings.yaml").write_text(told)
+    settings_text = (orders.root / "settings.yaml").read_text().replace("${local:home}", str(orders.root / "home"))
+    (orders.root / "settings.yaml").write_text(settings_text)
 
-    both = [subprocess.Popen(run, env=env, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [each.communicate(timeout=SECONDS)[1] for each in both]
+    runs = [subprocess.Popen(run, env=env, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = [each.communicate(timeout=SECONDS)[1] for each in runs]
 
-    assert [each.returncode for each in both] == [0, 0], said
-    assert sum("spark connect: ready" in text for text in said) == 1, said
+    assert [each.returncode for each in runs] == [0, 0], outputs
+    assert sum("spark connect: ready" in text for text in outputs) == 1, outputs
     assert_exact(orders)
 
 
@@ -327,8 +327,8 @@ def test_silent_server_holds_no_run(orders: Place, gate: Gate, free_ports: FreeP
     try:
         (home.run / f"{spark_server.NAME}.release").write_text(server.release)
         ran = orders.succeed("run", "orders", "--engine", "managed", FRAZIL_SPARK_CONNECT_PORT=str(port))
-        said = "(gave no answer in 60 s|opened no session).*; this run starts a Spark of its own"
-        assert re.search(said, ran.stderr), ran.stderr
+        reason = "(gave no answer in 60 s|opened no session).*; this run starts a Spark of its own"
+        assert re.search(reason, ran.stderr), ran.stderr
         assert_exact(orders)
 
         unable = replace(server, command=("false",))

@@ -38,7 +38,7 @@ def test_a_sample_has_whole_rows(landed: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "said"),
+    ("question", "message"),
     [
         ("SELECT * FROM shop.order", "did you mean shop.orders?"),
         ("SELECT nope FROM shop.orders", "nope"),
@@ -46,12 +46,12 @@ def test_a_sample_has_whole_rows(landed: Place) -> None:
         ("DELETE FROM shop.orders", "it would change something"),
     ],
 )
-def test_a_question_that_can_not_be_answered_says_why(landed: Place, question: str, said: str) -> None:
+def test_a_question_that_can_not_be_answered_says_why(landed: Place, question: str, message: str) -> None:
     """A slip in a name gets the nearest table; files and changes are out of reach."""
     ended = landed.frazil("sql", question)
 
     assert ended.returncode == Terminal.exit_code
-    assert said in ended.stderr
+    assert message in ended.stderr
     assert "Traceback" not in ended.stderr
     assert ended.stdout == ""
 

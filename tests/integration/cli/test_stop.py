@@ -46,14 +46,14 @@ def assert_carried_on(place: Place) -> None:
 def test_stop_command_ends_run_without_losing_records(place: Place) -> None:
     """`frazil stop` returns when the run has ended; a second one finds nothing, and the next run lands the rest once."""
     with begin(place) as run:
-        told = place.json("stop", "orders")
-        said = run.communicate(timeout=60)[1]
+        result = place.json("stop", "orders")
+        errors = run.communicate(timeout=60)[1]
 
-    assert run.returncode == Stopped.exit_code, said
-    assert "stopped: asked to stop by SIGTERM" in said
-    assert told["failed_runs"] == []
-    assert len(told["stopped"]) == 1
-    assert told["stopped"][0].startswith("cli__")
+    assert run.returncode == Stopped.exit_code, errors
+    assert "stopped: asked to stop by SIGTERM" in errors
+    assert result["failed_runs"] == []
+    assert len(result["stopped"]) == 1
+    assert result["stopped"][0].startswith("cli__")
     assert place.succeed("stop", "orders").stdout == "orders: no run is at work\n"
     assert_carried_on(place)
 
@@ -62,16 +62,16 @@ def test_unreachable_airflow_does_not_keep_local_runs_alive(place: Place) -> Non
     """Where the named Airflow does not answer, what runs on this machine ends all the same, and the command says what it missed."""
     nobody = "http://127.0.0.1:9"
     with begin(place) as run:
-        told = place.frazil("stop", "orders", FRAZIL_AIRFLOW_URL=nobody, FRAZIL_AIRFLOW_PASSWORD="unused")
-        said = run.communicate(timeout=60)[1]
+        result = place.frazil("stop", "orders", FRAZIL_AIRFLOW_URL=nobody, FRAZIL_AIRFLOW_PASSWORD="unused")
+        errors = run.communicate(timeout=60)[1]
 
-    assert run.returncode == Stopped.exit_code, said
-    assert told.returncode == Retryable.exit_code, told.stderr
-    assert f"(process {run.pid}) ended" in told.stdout
-    assert nobody in told.stderr
+    assert run.returncode == Stopped.exit_code, errors
+    assert result.returncode == Retryable.exit_code, result.stderr
+    assert f"(process {run.pid}) ended" in result.stdout
+    assert nobody in result.stderr
 
 
-HERE = """
+SCRIPT = """
 import time
 from frazil.runtime.drivers import registered
 from frazil.runtime.home import Home
@@ -85,22 +85,22 @@ def test_run_in_another_container_is_waited_for(place: Place) -> None:
     """The home that it shares tells of it, though its pid is nobody's here: the command returns when that has ended, too."""
     elsewhere = {"pid": 7, "start_ticks": 1, "host": "scheduler", "pipeline": "orders", "run": "elsewhere"}
     piped = {"env": place.environment, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", HERE], **piped) as here:
-        assert next(here.stdout, None) == "at work\n"
-        with (place.root / "home" / "drivers" / "orders-elsewhere.json").open("w") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            held.write(json.dumps(elsewhere))
-            held.flush()
+    with subprocess.Popen([sys.executable, "-c", SCRIPT], **piped) as process:
+        assert next(process.stdout, None) == "at work\n"
+        with (place.root / "home" / "drivers" / "orders-elsewhere.json").open("w") as lock_file:
+            fcntl.flock(lock_file, fcntl.LOCK_EX)
+            lock_file.write(json.dumps(elsewhere))
+            lock_file.flush()
             with subprocess.Popen([sys.executable, "-m", "frazil.cli", "stop", "orders"], **piped) as stop:
-                assert here.wait(60) == -signal.SIGTERM
+                assert process.wait(60) == -signal.SIGTERM
                 with pytest.raises(subprocess.TimeoutExpired):
                     stop.wait(1)
-                held.close()
-                said = stop.communicate(timeout=60)[0]
+                lock_file.close()
+                output = stop.communicate(timeout=60)[0]
 
     assert stop.returncode == 0
-    assert f"orders: run here (process {here.pid}) ended in " in said
-    assert "orders: run elsewhere (process 7 on scheduler) ended in " in said
+    assert f"orders: run here (process {process.pid}) ended in " in output
+    assert "orders: run elsewhere (process 7 on scheduler) ended in " in output
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.full)])
@@ -108,10 +108,10 @@ def test_ctrl_c_ends_run_in_order(place: Place, number: signal.Signals) -> None:
     """Ctrl-C and a closed terminal end a run in order, too."""
     with begin(place) as run:
         run.send_signal(number)
-        said = run.communicate(timeout=60)[1]
+        errors = run.communicate(timeout=60)[1]
 
-    assert run.returncode == Stopped.exit_code, said
-    assert f"asked to stop by {number.name}" in said
+    assert run.returncode == Stopped.exit_code, errors
+    assert f"asked to stop by {number.name}" in errors
     assert_carried_on(place)
 
 

@@ -15,7 +15,7 @@ VALUES = (
     '{"id": "d", "amount": "no", "coupon": "z"}',
 )
 COUNTED = {"records": 2, "names": {"coupon": 2, "channel": 1}}
-SAID = "2 records with fields that no column takes (`coupon` 2, `channel` 1)"
+MESSAGE = "2 records with fields that no column takes (`coupon` 2, `channel` 1)"
 
 
 def produce(place: Any) -> None:
@@ -39,11 +39,11 @@ def test_unknown_fields_are_reported(place: Any) -> None:
 
     assert look["unknown_fields"] == COUNTED
     assert ran.returncode == 0, ran.stderr
-    assert SAID in ran.stdout + ran.stderr
+    assert MESSAGE in ran.stdout + ran.stderr
     start, batch = answer(place, "history", "orders")
     assert batch["unknown_fields"] == COUNTED
     assert start["unknown_fields"] == {"records": 0, "names": {}}
-    assert SAID in place.frazil("history", "orders", COLUMNS="200").stdout
+    assert MESSAGE in place.frazil("history", "orders", COLUMNS="200").stdout
     query = "SELECT records_unknown, unknown_fields FROM shop.orders__ledger WHERE n = 1 AND role = 'destination'"
     (row,) = answer(place, "sql", query)
     assert (row["records_unknown"], json.loads(row["unknown_fields"])) == (2, COUNTED["names"])

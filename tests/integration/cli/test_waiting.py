@@ -24,8 +24,10 @@ def test_lag_checks_do_not_read_tables_each_time(
 ) -> None:
     """The position is read at first, when enough seems to wait, and when it is old; what a run landed waits no more."""
     reads: list[str] = []
-    held = lag.held_position
-    monkeypatch.setattr(lag, "held_position", lambda *of: (reads.append(of[1].name), held(*of))[1])
+    read_position = lag.held_position
+    monkeypatch.setattr(
+        lag, "held_position", lambda *arguments: (reads.append(arguments[1].name), read_position(*arguments))[1]
+    )
     project, seconds, enough = Project.load(place.environment), [0.0], Threshold(records=10)
     watch = Watch(project, project.pipeline("orders"), clock=lambda: seconds[0])
     create_topic(cluster, place.topic, 2)

@@ -104,9 +104,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def installed(site: Path, tmp_path: Path) -> Installed:
-    made = Installed(site, tmp_path)
-    made.pipeline("inline", "127.0.0.1:1", "orders")
-    return made
+    installed = Installed(site, tmp_path)
+    installed.pipeline("inline", "127.0.0.1:1", "orders")
+    return installed
 
 
 def test_wheel_has_every_file_that_a_checkout_runs(site: Path) -> None:

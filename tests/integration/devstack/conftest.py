@@ -25,16 +25,16 @@ def shared_jars() -> Path:
 @pytest.fixture
 def home(tmp_path: Path, shared_jars: Path, free_ports: Callable[[int], list[int]]) -> Iterator[Home]:
     """Return an empty home on free ports; whatever the test started there is stopped."""
-    made = replace(
+    production = replace(
         Home.resolve({"FRAZIL_HOME": str(tmp_path / "home")}),
         jars=shared_jars,
         project=tmp_path / "project",
         ports=Ports(*free_ports(3)),
     )
     for folder in ("dags", "plugins"):
-        (made.project / folder).mkdir(parents=True)
-    yield made
-    stack.down(made)
+        (production.project / folder).mkdir(parents=True)
+    yield production
+    stack.down(production)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def processes(home: Home) -> Processes:
 
 def processes_naming(path: Path) -> list[str]:
     """Return the command lines of live processes with a path in their command or environment."""
-    found = []
+    ports = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal() or entry.name == str(_own_pid()):
             continue
@@ -54,8 +54,8 @@ def processes_naming(path: Path) -> list[str]:
         except OSError:  # it ended meanwhile, or belongs to somebody else
             continue
         if str(path).encode() in command + env:
-            found.append(command.replace(b"\0", b" ").decode(errors="replace"))
-    return found
+            ports.append(command.replace(b"\0", b" ").decode(errors="replace"))
+    return ports
 
 
 def _own_pid() -> int:

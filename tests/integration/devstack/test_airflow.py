@@ -172,9 +172,13 @@ def test_unusable_database_is_reported_without_stack_trace(
         address = address.set(port=home.ports.kafka)
     if wrong == "password":
         address = address.set(password="gue$$ed")
-    told = {"port": "Connection refused", "password": "password authentication failed", "database": "does not exist"}
+    messages = {
+        "port": "Connection refused",
+        "password": "password authentication failed",
+        "database": "does not exist",
+    }
 
-    with pytest.raises(Retryable, match=f"Airflow's database, PostgreSQL .*{told[wrong]}") as refusal:
+    with pytest.raises(Retryable, match=f"Airflow's database, PostgreSQL .*{messages[wrong]}") as refusal:
         stack.up(replace(home, airflow_database=address.render_as_string(hide_password=False)), {"airflow"})
 
     assert "gue" not in "".join(traceback.format_exception(refusal.value))

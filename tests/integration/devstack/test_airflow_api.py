@@ -169,9 +169,9 @@ def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("tokens")
-@pytest.mark.parametrize(("password", "sent"), [("good", "fresh"), ("eyJhbGciOiJIUzI1NiJ9", "eyJhbGciOiJIUzI1NiJ9")])
+@pytest.mark.parametrize(("password", "answer"), [("good", "fresh"), ("eyJhbGciOiJIUzI1NiJ9", "eyJhbGciOiJIUzI1NiJ9")])
 def test_connection_without_a_login_holds_a_token(
-    script: Script, monkeypatch: pytest.MonkeyPatch, password: str, sent: str
+    script: Script, monkeypatch: pytest.MonkeyPatch, password: str, answer: str
 ) -> None:
     """Managed Airflows have no login by password: the token is the password, or what the entry point of its name makes."""
     host = f"http://127.0.0.1:{script.server_port}"
@@ -180,7 +180,7 @@ def test_connection_without_a_login_holds_a_token(
 
     write_note(SimpleNamespace(dag_id="ingest__orders", run_id="r"), "12 read")
 
-    assert [line.split()[-1] for line in script.asked] == [sent, sent]
+    assert [line.split()[-1] for line in script.asked] == [answer, answer]
 
 
 @pytest.mark.usefixtures("tokens")

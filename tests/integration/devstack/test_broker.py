@@ -168,6 +168,6 @@ def test_up_records_its_ports_for_other_shells(home: Home) -> None:
     """A shell without the variables must find the stack where it really is."""
     stack.up(home, {"kafka"})
 
-    found = Home.resolve({"FRAZIL_HOME": str(home.root)})
+    second_home = Home.resolve({"FRAZIL_HOME": str(home.root)})
 
-    assert asdict(found.ports) == asdict(home.ports)
+    assert asdict(second_home.ports) == asdict(home.ports)

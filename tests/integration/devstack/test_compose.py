@@ -38,8 +38,8 @@ pytestmark = [
 def on_loopback(text: str, places: dict[str, str]) -> str:
     """A value of the file with places of this machine for those of containers, and defaults for variables."""
     filled = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
-    for there, here in places.items():
-        filled = filled.replace(there, here)
+    for container_path, host_path in places.items():
+        filled = filled.replace(container_path, host_path)
     return filled
 
 
@@ -47,7 +47,7 @@ def properties_of(environment: dict[str, str]) -> dict[str, str]:
     """What Kafka's image makes of its environment: three underscores are a hyphen, two are one, one is a dot."""
     own = {name.removeprefix("KAFKA_"): value for name, value in environment.items() if name != "KAFKA_HEAP_OPTS"}
     marks = {"___": "-", "__": "_", "_": "."}
-    return {re.sub("_{1,3}", lambda found: marks[found[0]], name).lower(): value for name, value in own.items()}
+    return {re.sub("_{1,3}", lambda match: marks[match[0]], name).lower(): value for name, value in own.items()}
 
 
 def test_broker_starts_with_the_environment_of_the_file(tmp_path: Path, free_ports: FreePorts) -> None:
@@ -100,8 +100,8 @@ def test_spark_starts_with_the_commands_of_the_file(tmp_path: Path, free_ports: 
             service = SERVICES[name]
             places = names | {"8080": page}
             program, *command = (on_loopback(part, places) for part in service["command"])
-            here = [] if "--host" in command else ["--host", "127.0.0.1"]
-            started = [str(interpreter_bin() / program), command[0], *here, *command[1:]]
+            host_option = [] if "--host" in command else ["--host", "127.0.0.1"]
+            started = [str(interpreter_bin() / program), command[0], *host_option, *command[1:]]
             processes.start(Spec(name, started, environment))
             kind, interpreter, *check = (on_loopback(part, places) for part in service["healthcheck"]["test"])
             assert (kind, interpreter) == ("CMD", "python")

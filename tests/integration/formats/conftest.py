@@ -43,7 +43,7 @@ class Store:
         """The same with keys and headers."""
         produce(self.shop.cluster, self.shop.topic, records)
         result = self.shop.run()
-        rows = [{name: of for name, of in row.items() if not name.startswith("_")} for row in self.in_order()]
+        rows = [{name: value for name, value in row.items() if not name.startswith("_")} for row in self.in_order()]
         letters = self.shop.rows("shop.orders__dead_letters") if result.dead else []
         return rows, sorted((letter["offset"], letter["code"]) for letter in letters)
 
@@ -60,7 +60,7 @@ def store(shop: Callable[..., Any], registry: RegistryServer, tmp_path: Path) ->
         "uri": f"sqlite:///{tmp_path}/home/catalog.db",
         "warehouse": f"file://{tmp_path}/home/warehouse",
     }
-    given = {
+    body = {
         "clusters": {"local": {"bootstrap_servers": "${local:kafka}"}},
         "catalogs": {"lake": catalog},
         "registries": {"main": {"url": registry.url}},
@@ -71,23 +71,23 @@ def store(shop: Callable[..., Any], registry: RegistryServer, tmp_path: Path) ->
         columns: dict[str, Any],
         transforms: list[Any] | None = None,
         key: dict[str, Any] | None = None,
-        told: dict[str, Any] | None = None,
+        main_registry: dict[str, Any] | None = None,
     ) -> Store:
-        settings.write_text(json.dumps(given | {"registries": {"main": told or {"url": registry.url}}}))
-        made = shop(partitions=1)
+        settings.write_text(json.dumps(body | {"registries": {"main": main_registry or {"url": registry.url}}}))
+        format_shop = shop(partitions=1)
         text = PIPELINE.format(
-            topic=made.topic,
+            topic=format_shop.topic,
             value=json.dumps(value),
             columns=f", columns: {json.dumps(columns)}" if columns else "",
             transforms=json.dumps(transforms or []),
             key="" if key is None else f"key: {json.dumps(key)}\n",
         )
-        (made.project.pipelines_folder / "orders.yaml").write_text(text)
-        env = made.project.environment() | {
-            "FRAZIL_KAFKA_PORT": str(made.project.home.ports.kafka),
+        (format_shop.project.pipelines_folder / "orders.yaml").write_text(text)
+        env = format_shop.project.environment() | {
+            "FRAZIL_KAFKA_PORT": str(format_shop.project.home.ports.kafka),
             SETTINGS_VARIABLE: str(settings),
         }
-        made.project = Project.load(env)
-        return Store(made)
+        format_shop.project = Project.load(env)
+        return Store(format_shop)
 
     return make

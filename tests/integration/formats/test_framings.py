@@ -45,13 +45,13 @@ def schemas(uri: str) -> tuple[bytes, bytes]:
     wider = json.loads(ORDER)
     wider["fields"].append({"name": "note", "type": "string"})
     with closing(boto3.client("glue", endpoint_url=uri, **names)) as client:
-        made = [
+        messages = [
             client.create_schema(
                 SchemaName=f"{name}-{number}", DataFormat="AVRO", Compatibility="NONE", SchemaDefinition=text
             )
             for number, text in enumerate((ORDER, json.dumps(wider)))
         ]
-    first, second = (UUID(one["SchemaVersionId"]).bytes for one in made)
+    first, second = (UUID(one["SchemaVersionId"]).bytes for one in messages)
     return first, second
 
 
@@ -67,7 +67,7 @@ def test_values_of_glue_land_and_hostile_frames_are_letters(store: MakeStore, gl
         b"\3\0" + uuid4().bytes + b"\x02",
         b"\3\0" + first + b"\x06",
     ]
-    shop = store(AVRO, COLUMNS | {"note": "string"}, told={"framing": "glue", "url": glue, "properties": KEYS})
+    shop = store(AVRO, COLUMNS | {"note": "string"}, main_registry={"framing": "glue", "url": glue, "properties": KEYS})
 
     rows, letters = shop.lands(values)
 
@@ -84,7 +84,7 @@ def test_values_of_apicurio_land_by_ids_in_front_and_in_headers(store: MakeStore
     """Keys too; an id of the other kind is a letter, not another schema."""
     with SchemaRegistryClient({"url": registry.url, "timeout": 30}) as client:
         content = client.register_schema(f"t-{uuid4().hex}", Schema(ORDER, "AVRO")).to_bytes(8, "big")
-    sent = [
+    records = [
         OutgoingRecord(b"\0" + content + b"\x0e", b"\0" + content + b"\x02"),
         OutgoingRecord(b"\x10", b"\x04", (("apicurio.key.contentId", content), ("apicurio.value.contentId", content))),
         OutgoingRecord(None, b"\x06", (("apicurio.value.globalId", content),)),
@@ -92,9 +92,9 @@ def test_values_of_apicurio_land_by_ids_in_front_and_in_headers(store: MakeStore
         OutgoingRecord(None, b"\0" + b"\xff" * 8 + b"\x08"),
     ]
     columns = COLUMNS | {"customer": {"type": "long", "from": "id", "part": "key"}}
-    shop = store(AVRO, columns, key=AVRO, told=of_apicurio(registry, "apicurio-content-id"))
+    shop = store(AVRO, columns, key=AVRO, main_registry=of_apicurio(registry, "apicurio-content-id"))
 
-    rows, letters = shop.lands_records(sent)
+    rows, letters = shop.lands_records(records)
 
     assert [(row["id"], row["customer"]) for row in rows] == [(1, 7), (2, 8)]
     assert letters == [(2, "INVALID_WIRE"), (3, "INVALID_WIRE"), (4, "UNKNOWN_SCHEMA")]
@@ -155,7 +155,7 @@ def test_values_of_the_serializer_of_apicurio_land(
             value, *pairs = line.split()[1:]
             headers = tuple((pair.partition("=")[0], bytes.fromhex(pair.partition("=")[2])) for pair in pairs)
             records.append(OutgoingRecord(None, bytes.fromhex(value), headers))
-    shop = store(AVRO, COLUMNS, told=of_apicurio(registry, framing))
+    shop = store(AVRO, COLUMNS, main_registry=of_apicurio(registry, framing))
 
     rows, letters = shop.lands_records(records)
 

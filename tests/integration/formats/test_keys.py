@@ -49,7 +49,7 @@ class Producer:
 
     def __init__(self, client: SchemaRegistryClient, conf: dict[str, Any] | None = None) -> None:
         self._topic = f"t-{uuid4().hex}"
-        self._key, self._value = (AvroSerializer(client, json.dumps(of), conf=conf) for of in (KEY, VALUE))
+        self._key, self._value = (AvroSerializer(client, json.dumps(schema), conf=conf) for schema in (KEY, VALUE))
 
     def record(self, customer: int | None, total: int | None) -> OutgoingRecord:
         """Return a record; None is no key, or no value."""
@@ -66,7 +66,7 @@ def test_key_and_value_are_read_with_their_own_schemas(store: MakeStore, conflue
     """Each half is read with its own schema, from in front of it or from its header; a broken key is a letter."""
     plain, headed = Producer(confluent), Producer(confluent, {"schema.id.serializer": in_header})
     bad = plain.record(1, 10)
-    sent = [
+    records = [
         plain.record(1, 10),
         headed.record(2, 20),
         plain.record(None, 30),
@@ -76,14 +76,14 @@ def test_key_and_value_are_read_with_their_own_schemas(store: MakeStore, conflue
         plain.record(3, None),
         headed.record(4, 40),
     ]
-    made = store(AVRO, COLUMNS, key=AVRO)
+    format_store = store(AVRO, COLUMNS, key=AVRO)
 
-    rows, letters = made.lands_records(sent)
+    rows, letters = format_store.lands_records(records)
 
     assert [(row["customer_id"], row["total"]) for row in rows] == [(1, 10), (2, 20), (None, 30), (4, 40)]
     assert letters == [(3, "INVALID_KEY"), (4, "INVALID_KEY"), (5, "INVALID_KEY")]
-    assert b"\0" not in {(sent[1].value or b"\0")[:1], (sent[1].key or b"\0")[:1]}
-    assert_clean(made.shop)
+    assert b"\0" not in {(records[1].value or b"\0")[:1], (records[1].key or b"\0")[:1]}
+    assert_clean(format_store.shop)
 
 
 def test_guid_unknown_to_registry_does_not_stop_other_records(
@@ -95,10 +95,10 @@ def test_guid_unknown_to_registry_does_not_stop_other_records(
         guids.record(1, 10)
     headers: list[Header] = []
     guid = SchemaId("AVRO", guid=str(uuid4()))
-    sent = header_schema_id_serializer(b"\x14", SerializationContext("t", MessageField.VALUE, headers), guid)
+    header_bytes = header_schema_id_serializer(b"\x14", SerializationContext("t", MessageField.VALUE, headers), guid)
 
     rows, letters = store(AVRO, {"total": "int"}).lands_records(
-        [OutgoingRecord(None, sent, tuple(headers)), Producer(confluent).record(None, 20)]
+        [OutgoingRecord(None, header_bytes, tuple(headers)), Producer(confluent).record(None, 20)]
     )
 
     assert (rows, letters) == ([{"total": 20}], [(0, "UNKNOWN_SCHEMA")])
@@ -107,15 +107,15 @@ def test_guid_unknown_to_registry_does_not_stop_other_records(
 def test_dead_letter_with_broken_key_lands_once_file_fits(store: MakeStore) -> None:
     """A letter of a key that the file did not fit is decoded again, key and all, when the file is mended."""
     columns = {"total": "int", "no": {"type": "long", "part": "key", "required": True}}
-    made = store({"format": "json"}, columns, key={"fields": {"no": "int"}})
-    sent = [OutgoingRecord(b'{"no": %d}' % number, b'{"total": 1}') for number in (5, 2**40)]
+    format_store = store({"format": "json"}, columns, key={"fields": {"no": "int"}})
+    records = [OutgoingRecord(b'{"no": %d}' % number, b'{"total": 1}') for number in (5, 2**40)]
 
-    rows, letters = made.lands_records(sent)
-    path = made.shop.project.pipelines_folder / "orders.yaml"
-    made.shop = made.shop.with_pipeline(path.read_text().replace('"no": "int"', '"no": "long"'))
-    home = run_dead_letter_replay(made.shop)
+    rows, letters = format_store.lands_records(records)
+    path = format_store.shop.project.pipelines_folder / "orders.yaml"
+    format_store.shop = format_store.shop.with_pipeline(path.read_text().replace('"no": "int"', '"no": "long"'))
+    home = run_dead_letter_replay(format_store.shop)
 
     assert (rows, letters) == ([{"total": 1, "no": 5}], [(1, "INVALID_KEY")])
     assert (home.tried, home.landed) == (1, 1)
-    assert [(row["total"], row["no"]) for row in made.in_order()] == [(1, 5), (1, 2**40)]
-    assert_clean(made.shop)
+    assert [(row["total"], row["no"]) for row in format_store.in_order()] == [(1, 5), (1, 2**40)]
+    assert_clean(format_store.shop)

@@ -40,7 +40,7 @@ def datum(value: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("value", "columns", "sent", "row", "bad", "code"),
+    ("value", "columns", "payload", "row", "bad", "code"),
     [
         pytest.param(
             {"format": "avro", "schema": json.dumps(AVRO)},
@@ -100,25 +100,25 @@ def test_value_is_read_in_declared_format(  # noqa: PLR0913, PLR0917 - a row of 
     store: MakeStore,
     value: dict[str, Any],
     columns: dict[str, str],
-    sent: bytes,
+    payload: bytes,
     row: dict[str, Any],
     bad: bytes,
     code: str,
 ) -> None:
     """What was sent is the row, what is broken is a letter, a tombstone is left out; the counts are right."""
-    made = store(value, columns)
+    format_store = store(value, columns)
 
-    rows, letters = made.lands([sent, bad, None, sent])
+    rows, letters = format_store.lands([payload, bad, None, payload])
 
     assert rows == [row, row]
     assert letters == [(1, code)]
-    assert made.shop.run().read == 0
-    assert_clean(made.shop)
+    assert format_store.shop.run().read == 0
+    assert_clean(format_store.shop)
 
 
 def test_transforms_run_in_their_order(store: MakeStore) -> None:
     """In their order, each for the records it is meant for; what fails inside is a letter of stage `transform`."""
-    made = store(
+    format_store = store(
         {"format": "json", "fields": {"id": "long", "who": "struct<name: string, age: string>"}},
         {"id": "long", "who_name": "string", "who_age": "int", "source": "string"},
         [
@@ -129,20 +129,20 @@ def test_transforms_run_in_their_order(store: MakeStore) -> None:
     )
     values = [{"id": 1, "who": {"name": "a", "age": "30"}}, {"id": 2, "who": {"name": "b", "age": "old"}}, {"id": 3}]
 
-    rows, letters = made.lands([json.dumps(value).encode() for value in values])
+    rows, letters = format_store.lands([json.dumps(value).encode() for value in values])
 
-    topic = made.shop.topic
+    topic = format_store.shop.topic
     assert rows == [
         {"id": 1, "who_name": "a", "who_age": 30, "source": topic},
         {"id": 3, "who_name": None, "who_age": None, "source": topic},
     ]
     assert letters == [(1, "TRANSFORM_FAILED")]
-    assert_clean(made.shop)
+    assert_clean(format_store.shop)
 
 
 def test_exploded_records_are_counted_correctly(store: MakeStore) -> None:
     """More rows than records, told apart in the ledger; filtered ones are counted; verify agrees."""
-    made = store(
+    format_store = store(
         {"format": "json", "fields": {"id": "long", "items": "list<struct<sku: string, n: int>>"}},
         {"id": "long", "sku": "string", "n": "int"},
         [{"type": "Explode", "field": "items", "outer": False, "spread": True}, {"type": "Sql", "where": "n > 0"}],
@@ -153,10 +153,10 @@ def test_exploded_records_are_counted_correctly(store: MakeStore) -> None:
         {"id": 3, "items": [{"sku": "d", "n": 0}]},
     ]
 
-    rows, letters = made.lands([json.dumps(value).encode() for value in values])
+    rows, letters = format_store.lands([json.dumps(value).encode() for value in values])
 
     assert rows == [{"id": 1, "sku": "a", "n": 1}, {"id": 1, "sku": "b", "n": 2}]
     assert letters == []
-    (batch,) = [of for of in history(made.shop.project, made.shop.pipeline) if of.kind == "ingest"]
+    (batch,) = [of for of in history(format_store.shop.project, format_store.shop.pipeline) if of.kind == "ingest"]
     assert (batch.read, batch.written, batch.filtered) == (3, 1, 2)
-    assert_clean(made.shop)
+    assert_clean(format_store.shop)

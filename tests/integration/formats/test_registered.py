@@ -35,7 +35,7 @@ ORDER = {
 }
 WIDER = {**ORDER, "fields": [*ORDER["fields"], {"name": "note", "type": ["null", "string"], "default": None}]}
 COLUMNS = {"id": "long", "total": "decimal(38,2)", "at": "timestamptz", "lines": "list<string>", "note": "string"}
-AT = datetime(2026, 5, 1, 12, 30, tzinfo=UTC)
+INSTANT = datetime(2026, 5, 1, 12, 30, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def avro(client: SchemaRegistryClient, schema: dict[str, Any], *values: dict[str
 
 
 def order(number: int, **more: Any) -> dict[str, Any]:
-    return {"id": number, "total": Decimal("12.50"), "at": AT, "lines": ["a", "b"], **more}
+    return {"id": number, "total": Decimal("12.50"), "at": INSTANT, "lines": ["a", "b"], **more}
 
 
 def test_two_writer_schemas_land_in_one_batch(store: MakeStore, confluent: SchemaRegistryClient) -> None:
@@ -71,7 +71,7 @@ def test_two_writer_schemas_land_in_one_batch(store: MakeStore, confluent: Schem
     rows, letters = shop.lands([*values, values[0][:-2], None])
 
     assert [(row["id"], row["note"]) for row in rows] == [(1, None), (2, "gift"), (3, None)]
-    assert rows[0] == {"id": 1, "total": Decimal("12.50"), "at": AT, "lines": ["a", "b"], "note": None}
+    assert rows[0] == {"id": 1, "total": Decimal("12.50"), "at": INSTANT, "lines": ["a", "b"], "note": None}
     assert letters == [(2, "UNKNOWN_SCHEMA"), (3, "INVALID_WIRE"), (5, "INVALID_AVRO")]
     assert_clean(shop.shop)
 
@@ -118,9 +118,9 @@ def test_registry_that_is_down_makes_no_dead_letters(store: MakeStore, confluent
     """Nobody knows what the values are: nothing is published, the run may try again."""
     shop = store({"format": "avro", "registry": "main"}, COLUMNS)
     settings = shop.shop.project.settings_file
-    known = json.loads(settings.read_text())
-    known["registries"]["main"]["url"] = "http://127.0.0.1:9/apis/ccompat/v7"
-    settings.write_text(json.dumps(known))
+    settings_body = json.loads(settings.read_text())
+    settings_body["registries"]["main"]["url"] = "http://127.0.0.1:9/apis/ccompat/v7"
+    settings.write_text(json.dumps(settings_body))
     shop.shop.project = type(shop.shop.project).load(
         shop.shop.project.environment() | {"FRAZIL_KAFKA_PORT": str(shop.shop.project.home.ports.kafka)}
     )
@@ -136,26 +136,28 @@ def test_values_of_columns_that_avro_records_brought_are_compared(
     store: MakeStore, confluent: SchemaRegistryClient
 ) -> None:
     """Also where they got wider, grew inside or were renamed since: what is altered is found; unsure cells are named."""
-    made = store({"format": "avro", "registry": "main"}, {})
-    at = {"type": "record", "name": "At", "fields": [{"name": "x", "type": "int"}]}
-    more = {**at, "fields": [{"name": "x", "type": "long"}, {"name": "y", "type": "string"}]}
+    format_store = store({"format": "avro", "registry": "main"}, {})
+    nested = {"type": "record", "name": "At", "fields": [{"name": "x", "type": "int"}]}
+    more = {**nested, "fields": [{"name": "x", "type": "long"}, {"name": "y", "type": "string"}]}
     versions: list[tuple[dict[str, Any], ...]] = [
-        ({"name": "n", "type": "int"}, {"name": "f", "type": "float"}, {"name": "at", "type": at}),
+        ({"name": "n", "type": "int"}, {"name": "f", "type": "float"}, {"name": "at", "type": nested}),
         ({"name": "n", "type": "long"}, {"name": "f", "type": "double"}, {"name": "at", "type": more}),
         ({"name": "count", "type": "long", "aliases": ["n"]}, {"name": "at", "type": ["null", more]}),
     ]
     values = [{"n": 1, "f": 0.5, "at": {"x": 1}}, {"n": 2**40, "f": 0.1, "at": {"x": 2, "y": "b"}}]
     for fields, value in zip(versions, [*values, {"count": 3, "at": None}], strict=True):
         schema = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}, *fields]}
-        made.lands(avro(confluent, schema, {"id": 7, **value}))
+        format_store.lands(avro(confluent, schema, {"id": 7, **value}))
 
-    found = verify(made.shop.project, made.shop.pipeline)
-    assert found.is_clean, list(map(str, found.differences))
-    assert found.values_compared
-    assert found.cells_not_compared == {"shop.orders": {"n": (1, "a part that is not read here")}}
+    verification = verify(format_store.shop.project, format_store.shop.pipeline)
+    assert verification.is_clean, list(map(str, verification.differences))
+    assert verification.values_compared
+    assert verification.cells_not_compared == {"shop.orders": {"n": (1, "a part that is not read here")}}
 
     changes: list[dict[str, Any]] = [{"n": 5}, {"at": {"x": 2, "y": "c"}}, {"id": 8}]
-    EditedTable(lambda: lake(made.shop).load_table("shop.orders")).overwrite(
+    EditedTable(lambda: lake(format_store.shop).load_table("shop.orders")).overwrite(
         lambda row: row | changes[row["_kafka_offset"]]
     )
-    assert [of.offset for of in verify(made.shop.project, made.shop.pipeline).differences] == [0, 1, 2]
+    assert [
+        difference.offset for difference in verify(format_store.shop.project, format_store.shop.pipeline).differences
+    ] == [0, 1, 2]

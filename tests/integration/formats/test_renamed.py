@@ -45,8 +45,10 @@ def protobuf(client: SchemaRegistryClient, topic: str, fields: dict[int, str], *
     for number, name in fields.items():
         message.field.add(name=name, number=number, type=3, label=1)
     pool.Add(file)
-    made = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.Order"))
-    return ProtobufSerializer(made, client, {"use.deprecated.format": False})(made(**value), value_of(topic))
+    message_class = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.Order"))
+    return ProtobufSerializer(message_class, client, {"use.deprecated.format": False})(
+        message_class(**value), value_of(topic)
+    )
 
 
 def columns(shop: Any) -> list[str]:
@@ -69,27 +71,27 @@ def test_field_renamed_with_alias_keeps_its_column(
         avro(confluent, topic, [ID, COST], {"id": 2, "cost": 20}),
         avro(confluent, topic, [ID, COST], {"id": 3, "cost": 30}),
     ]
-    made = store({"format": "avro", "registry": "main"}, {})
+    format_store = store({"format": "avro", "registry": "main"}, {})
 
     rows: list[dict[str, Any]] = []
     for size in cut:
-        rows, letters = made.lands([values.pop(0) for _ in range(size)])
+        rows, letters = format_store.lands([values.pop(0) for _ in range(size)])
         assert letters == []
 
-    assert columns(made.shop) == ["id", "price"]
+    assert columns(format_store.shop) == ["id", "price"]
     assert rows == [{"id": 1, "price": 10}, {"id": 2, "price": 20}, {"id": 3, "price": 30}]
-    assert_clean(made.shop)
+    assert_clean(format_store.shop)
 
 
 def test_renamed_and_wider_field_lands_in_its_column(store: MakeStore, confluent: SchemaRegistryClient) -> None:
     """The column follows the field under its new name as under the old one, through several renames."""
     topic = f"t-{uuid4().hex}"
-    made = store({"format": "avro", "registry": "main"}, {})
-    made.lands([avro(confluent, topic, [ID, {**PRICE, "type": "float"}], {"id": 1, "price": 0.5})])
+    format_store = store({"format": "avro", "registry": "main"}, {})
+    format_store.lands([avro(confluent, topic, [ID, {**PRICE, "type": "float"}], {"id": 1, "price": 0.5})])
 
-    rows, letters = made.lands([avro(confluent, topic, [ID, AMOUNT], {"id": 2, "amount": 1e300})])
+    rows, letters = format_store.lands([avro(confluent, topic, [ID, AMOUNT], {"id": 2, "amount": 1e300})])
 
-    assert (columns(made.shop), letters) == (["id", "price"], [])
+    assert (columns(format_store.shop), letters) == (["id", "price"], [])
     assert rows == [{"id": 1, "price": 0.5}, {"id": 2, "price": 1e300}]
 
 
@@ -104,24 +106,26 @@ def test_renamed_field_of_same_number_keeps_its_column(
         protobuf(confluent, topic, {1: "id", 2: "cost"}, id=2, cost=20),
         protobuf(confluent, topic, {1: "id", 2: "cost", 3: "size"}, id=3, cost=30, size=5),
     ]
-    made = store({"format": "protobuf", "registry": "main"}, {})
+    format_store = store({"format": "protobuf", "registry": "main"}, {})
 
     rows: list[dict[str, Any]] = []
     for size in cut:
-        rows, letters = made.lands([values.pop(0) for _ in range(size)])
+        rows, letters = format_store.lands([values.pop(0) for _ in range(size)])
         assert letters == []
 
-    assert columns(made.shop) == ["id", "price", "size"]
+    assert columns(format_store.shop) == ["id", "price", "size"]
     assert [(row["id"], row["price"], row["size"]) for row in rows] == [(1, 10, None), (2, 20, None), (3, 30, 5)]
-    assert_clean(made.shop)
+    assert_clean(format_store.shop)
 
 
 def test_declared_column_keeps_its_renamed_field(store: MakeStore, confluent: SchemaRegistryClient) -> None:
     """Declared columns and those that take a field by `from` go on as well, also where the table does not evolve."""
     topic = f"t-{uuid4().hex}"
-    made = store({"format": "protobuf", "registry": "main"}, {"id": "long", "sum": {"type": "long", "from": "price"}})
-    made.lands([protobuf(confluent, topic, {1: "id", 2: "price"}, id=1, price=10)])
+    format_store = store(
+        {"format": "protobuf", "registry": "main"}, {"id": "long", "sum": {"type": "long", "from": "price"}}
+    )
+    format_store.lands([protobuf(confluent, topic, {1: "id", 2: "price"}, id=1, price=10)])
 
-    rows, _ = made.lands([protobuf(confluent, topic, {1: "id", 2: "cost"}, id=2, cost=20)])
+    rows, _ = format_store.lands([protobuf(confluent, topic, {1: "id", 2: "cost"}, id=2, cost=20)])
 
     assert rows == [{"id": 1, "sum": 10}, {"id": 2, "sum": 20}]

@@ -65,6 +65,6 @@ def patient(tmp_path: Path, free_ports: FreePorts) -> Iterator[Patient]:
         local_broker.start(home, processes, print)
         record = processes.running(local_broker.NAME)
         assert record is not None
-        made = Patient(Cluster("local", {"bootstrap.servers": bootstrap_servers(home)}), record.pid)
-        cleanup.callback(made.thaw)
-        yield made
+        patient = Patient(Cluster("local", {"bootstrap.servers": bootstrap_servers(home)}), record.pid)
+        cleanup.callback(patient.thaw)
+        yield patient

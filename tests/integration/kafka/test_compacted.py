@@ -33,15 +33,15 @@ def test_ranges_with_compacted_offsets_end_without_repeats(cluster: Cluster, top
     name = topic(config=COMPACTED)
     fill(cluster, name, "aababcbabx")
     (facts,) = observe(cluster, [name]).topics[name].partitions
-    left = [5, 7, 8, 9]
-    wait_for(cluster, name, 10, left)
+    remaining_offsets = [5, 7, 8, 9]
+    wait_for(cluster, name, 10, remaining_offsets)
     again = observe(cluster, [name]).topics[name].partitions
 
     assert (facts.log_start, facts.stable_end, facts.high_watermark) == (0, 10, 10)
     assert again == (facts,)
     for start in range(11):
         for end in range(start, 11):
-            assert read(cluster, name, start, end) == [o for o in left if start <= o < end], (start, end)
+            assert read(cluster, name, start, end) == [o for o in remaining_offsets if start <= o < end], (start, end)
 
 
 def test_range_of_tombstones_ends(cluster: Cluster, topic: Topic) -> None:

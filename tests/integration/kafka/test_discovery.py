@@ -38,10 +38,10 @@ def test_internal_topics_are_left_out(cluster: Cluster, topic: Topic) -> None:
     name = topic()
     mirror_offsets(cluster, "g", {(name, 0): 0})  # there is an internal topic now
 
-    found = matching_topics(cluster, ".*")
+    topics = matching_topics(cluster, ".*")
 
-    assert name in found
-    assert [each for each in found if each.startswith("__")] == []
+    assert name in topics
+    assert [each for each in topics if each.startswith("__")] == []
     assert observe(cluster, ["__consumer_offsets"]).topics
 
 
@@ -56,11 +56,11 @@ def test_broken_pattern_is_refused(cluster: Cluster, unreachable: Cluster) -> No
 def test_absent_topics_do_not_stop_others(cluster: Cluster, topic: Topic) -> None:
     """Topics that aren't there are left out where that is allowed, without waiting for them."""
     name = topic()
-    gone = topic(partitions=20)
-    delete_topic(cluster, gone)
+    vanishing_topic = topic(partitions=20)
+    delete_topic(cluster, vanishing_topic)
 
     began = time.monotonic()
-    facts = observe(cluster, [gone, name, "never-there"], absent_ok=True)
+    facts = observe(cluster, [vanishing_topic, name, "never-there"], absent_ok=True)
     none = observe(cluster, ["never-there"], absent_ok=True)
 
     assert facts.topics.keys() == {name}
@@ -85,12 +85,12 @@ def test_topic_under_deletion_does_not_hang_discovery(cluster: Cluster, topic: T
     for _ in range(10):
         vanishing = topic(partitions=20)
         deletion = Thread(target=delete_topic, args=(cluster, vanishing))
-        seen = [size(vanishing)]
+        sizes = [size(vanishing)]
         deletion.start()
-        while seen[-1]:
-            seen.append(size(vanishing))
+        while sizes[-1]:
+            sizes.append(size(vanishing))
         deletion.join()
-        assert set(seen) == {20, 0}
+        assert set(sizes) == {20, 0}
     assert slowest < 14
 
 
@@ -101,13 +101,13 @@ def test_timestamp_finds_first_record_at_or_after_it(cluster: Cluster, topic: To
         produce(cluster, name, [OutgoingRecord(b"k", b"v", (), MORNING_MS + hour * HOUR_MS)])
     facts = observe(cluster, [name]).topics[name].partitions
     used = next(number for number, partition in enumerate(facts) if partition.high_watermark)
-    asked = [(name, used), (name, 1 - used), (empty, 0)]
+    partitions = [(name, used), (name, 1 - used), (empty, 0)]
 
     def at(moment_ms: int) -> int | None:
-        found = offsets_at(cluster, asked, moment_ms)
-        assert found.keys() == set(asked)
-        assert found[name, 1 - used] is found[empty, 0] is None
-        return found[name, used]
+        offsets = offsets_at(cluster, partitions, moment_ms)
+        assert offsets.keys() == set(partitions)
+        assert offsets[name, 1 - used] is offsets[empty, 0] is None
+        return offsets[name, used]
 
     hour = MORNING_MS + HOUR_MS
     assert [at(hour - 1), at(hour), at(hour + 1)] == [1, 1, 2]

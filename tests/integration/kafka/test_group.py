@@ -43,14 +43,14 @@ def test_consumer_group_moves_forward_and_backward(cluster: Cluster, topic: Topi
 
 def test_vanished_topic_does_not_keep_other_group_offsets(cluster: Cluster, topic: Topic, group: str) -> None:
     """A topic or partition that is gone is left out; the rest is written."""
-    gone, name = topic(), topic()
-    delete_topic(cluster, gone)
+    deleted, name = topic(), topic()
+    delete_topic(cluster, deleted)
 
-    mirror_offsets(cluster, group, {(gone, 0): 1, (name, 0): 2, (name, 9): 3})
-    mirror_offsets(cluster, group, {(gone, 0): 1})
+    mirror_offsets(cluster, group, {(deleted, 0): 1, (name, 0): 2, (name, 9): 3})
+    mirror_offsets(cluster, group, {(deleted, 0): 1})
     mirror_offsets(cluster, group, {})
 
-    assert group_offsets(cluster, group, [(gone, 0), (name, 0), (name, 9)]) == {(name, 0): 2}
+    assert group_offsets(cluster, group, [(deleted, 0), (name, 0), (name, 9)]) == {(name, 0): 2}
 
 
 def test_group_with_members_is_refused(cluster: Cluster, topic: Topic, group: str) -> None:

@@ -43,12 +43,12 @@ def test_partitions_are_kept_apart(cluster: Cluster, topic: Topic) -> None:
     """Facts stand at the index of their partition, per topic, in one answer."""
     names = [topic(partitions=12), topic(partitions=1)]
     records = [OutgoingRecord(b"%d" % n, b"v") for n in range(100)]
-    sent = produce(cluster, names[0], records).offsets
+    offsets = produce(cluster, names[0], records).offsets
 
     facts = observe(cluster, [*names, names[0]])
 
     assert facts.topics.keys() == set(names)
-    ends = [sent[number][1] + 1 if number in sent else 0 for number in range(12)]
+    ends = [offsets[number][1] + 1 if number in offsets else 0 for number in range(12)]
     assert len(set(ends)) > 1
     assert facts.topics[names[0]].partitions == tuple(PartitionFacts(0, end, end, 0) for end in ends)
     assert facts.topics[names[1]].partitions == (PartitionFacts(0, 0, 0, 0),)

@@ -22,15 +22,15 @@ Topic = Callable[..., str]
 def test_records_are_produced_once(cluster: Cluster, topic: Topic) -> None:
     """As many land as were made, though they do not fit into the client's queue at once."""
     name = topic(partitions=3)
-    seen: list[int] = []
+    counts: list[int] = []
 
-    done = produce(cluster, name, pizzas(120_000, seed=1), progress=seen.append)
+    done = produce(cluster, name, pizzas(120_000, seed=1), progress=counts.append)
 
     ends = [partition.high_watermark for partition in observe(cluster, [name]).topics[name].partitions]
     assert done.count == sum(ends) == 120_000
     assert done.offsets == {number: (0, end - 1) for number, end in enumerate(ends)}
-    assert seen == sorted(set(seen))
-    assert seen[-1] == 120_000
+    assert counts == sorted(set(counts))
+    assert counts[-1] == 120_000
 
 
 def test_equal_keys_share_partition_and_order(cluster: Cluster, topic: Topic) -> None:
@@ -54,19 +54,19 @@ def test_equal_keys_share_partition_and_order(cluster: Cluster, topic: Topic) ->
 
 def test_rate_does_not_drift(cluster: Cluster, topic: Topic) -> None:
     """Record n is not taken before n / rate seconds, and the whole does not fall behind."""
-    taken: list[float] = []
+    times: list[float] = []
 
     def clocked() -> Iterator[OutgoingRecord]:
         for _ in range(200):
             yield OutgoingRecord(None, b"v")
-            taken.append(time.monotonic())
+            times.append(time.monotonic())
 
     name = topic()
-    asked = time.monotonic()
+    started = time.monotonic()
     done = produce(cluster, name, clocked(), rate=400)
 
     # Each stamp is the moment after a record was sent.
-    early = [n for n, at in enumerate(taken) if at - asked < n / 400]
+    early = [n for n, instant in enumerate(times) if instant - started < n / 400]
     assert early == []
     assert done.count == 200
     assert 199 / 400 <= done.seconds < 30

@@ -23,9 +23,9 @@ def test_second_creation_changes_nothing(cluster: Cluster) -> None:
     name = f"t-{uuid4().hex}"
 
     assert create_topic(cluster, name, 3, {"retention.ms": "600000"})
-    made = observe(cluster, [name]).topics[name]
+    observed = observe(cluster, [name]).topics[name]
     assert not create_topic(cluster, name, 3)
-    assert observe(cluster, [name]).topics[name] == made
+    assert observe(cluster, [name]).topics[name] == observed
 
 
 def test_other_partition_count_is_refused(cluster: Cluster) -> None:
@@ -73,7 +73,7 @@ def test_missing_permission_is_reported(cluster: Cluster) -> None:
     refused: Future[dict[str, ConfigEntry]] = Future()
     refused.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
 
-    with admin(cluster) as asked, pytest.raises(Terminal, match="whether topic 'orders' is compacted") as said:
-        _cleanup_policy("orders", _config(asked, "orders", refused))
+    with admin(cluster) as client, pytest.raises(Terminal, match="whether topic 'orders' is compacted") as error:
+        _cleanup_policy("orders", _config(client, "orders", refused))
 
-    assert said.value.next_step == "grant DescribeConfigs on topic orders"
+    assert error.value.next_step == "grant DescribeConfigs on topic orders"

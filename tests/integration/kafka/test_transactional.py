@@ -93,13 +93,13 @@ def test_open_transaction_holds_later_records_back(cluster: Cluster, topic: Topi
         with transaction(cluster, name, [b"other"], commit=True):  # 3, marker 4
             pass
         hanging.write([b"open too"])  # 5
-        held = facts_of(cluster, name)
-        before = read(cluster, name, 0, held.stable_end)
+        facts = facts_of(cluster, name)
+        before = read(cluster, name, 0, facts.stable_end)
         with pytest.raises(Terminal, match="last stable offset"):
-            read(cluster, name, 0, held.high_watermark)
+            read(cluster, name, 0, facts.high_watermark)
     after = facts_of(cluster, name)
 
-    assert held == PartitionFacts(log_start=0, stable_end=1, high_watermark=6, leader_epoch=0)
+    assert facts == PartitionFacts(log_start=0, stable_end=1, high_watermark=6, leader_epoch=0)
     assert before == {0: b"before"}
     assert after == PartitionFacts(log_start=0, stable_end=7, high_watermark=7, leader_epoch=0)
     rest = {0: b"before", 2: b"plain", 3: b"other"}

@@ -29,10 +29,10 @@ def test_unreachable_broker_is_reported_in_time(unreachable: Cluster, capfd: pyt
 
     with ThreadPoolExecutor(len(OPERATIONS)) as pool:  # together: each takes the whole time
         own = {name: Cluster("prod", {**unreachable.properties, "client.id": name}) for name in OPERATIONS}
-        asked = {name: pool.submit(operation, own[name]) for name, operation in OPERATIONS.items()}
+        futures = {name: pool.submit(operation, own[name]) for name, operation in OPERATIONS.items()}
 
     assert time.monotonic() - began < 15
-    for name, answer in asked.items():
+    for name, answer in futures.items():
         failure = answer.exception()
         assert isinstance(failure, Retryable), name
         assert unreachable.bootstrap_servers in failure.message, name

@@ -19,7 +19,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> str:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
-    made = (
+    sign = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(days=1))
@@ -30,7 +30,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> str:
     form = serialization.Encoding.PEM
     private = key.private_bytes(form, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     path: Path = tmp_path_factory.mktemp("tls") / "server.pem"
-    path.write_bytes(made.public_bytes(form) + private)
+    path.write_bytes(sign.public_bytes(form) + private)
     return str(path)
 
 

@@ -234,10 +234,10 @@ def test_a_schema_is_found_by_its_guid() -> None:
     guid = UUID("89791762-2336-4186-9674-299b90a802e2")
     script = Scripted({f"/schemas/guids/{guid}": schema('"long"')})
     with served(script), closing(RegistrySchemas(script.registry())) as schemas:
-        found = schemas.schema(guid)
+        decoded_schema = schemas.schema(guid)
         again = schemas.schema(guid)
 
-    assert found == again == WriterSchema("AVRO", '"long"')
+    assert decoded_schema == again == WriterSchema("AVRO", '"long"')
     assert script.asked == [f"/schemas/guids/{guid}"]
 
 
@@ -265,10 +265,10 @@ MISSING = (404, '{"error_code": 40401, "message": "no such subject"}')
 def test_schema_referenced_twice_comes_once_and_first() -> None:
     """A name defined twice is an error to Avro and Protobuf."""
     with served(Scripted(DIAMOND)) as script, closing(RegistrySchemas(script.registry())) as schemas:
-        found = schemas.schema(1)
+        first_schema = schemas.schema(1)
 
-    assert found is not None
-    assert found.references == tuple(NamedSchema(name, name) for name in ("base", "left", "right"))
+    assert first_schema is not None
+    assert first_schema.references == tuple(NamedSchema(name, name) for name in ("base", "left", "right"))
 
 
 def test_missing_reference_is_left_out_and_asked_for_again() -> None:
@@ -278,24 +278,24 @@ def test_missing_reference_is_left_out_and_asked_for_again() -> None:
         served(Scripted(answers)) as script,
         closing(RegistrySchemas(script.registry(), lambda: now[0])) as schemas,
     ):
-        gone = schemas.schema(1)
+        second_schema = schemas.schema(1)
         script.answers["/subjects/b/versions/1"] = DIAMOND["/subjects/b/versions/1"]
         now[0] += UNKNOWN_SECONDS + 1
         back = schemas.schema(1)
 
-    assert gone is not None
+    assert second_schema is not None
     assert back is not None
-    assert [one.name for one in gone.references] == ["left", "right"]
+    assert [one.name for one in second_schema.references] == ["left", "right"]
     assert [one.name for one in back.references] == ["base", "left", "right"]
 
 
-UNKNOWN = (404, '{"error_code": 40403, "message": "no such schema"}')
+NOT_FOUND = (404, '{"error_code": 40403, "message": "no such schema"}')
 
 
 def test_batches_of_a_process_keep_to_one_limit_of_unknown_ids() -> None:
     """Small batches follow each other within the minute; what one of them closes, the next one opens again."""
-    asked: list[int] = []
-    with served(Scripted({"/schemas/ids/1": schema()}, otherwise=UNKNOWN)) as script:
+    requests: list[int] = []
+    with served(Scripted({"/schemas/ids/1": schema()}, otherwise=NOT_FOUND)) as script:
         shared_schemas(script.registry()).schema(1)
         shared_schemas(script.registry()).close()
         for batch in range(11):
@@ -304,18 +304,18 @@ def test_batches_of_a_process_keep_to_one_limit_of_unknown_ids() -> None:
             for number in range(100):
                 with suppress(TooManyUnknownIds):
                     schemas.schema(1_000 + 100 * batch + number)
-            asked.append(len(script.asked))
+            requests.append(len(script.asked))
         schemas.close()
 
-    assert asked[0] == 2 + MAX_UNKNOWN
-    assert asked[-1] < asked[0] + 20  # one in a second
+    assert requests[0] == 2 + MAX_UNKNOWN
+    assert requests[-1] < requests[0] + 20  # one in a second
 
 
 def test_a_flood_of_unknown_ids_is_no_flood_of_requests() -> None:
     """Anyone may write ids that no registry gave; a schema that comes late is found all the same."""
     now = [0.0]
     with (
-        served(Scripted({"/schemas/ids/1": schema()}, otherwise=UNKNOWN)) as script,
+        served(Scripted({"/schemas/ids/1": schema()}, otherwise=NOT_FOUND)) as script,
         closing(RegistrySchemas(script.registry(), lambda: now[0])) as schemas,
     ):
         assert schemas.schema(1) is not None
@@ -354,24 +354,27 @@ def test_an_answer_without_end_makes_a_dead_letter(coding: str) -> None:
     script = Scripted({"/schemas/ids/1": (200, "x" * (MAX_ANSWER + 1)), "/schemas/ids/2": schema()})
     script.headers = {} if coding == "identity" else {"Content-Encoding": coding}
     with served(script), closing(RegistrySchemas(script.registry())) as schemas:
-        found = schemas.schema(1)
-        assert found is not None
-        assert "bytes" in found.refusal
+        decoded_schema = schemas.schema(1)
+        assert decoded_schema is not None
+        assert "bytes" in decoded_schema.refusal
         script.headers.clear()
         assert schemas.schema(2) == WriterSchema("AVRO", '"int"')
 
 
 def test_a_chain_of_references_has_an_end() -> None:
     """A thousand schemas that refer to each other are a thousand requests, and then as many again."""
-    chain = {f"/subjects/s{at}/versions/1": schema("x", (f"n{at + 1}", f"s{at + 1}", 1)) for at in range(1_000)}
+    chain = {
+        f"/subjects/s{number}/versions/1": schema("x", (f"n{number + 1}", f"s{number + 1}", 1))
+        for number in range(1_000)
+    }
     with (
         served(Scripted({"/schemas/ids/1": schema("x", ("n0", "s0", 1)), **chain})) as script,
         closing(RegistrySchemas(script.registry(), lambda: 0.0)) as schemas,
     ):
-        found = schemas.schema(1)
+        decoded_schema = schemas.schema(1)
 
-    assert found is not None
-    assert found.refusal == f"it refers to more than {MAX_REFERENCES} schemas"
+    assert decoded_schema is not None
+    assert decoded_schema.refusal == f"it refers to more than {MAX_REFERENCES} schemas"
     assert len(script.asked) == 1 + MAX_REFERENCES
 
 
@@ -383,10 +386,10 @@ def test_schemas_that_refer_to_each_other_are_asked_for_once() -> None:
         "/subjects/b/versions/1": schema("b", ("a", "a", 1)),
     }
     with served(Scripted(circle)) as script, closing(RegistrySchemas(script.registry())) as schemas:
-        found = schemas.schema(1)
+        decoded_schema = schemas.schema(1)
 
-    assert found is not None
-    assert sorted(reference.name for reference in found.references) == ["a", "b"]
+    assert decoded_schema is not None
+    assert sorted(reference.name for reference in decoded_schema.references) == ["a", "b"]
     assert len(script.asked) == len(circle)
 
 

@@ -38,18 +38,18 @@ THIRD = {
 def test_shared_imports_of_versions_are_fetched_once() -> None:
     """Twenty versions with five imports would be more than a hundred requests."""
     with served(Scripted(dict(THIRD))) as script, closing(RegistrySchemas(script.registry())) as schemas:
-        found = schemas.schema(7)
+        decoded_schema = schemas.schema(7)
 
-    assert found is not None
-    assert [of.text.partition(" = 1")[0][-2:] for of in found.earlier] == ["f2", "f1"]
+    assert decoded_schema is not None
+    assert [schema.text.partition(" = 1")[0][-2:] for schema in decoded_schema.earlier] == ["f2", "f1"]
     assert sorted(script.asked) == sorted(THIRD)
 
 
 def test_tasks_share_earlier_versions() -> None:
     """A batch has hundreds of tasks, which the registry would see at once."""
     with served(Scripted(dict(THIRD))) as script:
-        sent = pickle.dumps(RegistrySchemas(script.registry()))
-        one, two = (pickle.loads(sent) for _ in range(2))  # noqa: S301, our own bytes
+        pickled = pickle.dumps(RegistrySchemas(script.registry()))
+        one, two = (pickle.loads(pickled) for _ in range(2))  # noqa: S301, our own bytes
         with closing(one):
             assert one.schema(7) == two.schema(7)
 
@@ -61,10 +61,10 @@ def test_busy_registry_does_not_stop_batch_with_known_schemas(path: str) -> None
     """A moment without answer is no reason to fail, and none to land a renamed field elsewhere either."""
     script = Scripted(dict(THIRD), busy={path: 3})
     with served(script), closing(RegistrySchemas(script.registry())) as schemas:
-        found = schemas.schema(7)
+        decoded_schema = schemas.schema(7)
 
-    assert found is not None
-    assert len(found.earlier) == 2
+    assert decoded_schema is not None
+    assert len(decoded_schema.earlier) == 2
 
 
 def test_earlier_versions_have_their_own_time_limit() -> None:
@@ -77,10 +77,10 @@ def test_earlier_versions_have_their_own_time_limit() -> None:
         with pytest.raises(Retryable, match="took over 60 s"):
             schemas.schema(7)
         assert "/subjects/t/versions/1" not in script.asked
-        found = schemas.schema(7)
+        decoded_schema = schemas.schema(7)
 
-    assert found is not None
-    assert len(found.earlier) == 2
+    assert decoded_schema is not None
+    assert len(decoded_schema.earlier) == 2
     assert script.asked.count("/subjects/t/versions/2") == 1
 
 

@@ -49,8 +49,8 @@ def registered(uri: str, kind: str, text: str) -> UUID:
     names = {"region_name": KEYS["glue.region"], "aws_access_key_id": "tests", "aws_secret_access_key": "tests"}
     schema = {"SchemaName": f"s-{uuid4().hex}", "DataFormat": kind, "SchemaDefinition": text}
     with closing(boto3.client("glue", endpoint_url=uri, **names)) as client:
-        made = client.create_schema(**schema, Compatibility="NONE")
-    return UUID(made["SchemaVersionId"])
+        created = client.create_schema(**schema, Compatibility="NONE")
+    return UUID(created["SchemaVersionId"])
 
 
 def of_glue(uri: str, **properties: str) -> RegistrySchemas:
@@ -69,9 +69,9 @@ def test_version_of_glue_is_read_by_its_uuid(glue: str, kind: str) -> None:
     version = registered(glue, kind, text)
     with closing(of_glue(glue)) as schemas:
         schemas.ask()
-        found, missing = schemas.schema(version), schemas.schema(NOBODY)
+        decoded_schema, missing = schemas.schema(version), schemas.schema(NOBODY)
 
-        assert found == WriterSchema(kind, text)  # type: ignore[arg-type]
+        assert decoded_schema == WriterSchema(kind, text)  # type: ignore[arg-type]
         assert (missing, schemas.schema(1)) == (None, None)
         assert shared_schemas(schemas.registry) is pickle.loads(pickle.dumps(schemas))  # noqa: S301 - our own
     assert json.loads(verified("main", version, framing="glue", url=glue, properties=KEYS)[0]) == json.loads(text)
@@ -128,10 +128,10 @@ class Guarded(Scripted):
 def test_version_of_a_hidden_registry_does_not_stop_other_records() -> None:
     """Anybody may write the UUID of a schema that this pipeline may not see."""
     with served(Guarded(NOBODY)) as script, closing(of_glue(f"http://127.0.0.1:{script.port}")) as schemas:
-        found = schemas.schema(NOBODY)
+        decoded_schema = schemas.schema(NOBODY)
 
-        assert found is not None
-        assert "does not show it" in found.refusal
+        assert decoded_schema is not None
+        assert "does not show it" in decoded_schema.refusal
         assert schemas.schema(UUID(int=8)) is None
 
 
@@ -159,9 +159,9 @@ def test_schema_of_apicurio_is_read_by_the_id_that_its_framing_has(
     assert ids[0] > ids[1]
     with closing(RegistrySchemas(Registry("main", registry.url, {}, framing))) as schemas:  # type: ignore[arg-type]
         schemas.ask()
-        found, missing = schemas.schema(key), schemas.schema(999_999)
+        decoded_schema, missing = schemas.schema(key), schemas.schema(999_999)
 
-    assert (found, missing) == (WriterSchema("AVRO", ids[2]), None)
+    assert (decoded_schema, missing) == (WriterSchema("AVRO", ids[2]), None)
     assert json.loads(verified("main", key, framing=framing, url=registry.url)[0]) == json.loads(ids[2])
 
 

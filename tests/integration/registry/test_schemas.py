@@ -86,12 +86,12 @@ def test_an_avro_schema_comes_with_what_it_refers_to_in_order(
     topic, order = registered_order(confluent)
     framed = AvroSerializer(confluent, order)(ORDERED, value_of(topic))
 
-    found = schemas.schema(schema_id(framed))
+    decoded_schema = schemas.schema(schema_id(framed))
 
-    assert found is not None
-    assert (found.kind, json.loads(found.text)["fields"]) == ("AVRO", ORDER_FIELDS)
-    assert [reference.name for reference in found.references] == ["shop.Money", "shop.Line"]
-    assert json.loads(found.references[0].text)["fields"] == [{"name": "cents", "type": "long"}]
+    assert decoded_schema is not None
+    assert (decoded_schema.kind, json.loads(decoded_schema.text)["fields"]) == ("AVRO", ORDER_FIELDS)
+    assert [reference.name for reference in decoded_schema.references] == ["shop.Money", "shop.Line"]
+    assert json.loads(decoded_schema.references[0].text)["fields"] == [{"name": "cents", "type": "long"}]
 
 
 def test_an_avro_value_with_references_is_read(schemas: RegistrySchemas, confluent: SchemaRegistryClient) -> None:
@@ -109,11 +109,11 @@ def test_a_protobuf_value_with_an_import_is_read(schemas: RegistrySchemas, confl
     serialise = ProtobufSerializer(order, confluent, {"use.deprecated.format": False})
     framed = serialise(order(id=2**60, money={"cents": 5}), value_of(topic))
 
-    found = schemas.schema(schema_id(framed))
+    decoded_schema = schemas.schema(schema_id(framed))
     row = only_row(ProtobufFormat(schemas).decode(pa.array([framed], pa.binary())))
 
-    assert found is not None
-    assert (found.kind, len(found.references)) == ("PROTOBUF", 1)
+    assert decoded_schema is not None
+    assert (decoded_schema.kind, len(decoded_schema.references)) == ("PROTOBUF", 1)
     assert (row["id"], row["money"]) == (2**60, {"cents": 5})
 
 
@@ -142,11 +142,11 @@ def test_a_json_schema_comes_with_what_it_refers_to(schemas: RegistrySchemas, co
     serialise = JSONSerializer(Schema(json.dumps(order), "JSON", [reference]), confluent)
     framed = serialise({"paid": {"cents": 5}}, value_of(topic))
 
-    found = schemas.schema(schema_id(framed))
+    decoded_schema = schemas.schema(schema_id(framed))
 
-    assert found is not None
-    assert (found.kind, json.loads(found.text)) == ("JSON", order)
-    assert [(one.name, json.loads(one.text)) for one in found.references] == [("money.json", money)]
+    assert decoded_schema is not None
+    assert (decoded_schema.kind, json.loads(decoded_schema.text)) == ("JSON", order)
+    assert [(one.name, json.loads(one.text)) for one in decoded_schema.references] == [("money.json", money)]
     read = JsonSchemaFormat(schemas).decode(pa.array([framed], pa.binary()))
     assert only_row(read) == {"paid": {"cents": 5}}
 
@@ -154,16 +154,16 @@ def test_a_json_schema_comes_with_what_it_refers_to(schemas: RegistrySchemas, co
 def test_a_schema_that_was_deleted_is_still_found(schemas: RegistrySchemas, confluent: SchemaRegistryClient) -> None:
     """Values outlive the subject they were written under: deleting it softly must not make them unreadable."""
     subject = f"t-{uuid4().hex}-value"
-    found = confluent.register_schema(subject, new_schema())
+    registered = confluent.register_schema(subject, new_schema())
     confluent.delete_subject(subject)
 
-    assert schemas.schema(found) is not None
+    assert schemas.schema(registered) is not None
 
 
-@pytest.mark.parametrize("unknown", [999_999, UUID(int=7)])
-def test_an_unknown_id_is_no_failure(schemas: RegistrySchemas, unknown: int | UUID) -> None:
+@pytest.mark.parametrize("unknown_id", [999_999, UUID(int=7)])
+def test_an_unknown_id_is_no_failure(schemas: RegistrySchemas, unknown_id: int | UUID) -> None:
     """One record with a made-up id must not stop its neighbours, also where a server knows no GUIDs."""
-    assert schemas.schema(unknown) is None
+    assert schemas.schema(unknown_id) is None
 
 
 def test_schema_registered_later_is_found(registry: RegistryServer, confluent: SchemaRegistryClient) -> None:

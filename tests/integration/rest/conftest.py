@@ -59,8 +59,8 @@ class RestShop:
         places = [(row["_kafka_partition"], row["_kafka_offset"]) for row in rows]
         places += [(letter["partition"], letter["offset"]) for letter in letters]
         assert len(places) == len(set(places)) == orders + len(BROKEN) * rounds
-        found = verify(self.shop.project, self.shop.pipeline)
-        assert found.is_clean, list(map(str, found.differences))
+        verification = verify(self.shop.project, self.shop.pipeline)
+        assert verification.is_clean, list(map(str, verification.differences))
         self._assert_ledger_agrees(len(places), {ORDERS: orders, LETTERS: len(BROKEN) * rounds})
         before = [self.snapshots(table) for table in (ORDERS, LETTERS, LEDGER)]
         assert (self.run().read, [self.snapshots(table) for table in (ORDERS, LETTERS, LEDGER)]) == (0, before)
@@ -95,8 +95,8 @@ def then_silence(proxy: FaultProxy, table: str, fault: Step) -> Step:
 @pytest.fixture
 def proxy(rest_server: RestServer) -> Iterator[FaultProxy]:
     """A proxy before the REST server."""
-    with fault_proxy(rest_server.port) as made:
-        yield made
+    with fault_proxy(rest_server.port) as proxy:
+        yield proxy
 
 
 @pytest.fixture
@@ -106,13 +106,13 @@ def rest_shop(
     """Make a shop on the REST catalog: `rest_shop(partitions=1)`, `properties` are the catalog's."""
 
     def make(properties: Mapping[str, str] | None = None, **options: Any) -> RestShop:
-        made = shop(**options)
+        rest_shop = shop(**options)
         settings = rest_settings(uri=proxy.uri, properties=properties)
         project = Project.load(
-            made.project.environment()
-            | {SETTINGS_VARIABLE: str(settings), "FRAZIL_KAFKA_PORT": str(made.project.home.ports.kafka)}
+            rest_shop.project.environment()
+            | {SETTINGS_VARIABLE: str(settings), "FRAZIL_KAFKA_PORT": str(rest_shop.project.home.ports.kafka)}
         )
-        return RestShop(replace(made, project=project), proxy, rest_server)
+        return RestShop(replace(rest_shop, project=project), proxy, rest_server)
 
     return make
 

@@ -46,17 +46,17 @@ def make(lake: Lake, name: str) -> None:
 def test_snapshots_are_read_once(empty: RestServer) -> None:
     """By all catalogs of a process, loads and commits alike; and the metadata are what the table's file says."""
     make(empty.lake(), "shop.orders")
-    seen = []
+    versions = []
     for n in range(3):
         table = empty.lake().load_table("shop.orders")
         table.append(pa.table({"id": [n]}))
-        seen.append(table.metadata)
-    found = empty.lake().load_table("shop.orders")
+        versions.append(table.metadata)
+    loaded = empty.lake().load_table("shop.orders")
 
-    assert found.metadata == FromInputFile.table_metadata(found.io.new_input(found.metadata_location))
-    assert [len(of.snapshots) for of in seen] == [1, 2, 3]
-    for metadata in seen:
-        assert all(map(operator.is_, metadata.snapshots, found.metadata.snapshots))
+    assert loaded.metadata == FromInputFile.table_metadata(loaded.io.new_input(loaded.metadata_location))
+    assert [len(of.snapshots) for of in versions] == [1, 2, 3]
+    for metadata in versions:
+        assert all(map(operator.is_, metadata.snapshots, loaded.metadata.snapshots))
 
 
 def test_tables_of_nested_namespaces_are_found(empty: RestServer) -> None:
@@ -80,10 +80,13 @@ def test_tables_of_nested_namespaces_are_found(empty: RestServer) -> None:
 def test_commits_do_not_warn_of_metadata_deleted_by_server(empty: RestServer, caplog: pytest.LogCaptureFixture) -> None:
     """Client and server both delete what a commit made superfluous; whoever comes second has nothing to tell."""
     make(empty.lake(), "shop.busy")
-    kept = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
+    metadata_properties = {
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "1",
+    }
     for number in range(4):
         with empty.lake().load_table("shop.busy").transaction() as transaction:
-            transaction.set_properties({**kept, "number": str(number)})
+            transaction.set_properties({**metadata_properties, "number": str(number)})
 
     table = empty.lake().load_table("shop.busy")
     location = Path(table.metadata.location.removeprefix("file://"))

@@ -38,8 +38,8 @@ def test_java_reads_a_sql_table_of_hosts_with_different_clocks(
     rest_server: RestServer, tmp_path: Path, clock: list[float], ahead: int
 ) -> None:
     """Three minutes apart and committed to all the same, as the property allows: the log is still in order."""
-    given = {"frazil.max-clock-skew-ms": "600000"}
-    lake = orders(Lake("lake", f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", given))
+    properties = {"frazil.max-clock-skew-ms": "600000"}
+    lake = orders(Lake("lake", f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", properties))
     clock.append(ahead)
     commit_batches(lake, 1)
     clock.append(0)

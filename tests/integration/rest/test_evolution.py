@@ -65,21 +65,21 @@ def test_changes_of_rival_and_run_are_both_kept(orders: Any, proxy: Any) -> None
 def test_file_is_applied_on_a_server_there_and_back(rest_shop: MakeShop) -> None:
     """A server adds no layout and no schema twice: those of before are taken up again; all that a file declares is one commit."""
     table = "{table: deep.er.orders, columns: {id: {type: long, required: true, doc: %s}, kind: string}, %s}"
-    here = table % ("Number", "partition_by: [kind], sort_by: [id]")
-    there = table % ("Key", "partition_by: ['bucket(4, id)'], sort_by: [kind desc], identifier: [id]")
-    orders = rewritten(rest_shop(partitions=1).shop, here)
+    one_file = table % ("Number", "partition_by: [kind], sort_by: [id]")
+    second_file = table % ("Key", "partition_by: ['bucket(4, id)'], sort_by: [kind desc], identifier: [id]")
+    orders = rewritten(rest_shop(partitions=1).shop, one_file)
     put(orders, {"id": 1, "kind": "a"})
     orders.run()
-    for number, text in enumerate((there, here, there), 2):
+    for number, text in enumerate((second_file, one_file, second_file), 2):
         orders = rewritten(orders, text)
         assert apply_file(scope(orders), request()).n is not None
         assert apply_file(scope(orders), request()) == AppliedFile()
         put(orders, {"id": number, "kind": "b"})
         orders.run()
 
-    found = lake(orders).load_table("deep.er.orders")
-    assert [field.name for field in found.spec().fields] == ["id_bucket"]
-    assert (found.spec().spec_id, found.schema().fields[0].doc) == (1, "Key")
+    loaded = lake(orders).load_table("deep.er.orders")
+    assert [field.name for field in loaded.spec().fields] == ["id_bucket"]
+    assert (loaded.spec().spec_id, loaded.schema().fields[0].doc) == (1, "Key")
     assert rows(orders, "deep.er.orders", "id") == [(1,), (2,), (3,), (4,)]
 
     orders = rewritten(orders, table % ("Key", "partition_by: [], sort_by: [], identifier: [id]"))

@@ -79,14 +79,14 @@ def test_batches_land_where_service_refuses_expiry(
         begun.produce(10 * number, 10 * number + 10)
         assert begun.run().written == 10
 
-    said = [record.getMessage() for record in caplog.records if "tried again without" in record.getMessage()]
-    assert {line.split(":")[0] for line in said} == {f"table {table}" for table in (ORDERS, LETTERS, LEDGER)}
-    assert all("expiry: false" in line for line in said)
+    log_lines = [record.getMessage() for record in caplog.records if "tried again without" in record.getMessage()]
+    assert {line.split(":")[0] for line in log_lines} == {f"table {table}" for table in (ORDERS, LETTERS, LEDGER)}
+    assert all("expiry: false" in line for line in log_lines)
     assert begun.snapshots(ORDERS) == 5
     begun.assert_exactly_once(orders=40, rounds=4)
     scope = RunContext.open(begun.shop.project, begun.shop.pipeline, print)
-    found = maintain(scope, Order(steps=("expiry",), force=True), NoEngine(begun.server.lake()))
-    assert [step.status for table in found.tables for step in table.steps] == ["failed"] * 3
+    result = maintain(scope, Order(steps=("expiry",), force=True), NoEngine(begun.server.lake()))
+    assert [step.status for table in result.tables for step in table.steps] == ["failed"] * 3
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ class NoEngine:
 
     lake: Lake
 
-    def call(self, *asked: object) -> NoReturn:
+    def call(self, *arguments: object) -> NoReturn:
         """Fail the test."""
-        raise AssertionError(asked)
+        raise AssertionError(arguments)
 
     listed = call
 

@@ -29,15 +29,15 @@ def test_late_commit_is_found(begun: RestShop, held: HeldRequest, table: str) ->
     begun.produce(0, 10)
 
     def step(forward: Forward, reply: Reply) -> None:
-        begun.proxy.script("GET", path_of(table), after(lambda: said.append(held.release())))
+        begun.proxy.script("GET", path_of(table), after(lambda: statuses.append(held.release())))
         held(forward, reply)
 
-    said: list[int] = []
+    statuses: list[int] = []
     begun.proxy.script("POST", path_of(table), step)
 
     begun.run()
 
-    assert (said, begun.proxy.unused) == ([LANDED], 0)
+    assert (statuses, begun.proxy.unused) == ([LANDED], 0)
     begun.assert_exactly_once(orders=10, rounds=1)
 
 
@@ -45,12 +45,12 @@ def test_late_commit_is_found(begun: RestShop, held: HeldRequest, table: str) ->
 def test_late_commit_does_not_land_beside_its_repetition(begun: RestShop, held: HeldRequest, table: str) -> None:
     """It lands after the run read the table again and before the second attempt arrives: only the first counts."""
     begun.produce(0, 10)
-    said: list[int] = []
-    begun.proxy.script("POST", path_of(table), held, after(lambda: said.append(held.release())))
+    statuses: list[int] = []
+    begun.proxy.script("POST", path_of(table), held, after(lambda: statuses.append(held.release())))
 
     begun.run()
 
-    assert (said, begun.proxy.unused) == ([LANDED], 0)
+    assert (statuses, begun.proxy.unused) == ([LANDED], 0)
     begun.assert_exactly_once(orders=10, rounds=1)
 
 
@@ -90,12 +90,12 @@ def test_late_commit_before_next_run_is_not_repeated(begun: RestShop, held: Held
 def test_late_commit_does_not_land_beside_recovery(begun: RestShop, held: HeldRequest, table: str) -> None:
     """It lands when the next run has planned and staged, just before that run's commit: the run gives way."""
     lose_sight_of(held, begun, table)
-    said: list[int] = []
-    begun.proxy.script("POST", path_of(table), after(lambda: said.append(held.release())))
+    statuses: list[int] = []
+    begun.proxy.script("POST", path_of(table), after(lambda: statuses.append(held.release())))
 
     begun.run()
 
-    assert (said, begun.proxy.unused) == ([LANDED], 0)
+    assert (statuses, begun.proxy.unused) == ([LANDED], 0)
     begun.assert_exactly_once(orders=15, rounds=2)
 
 
@@ -114,18 +114,18 @@ def test_late_commit_does_not_land_on_recovery(begun: RestShop, held: HeldReques
 def test_late_commit_does_not_land_on_table_changed_by_others(begun: RestShop, held: HeldRequest, table: str) -> None:
     """A stranger's commit after the 504 moves the head: the late commit is refused, its repetition lands."""
     begun.produce(0, 10)
-    said: list[int] = []
+    statuses: list[int] = []
 
     def stranger() -> None:
         with begun.server.lake().load_table(table).transaction() as transaction:
             transaction.append(begun.server.lake().load_table(table).scan(limit=0).to_arrow())
-        said.append(held.release())
+        statuses.append(held.release())
 
     begun.proxy.script("POST", path_of(table), held, after(stranger))
 
     begun.run()
 
-    assert (said, begun.proxy.unused) == ([REFUSED], 0)
+    assert (statuses, begun.proxy.unused) == ([REFUSED], 0)
     begun.assert_exactly_once(orders=10, rounds=1)
 
 

@@ -88,9 +88,9 @@ def test_catalog_is_asked_with_token(guarded: str, tokens: Tokens) -> None:
 )
 def test_wrong_secret_of_catalog_is_not_retried(guarded: str, tokens: Tokens, properties: dict[str, str]) -> None:
     """A refused client or token needs a person, and is not quoted."""
-    given = properties | ({"oauth2-server-uri": tokens.url} if "credential" in properties else {})
+    catalog_properties = properties | ({"oauth2-server-uri": tokens.url} if "credential" in properties else {})
 
     with pytest.raises(Terminal, match="opening catalog lake") as caught:
-        Lake("lake", guarded, None, given, kind="rest").tables()
+        Lake("lake", guarded, None, catalog_properties, kind="rest").tables()
 
     assert "wrong-secret" not in f"{caught.value}"

@@ -21,7 +21,7 @@ from tests.integration.run.staying import Clock
 from tests.operations import Killed
 from tests.rest_catalog import RestServer
 
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 
 FILE = """
 name: orders
@@ -41,7 +41,7 @@ COPY = "mirror.night.orders"
 
 
 @pytest.fixture
-def at_failpoint(monkeypatch: pytest.MonkeyPatch) -> At:
+def at_failpoint(monkeypatch: pytest.MonkeyPatch) -> AtFailpoint:
     """Do something, once, when a run gets to a point; without a deed it is killed there: `at_failpoint("follow.committing")`."""
 
     def arrange(point: str, deed: Callable[[], object] | None = None, nth: int = 1) -> None:
@@ -64,15 +64,15 @@ def spread(shop: Callable[..., Any], rest_server: RestServer, tmp_path: Path) ->
     rest_server.empty()
 
     def make(branch: str | None = None, partitions: int = 1) -> Any:
-        made = shop(partitions=partitions)
+        new_shop = shop(partitions=partitions)
         lake = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
         catalogs = {"lake": lake, "cloud": {"type": "rest", "uri": rest_server.uri}}
         settings = tmp_path / "settings.yaml"
         clusters = {"local": {"bootstrap_servers": "${local:kafka}"}}
         settings.write_text(json.dumps({"clusters": clusters, "catalogs": catalogs}))
-        project = Project.load(environment(made.project) | {SETTINGS_VARIABLE: str(settings)})
-        text = FILE.format(topic=made.topic, branch=f"branch: {branch}" if branch else "")
-        return replace(made, project=project).with_pipeline(text)
+        project = Project.load(environment(new_shop.project) | {SETTINGS_VARIABLE: str(settings)})
+        text = FILE.format(topic=new_shop.topic, branch=f"branch: {branch}" if branch else "")
+        return replace(new_shop, project=project).with_pipeline(text)
 
     return make
 

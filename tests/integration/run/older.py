@@ -62,8 +62,10 @@ def relocate(home: Path, words: Mapping[str, str]) -> None:
         _change_avro(path, change, sizes)
         sizes[f"file://{path}"] = path.stat().st_size
     with sqlite3.connect(home / "catalog.db") as catalog:
-        found = catalog.execute("SELECT table_name, metadata_location, previous_metadata_location FROM iceberg_tables")
-        for name, *places in found.fetchall():
+        locations = catalog.execute(
+            "SELECT table_name, metadata_location, previous_metadata_location FROM iceberg_tables"
+        )
+        for name, *places in locations.fetchall():
             catalog.execute(
                 "UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = ? WHERE table_name = ?",
                 (*map(change, places), name),
@@ -83,8 +85,8 @@ def _change_rows(path: Path, change: Change) -> None:
 def _change_avro(path: Path, change: Change, sizes: Mapping[str, int]) -> None:
     """A list of files, or of such lists: with the files' new places and lengths."""
     with path.open("rb") as stream:
-        found = fastavro.reader(stream)
-        entries: list[Any] = list(found)
+        reader = fastavro.reader(stream)
+        entries: list[Any] = list(reader)
     for entry in entries:
         named, key, size = (
             (entry, "manifest_path", "manifest_length")
@@ -93,7 +95,7 @@ def _change_avro(path: Path, change: Change, sizes: Mapping[str, int]) -> None:
         )
         named[key] = change(named[key])
         named[size] = sizes.get(named[key], named[size])
-    told = {key: value for key, value in found.metadata.items() if not key.startswith("avro.")}
+    metadata = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
     written = io.BytesIO()
-    fastavro.writer(written, found.writer_schema, entries, codec="deflate", metadata=told)
+    fastavro.writer(written, reader.writer_schema, entries, codec="deflate", metadata=metadata)
     path.write_bytes(written.getvalue())

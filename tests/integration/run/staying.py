@@ -28,8 +28,8 @@ destinations: [{{table: shop.orders, columns: {{id: long, name: string}}}}]
 """
 
 
-def staying(made: Shop, interval: str = "1s", engine: str = "inline") -> Shop:
-    return made.with_pipeline(FILE.format(topic=made.topic, interval=interval, engine=engine))
+def staying(shop: Shop, interval: str = "1s", engine: str = "inline") -> Shop:
+    return shop.with_pipeline(FILE.format(topic=shop.topic, interval=interval, engine=engine))
 
 
 class Clock:
@@ -49,7 +49,7 @@ class Clock:
 
 @contextmanager
 def session(
-    orders: Shop, clock: Clock, said: list[str] | None = None, seconds: float = 600, *, in_job: bool = False
+    orders: Shop, clock: Clock, lines: list[str] | None = None, seconds: float = 600, *, in_job: bool = False
 ) -> Iterator[Session]:
     """A session that ends when the clock says so, or after so many seconds."""
     clock.ahead = timedelta()
@@ -60,18 +60,18 @@ def session(
 
     now = datetime.now(UTC)
     order = session_order("orders", RunRequest("stays", reason="a test"), now, now + timedelta(seconds=seconds))
-    made = Session(order, load, print if said is None else said.append, clock, in_job=in_job)
-    yield made
+    session = Session(order, load, print if lines is None else lines.append, clock, in_job=in_job)
+    yield session
 
 
-def landing(then: Mapping[int, Callable[[], object]]) -> sessions.Land:
+def landing(actions: Mapping[int, Callable[[], object]]) -> sessions.Land:
     """Lands every plan in this process, and does something behind the n-th one."""
     land, times = inline_lander(print), Counter[str]()
 
     def landed(project: Project, pipeline: Pipeline, plan: RunPlan) -> bool:
         done = land(project, pipeline, plan)
         times["landed"] += 1
-        then.get(times["landed"], lambda: None)()
+        actions.get(times["landed"], lambda: None)()
         return done
 
     return landed

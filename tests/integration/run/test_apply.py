@@ -19,7 +19,7 @@ from frazil.run.batches.apply import AppliedFile, apply_file, preview_changes
 from frazil.run.batches.plan import plan_run
 from frazil.run.staging.stage import stage_inline
 from tests.evolving import changes, put, rewritten
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.operations import Killed, assert_clean, catalog, lake, ledger, location, request, scope
 
 MakeShop = Callable[..., Any]
@@ -34,7 +34,7 @@ AFTER = (
     sort_by: [price desc], identifier: [id], properties: {write.parquet.page-row-limit: 10}}""",
     "{table: shop.copies, columns: {id: {type: long, required: true}, note: string}, partition_by: ['bucket(2, id)']}",
 )
-MADE = {
+CREATED = {
     "shop.orders": (
         SchemaChange(("id",), "widen", "long"),
         SchemaChange(("id",), "doc", "Number"),
@@ -66,7 +66,7 @@ def assert_applied(orders: Any, ids: list[int]) -> None:
     """Both tables are what the file declares, in one batch of the ledger, and every record is in both once."""
     assert preview_changes(scope(orders)) == {}
     assert apply(orders) == AppliedFile()
-    assert changes(orders) == [MADE]
+    assert changes(orders) == [CREATED]
     table = lake(orders).load_table("shop.orders")
     assert [(field.name, field.doc) for field in table.schema().fields][:1] == [("id", "Number")]
     assert [field.name for field in table.spec().fields] == ["id"]
@@ -78,9 +78,9 @@ def assert_applied(orders: Any, ids: list[int]) -> None:
 def test_file_is_applied_once_and_on_record(shop: MakeShop) -> None:
     """One batch without a record has all changes, who made them and why; rows land in the new layout then."""
     orders = edited(shop)
-    assert preview_changes(scope(orders)) == MADE
+    assert preview_changes(scope(orders)) == CREATED
 
-    assert apply(orders) == AppliedFile(2, MADE)
+    assert apply(orders) == AppliedFile(2, CREATED)
 
     put(orders, {"id": 3, "price": 1.5})
     orders.run()
@@ -98,7 +98,9 @@ POINTS = ["manifest.written", "decide.committing", "decide.committed", "evolving
 @pytest.mark.short("decide.committed-apply", "evolved-run")
 @pytest.mark.parametrize("again", ["apply", "run"])
 @pytest.mark.parametrize("point", [*POINTS, "record.committing", "record.committed"])
-def test_killed_apply_is_finished_by_the_next_command(shop: MakeShop, at_failpoint: At, point: str, again: str) -> None:
+def test_killed_apply_is_finished_by_the_next_command(
+    shop: MakeShop, at_failpoint: AtFailpoint, point: str, again: str
+) -> None:
     """Once it is decided all changes are made, by whoever comes next; before, none is."""
     orders = edited(shop)
     name, _, nth = point.partition(":")
@@ -117,7 +119,7 @@ def test_killed_apply_is_finished_by_the_next_command(shop: MakeShop, at_failpoi
 
 @pytest.mark.short("decide.committing", "decide.committed")
 @pytest.mark.parametrize("point", ["staged", "audited", "manifest.written", "decide.committing", "decide.committed"])
-def test_batch_beside_an_apply_lands_once(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_batch_beside_an_apply_lands_once(shop: MakeShop, at_failpoint: AtFailpoint, point: str) -> None:
     """A batch that was staged for the tables as they were is refused; one that was decided is finished first."""
     orders = edited(shop)
     put(orders, {"id": 3})
@@ -133,7 +135,7 @@ def test_batch_beside_an_apply_lands_once(shop: MakeShop, at_failpoint: At, poin
 
 @pytest.mark.short("evolving")
 @pytest.mark.parametrize("point", ["decide.committing", "decide.committed", "evolving", "evolved", "record.committing"])
-def test_run_beside_an_apply_lands_once(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_run_beside_an_apply_lands_once(shop: MakeShop, at_failpoint: AtFailpoint, point: str) -> None:
     """A run that comes between finishes a decided apply first, and lands in the tables as they are then."""
     orders = edited(shop)
     put(orders, {"id": 3})
@@ -150,15 +152,15 @@ def test_run_beside_an_apply_lands_once(shop: MakeShop, at_failpoint: At, point:
 @pytest.mark.parametrize(
     "point", ["manifest.written", "decide.committing", "decide.committed", "evolving", "record.committing"]
 )
-def test_two_applies_at_once_change_and_record_once(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_two_applies_at_once_change_and_record_once(shop: MakeShop, at_failpoint: AtFailpoint, point: str) -> None:
     """One decides; the other finds it decided, helps it to its end, and has nothing to change."""
     orders = edited(shop)
-    found: list[AppliedFile] = []
-    at_failpoint(point, lambda: found.append(apply(orders)))
+    applied: list[AppliedFile] = []
+    at_failpoint(point, lambda: applied.append(apply(orders)))
 
-    found.append(apply(orders))
+    applied.append(apply(orders))
 
-    assert sorted(len(of.changes) for of in found) == [0, 2]
+    assert sorted(len(applied_file.changes) for applied_file in applied) == [0, 2]
     assert_applied(orders, [1, 2])
 
 
@@ -191,13 +193,15 @@ def test_table_of_others_is_changed_before_the_first_run(shop: MakeShop) -> None
 
     orders.run()
     assert [(row["id"], row["name"]) for row in orders.rows()] == [(1, "a")]
-    (made,) = changes(orders)
-    assert {change.kind for change in made["shop.orders"]} == {"add", "doc", "widen"}
+    (creation,) = changes(orders)
+    assert {change.kind for change in creation["shop.orders"]} == {"add", "doc", "widen"}
     assert_clean(orders)
 
 
 @pytest.mark.parametrize("point", ["evolving", "evolved"])
-def test_first_run_that_begins_meanwhile_waits_for_nothing(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_first_run_that_begins_meanwhile_waits_for_nothing(
+    shop: MakeShop, at_failpoint: AtFailpoint, point: str
+) -> None:
     """Batch 0 is decided while a table gets another layout: the table takes its mark, which no file comes with."""
     text = "{table: %s, columns: {id: long}, kafka_columns: false, partition_by: [id]}"
     orders = rewritten(shop(partitions=1), *(text % table for table in ("shop.orders", COPY)))
@@ -223,11 +227,11 @@ def test_branch_and_merged_table_are_changed_without_an_engine(shop: MakeShop) -
     table = "{table: shop.orders, branch: audit, columns: {id: {type: int, required: true}}}"
     merged = "{table: shop.copies, write: upsert, identifier: [id], columns: {id: {type: int, required: true}}}"
     text = "name: orders\nsource: {{topics: [{}]}}\nengine: spark\ndestinations: [{}]"
-    made = shop(partitions=1)
-    orders = made.with_pipeline(text.format(made.topic, f"{table}, {merged}"))
+    new_shop = shop(partitions=1)
+    orders = new_shop.with_pipeline(text.format(new_shop.topic, f"{table}, {merged}"))
     assert plan_run(orders.project, orders.pipeline, request()).plan is None
 
-    orders = orders.with_pipeline(text.format(made.topic, f"{table}, {merged}".replace("type: int", "type: long")))
+    orders = orders.with_pipeline(text.format(new_shop.topic, f"{table}, {merged}".replace("type: int", "type: long")))
     assert len(apply(orders).changes) == 2
 
     for name in ("shop.orders", COPY):
@@ -272,7 +276,7 @@ def test_destination_that_is_new_to_the_file_gets_its_layout_and_then_rows(shop:
     assert_clean(orders)
 
 
-def test_apply_that_slept_changes_nothing_behind_later_batches(shop: MakeShop, at_failpoint: At) -> None:
+def test_apply_that_slept_changes_nothing_behind_later_batches(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """Another run finished it, and the next apply took the change back: the first one must not make it again."""
     text = "{table: shop.copies, columns: {id: {type: int, required: true}}, partition_by: [%s]}"
     plain, split = (text % fields for fields in ("", "id"))
@@ -302,7 +306,7 @@ def test_apply_that_slept_changes_nothing_behind_later_batches(shop: MakeShop, a
 
 @pytest.mark.parametrize("after", ["", ", sort_by: [note]"])
 def test_order_is_what_the_batch_decided_whatever_the_file_says_by_then(
-    shop: MakeShop, at_failpoint: At, after: str
+    shop: MakeShop, at_failpoint: AtFailpoint, after: str
 ) -> None:
     """Decided, killed, and the file edited, or without an order: the table is not left unsorted."""
     text = "{table: shop.orders, columns: {id: int, note: string}%s}"

@@ -27,11 +27,11 @@ class Killed(BaseException):
 
 def killer(phase: str, times: int = 1) -> Callable[[str], None]:
     """A report that kills the run the first `times` a phase is told."""
-    left = [times]
+    remaining = [times]
 
     def report(line: str) -> None:
-        if phase in line and left[0]:
-            left[0] -= 1
+        if phase in line and remaining[0]:
+            remaining[0] -= 1
             raise Killed(phase)
 
     return report

@@ -32,7 +32,7 @@ from tests.operations import (
 from tests.operations import send as produce
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 
 POINTS = (
     "planned",
@@ -50,8 +50,8 @@ def on_branch(orders: Any, branch: str | None = "audit", *more: str) -> Any:
     """The same shop, with rows on a branch."""
     path = orders.project.pipelines_folder / "orders.yaml"
     lines = [line for line in path.read_text().splitlines() if not line.strip().startswith("branch:")]
-    at = lines.index("  - table: shop.orders")
-    lines[at + 1 : at + 1] = [] if branch is None else [f"    branch: {branch}"]
+    line_number = lines.index("  - table: shop.orders")
+    lines[line_number + 1 : line_number + 1] = [] if branch is None else [f"    branch: {branch}"]
     return orders.with_pipeline("\n".join([*lines, *more]))
 
 
@@ -123,8 +123,8 @@ def test_branch_of_filled_table_begins_with_its_rows(shop: MakeShop) -> None:
     catalog(orders).drop_table(ORDERS)
     for name in ("shop.orders__ledger", "shop.orders__dead_letters"):
         catalog(orders).drop_table(name)
-    made = catalog(orders).create_table(ORDERS, table.schema())
-    made.append(pa.Table.from_pylist([{"id": 999, "name": "theirs"}], made.schema().as_arrow()))
+    table_of_orders = catalog(orders).create_table(ORDERS, table.schema())
+    table_of_orders.append(pa.Table.from_pylist([{"id": 999, "name": "theirs"}], table_of_orders.schema().as_arrow()))
 
     audited = on_branch(orders)
     audited.produce_orders(range(3))
@@ -138,7 +138,7 @@ def test_branch_of_filled_table_begins_with_its_rows(shop: MakeShop) -> None:
     ("deed", "point"), [*(("run", point) for point in POINTS), ("replay", "decide.committing")], ids=str
 )
 def test_run_killed_on_branch_is_finished_by_next_run(
-    audited: MakeShop, at_failpoint: At, deed: str, point: str
+    audited: MakeShop, at_failpoint: AtFailpoint, deed: str, point: str
 ) -> None:
     """At every point of a batch on a branch, and in a replay: the next run finishes it, and each record has its one outcome."""
     orders = landed(audited, 1)
@@ -158,7 +158,7 @@ def test_run_killed_on_branch_is_finished_by_next_run(
 
 @pytest.mark.parametrize("point", ["planned", "manifest.written", "decide.committing"])
 def test_first_run_killed_after_table_creation_is_begun_by_next_run(
-    audited: MakeShop, at_failpoint: At, point: str
+    audited: MakeShop, at_failpoint: AtFailpoint, point: str
 ) -> None:
     """Tables and branch are there, and nothing else: the next run begins the pipeline."""
     orders = audited(partitions=1)
@@ -247,17 +247,17 @@ def test_follower_on_branch_hides_its_rows_from_main(audited: MakeShop) -> None:
     orders = audited(partitions=1)
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
     second = "  - {table: shop.copies, columns: {id: {type: long, required: true}}, branch: night}\nlimits:"
-    both = orders.with_pipeline(text.replace("limits:", second))
-    produce(both, {0: [order(0), bad(1), order(2)]})
-    both.run()
-    assert [row["id"] for row in both.rows("shop.copies")] == [0, 2]
-    assert catalog(both).load_table("shop.copies").current_snapshot() is None
+    with_both = orders.with_pipeline(text.replace("limits:", second))
+    produce(with_both, {0: [order(0), bad(1), order(2)]})
+    with_both.run()
+    assert [row["id"] for row in with_both.rows("shop.copies")] == [0, 2]
+    assert catalog(with_both).load_table("shop.copies").current_snapshot() is None
 
-    roll_back(both, "shop.copies")
+    roll_back(with_both, "shop.copies")
     with pytest.raises(Terminal, match="repair"):
-        both.run()
-    repair(both, "shop.copies")
+        with_both.run()
+    repair(with_both, "shop.copies")
 
-    assert [row["id"] for row in both.rows("shop.copies")] == [0, 2]
-    assert head_of(catalog(both).load_table("shop.copies").metadata) is None
-    assert_clean(both)
+    assert [row["id"] for row in with_both.rows("shop.copies")] == [0, 2]
+    assert head_of(catalog(with_both).load_table("shop.copies").metadata) is None
+    assert_clean(with_both)

@@ -12,7 +12,7 @@ from pyiceberg.expressions import EqualTo
 
 from frazil.run.state.context import EngineNeeded
 from frazil.verify.check import verify
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.operations import Killed, lake, ledger, replay, reset, send
 
 MakeShop = Callable[..., Any]
@@ -52,7 +52,7 @@ def _logged(shop: MakeShop) -> Any:
     """A shop whose changes are sent, and not landed yet."""
     orders = shop(partitions=1)
     changes = [{"op": op, "before": before, "after": after} for op, before, after in _CHANGES]
-    send(orders, {0: [json.dumps(of).encode() for of in changes]})
+    send(orders, {0: [json.dumps(change).encode() for change in changes]})
     return orders.with_pipeline(_FILE.format(topic=orders.topic))
 
 
@@ -65,7 +65,7 @@ def _differences(shop: Any) -> list[tuple[str, int | None]]:
     """Kinds and offsets of what verify finds; values were compared."""
     result = verify(shop.project, shop.pipeline)
     assert result.values_compared, result.values_not_compared_because
-    return [(of.kind, of.offset) for of in result.differences]
+    return [(difference.kind, difference.offset) for difference in result.differences]
 
 
 def test_column_declared_later_does_not_stop_change_log(shop: MakeShop) -> None:
@@ -103,7 +103,7 @@ def test_changes_are_logged_once_and_in_order(shop: MakeShop) -> None:
 
 
 @pytest.mark.parametrize("point", ["staged", "decide.committed", "record.committing"])
-def test_killed_run_logs_changes_once(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_killed_run_logs_changes_once(shop: MakeShop, at_failpoint: AtFailpoint, point: str) -> None:
     """The log is a table like any other: the next run carries on."""
     orders = _logged(shop)
     at_failpoint(point, nth=1 if point == "staged" else 2)  # the first one is of the start position
@@ -117,14 +117,14 @@ def test_change_log_gets_decided_batch_while_merged_table_waits(shop: MakeShop) 
     """The log has its part of a decided batch while the merged table waits for an engine, once, and nothing is decided on top."""
     orders = _logged(shop)
     text = _FILE.format(topic=orders.topic).replace("engine: inline", "engine: spark").replace(LOG, "shop.orders")
-    beside = orders.with_pipeline(text.replace("write: history", f"write: cdc\n        append_history: {LOG}"))
-    assert beside.pipeline.tables == ("shop.orders", LOG)
+    with_history = orders.with_pipeline(text.replace("write: history", f"write: cdc\n        append_history: {LOG}"))
+    assert with_history.pipeline.tables == ("shop.orders", LOG)
     for _ in range(2):
         with pytest.raises(EngineNeeded):
-            beside.run()
-        assert _rows(beside) == ROWS
-    assert lake(beside).load_table("shop.orders").scan().count() == 0
-    assert [row["kind"] for row in ledger(beside)] == ["start"] * len(ledger(beside))
+            with_history.run()
+        assert _rows(with_history) == ROWS
+    assert lake(with_history).load_table("shop.orders").scan().count() == 0
+    assert [row["kind"] for row in ledger(with_history)] == ["start"] * len(ledger(with_history))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_tampered_change_log_is_found(
         table.append(row)
     else:
         table.delete(f"_kafka_offset = {offset}")
-        at = row.schema.get_field_index(column)
-        changed = pa.array([value], row.schema.field(at).type)
-        table.append(row.set_column(at, row.schema.field(at), changed))
+        field_index = row.schema.get_field_index(column)
+        changed = pa.array([value], row.schema.field(field_index).type)
+        table.append(row.set_column(field_index, row.schema.field(field_index), changed))
     assert _differences(orders)[0] == (kind, offset)

@@ -48,7 +48,7 @@ from tests.operations import (
 from tests.refusals import carry_out, follow_refusals, named_command
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 
 
 def assert_all(orders: Any, count: int) -> None:
@@ -61,7 +61,7 @@ def more(orders: Any, first: int) -> None:
     send(orders, {0: [order(first), bad(first + 1), order(first + 2), bad(first + 3)]})
 
 
-def kill_decided(orders: Any, at_failpoint: At) -> None:
+def kill_decided(orders: Any, at_failpoint: AtFailpoint) -> None:
     """A fourth batch, decided, of which no other table has its part."""
     more(orders, 12)
     at_failpoint("decide.committed")
@@ -69,11 +69,11 @@ def kill_decided(orders: Any, at_failpoint: At) -> None:
         orders.run()
 
 
-def rolled_back(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
+def rolled_back(orders: Any, at_failpoint: AtFailpoint, past: dict[str, list[str]]) -> None:
     roll_back(orders, ORDERS, 2)
 
 
-def replaced(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
+def replaced(orders: Any, at_failpoint: AtFailpoint, past: dict[str, list[str]]) -> None:
     """CREATE OR REPLACE TABLE: the same table and properties, and a snapshot without parent."""
     table = lake(orders).load_table(ORDERS)
     head = AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=table.current_snapshot().snapshot_id)
@@ -82,43 +82,43 @@ def replaced(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
     table.append(table.schema().as_arrow().empty_table())
 
 
-def dropped(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
+def dropped(orders: Any, at_failpoint: AtFailpoint, past: dict[str, list[str]]) -> None:
     drop(orders, ORDERS)
 
 
-def restored(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
+def restored(orders: Any, at_failpoint: AtFailpoint, past: dict[str, list[str]]) -> None:
     restore(orders, ORDERS, past[ORDERS][1])
 
 
-def restored_with_its_ledger(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
+def restored_with_its_ledger(orders: Any, at_failpoint: AtFailpoint, past: dict[str, list[str]]) -> None:
     """The dead letters alone know of later batches."""
     restore(orders, ORDERS, past[ORDERS][1])
     restore(orders, LEDGER, past[LEDGER][1])
 
 
-def manifest_gone(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
+def manifest_gone(orders: Any, at_failpoint: AtFailpoint, past: dict[str, list[str]]) -> None:
     kill_decided(orders, at_failpoint)
     remove_manifest(orders)
 
 
-def rolled_back_with_its_ledger(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
+def rolled_back_with_its_ledger(orders: Any, at_failpoint: AtFailpoint, past: dict[str, list[str]]) -> None:
     roll_back(orders, ORDERS, 1)
     roll_back(orders, LEDGER, 2)
 
 
-def rolled_back_with_all_others(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
+def rolled_back_with_all_others(orders: Any, at_failpoint: AtFailpoint, past: dict[str, list[str]]) -> None:
     roll_back(orders, ORDERS, 2)
     roll_back(orders, LETTERS, 2)
     roll_back(orders, LEDGER, 1)
 
 
-def rolled_back_and_manifest_gone(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
+def rolled_back_and_manifest_gone(orders: Any, at_failpoint: AtFailpoint, past: dict[str, list[str]]) -> None:
     kill_decided(orders, at_failpoint)
     remove_manifest(orders)
     roll_back(orders, ORDERS, 2)
 
 
-def manifest_gone_of_the_batch_it_is_at(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
+def manifest_gone_of_the_batch_it_is_at(orders: Any, at_failpoint: AtFailpoint, past: dict[str, list[str]]) -> None:
     roll_back(orders, ORDERS, 1)
     table = lake(orders).load_table(ORDERS)
     Path(table.current_snapshot().summary.additional_properties[MANIFEST_KEY].removeprefix("file://")).unlink()
@@ -139,7 +139,9 @@ STATES = [
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_command_of_the_refusal_ends_the_state(shop: MakeShop, at_failpoint: At, state: Callable[..., None]) -> None:
+def test_command_of_the_refusal_ends_the_state(
+    shop: MakeShop, at_failpoint: AtFailpoint, state: Callable[..., None]
+) -> None:
     """At most two steps lead to a pipeline that runs, with one outcome for each record."""
     orders = shop(partitions=1)
     past: dict[str, list[str]] = {ORDERS: [], LEDGER: []}
@@ -158,7 +160,7 @@ def test_command_of_the_refusal_ends_the_state(shop: MakeShop, at_failpoint: At,
     assert orders.run().batches == 0
 
 
-def test_late_run_on_restored_table_is_resolved_by_one_command(shop: MakeShop, at_failpoint: At) -> None:
+def test_late_run_on_restored_table_is_resolved_by_one_command(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A run stages, a rival lands the batch, the table is restored, the run decides: two batches of one number."""
     orders = landed(shop, 1)
     before = location(orders, ORDERS)
@@ -180,7 +182,7 @@ def test_late_run_on_restored_table_is_resolved_by_one_command(shop: MakeShop, a
     assert_clean(orders)
 
 
-def test_rolled_back_table_takes_no_replay_that_slept(shop: MakeShop, at_failpoint: At) -> None:
+def test_rolled_back_table_takes_no_replay_that_slept(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A replay pauses before its commit, a rival lands, the table is rolled back to where the replay began: it is refused."""
     orders = landed(shop, 2)
     more(orders, 8)
@@ -198,7 +200,7 @@ def test_rolled_back_table_takes_no_replay_that_slept(shop: MakeShop, at_failpoi
     assert_clean(orders)
 
 
-def test_late_run_of_older_batch_is_resolved_by_one_command(shop: MakeShop, at_failpoint: At) -> None:
+def test_late_run_of_older_batch_is_resolved_by_one_command(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """Two batches land while a run sleeps, the table is restored to before both, and the run lands the first anew."""
     orders = landed(shop, 1)
     before = location(orders, ORDERS)
@@ -219,7 +221,7 @@ def test_late_run_of_older_batch_is_resolved_by_one_command(shop: MakeShop, at_f
     assert_clean(orders)
 
 
-def test_batch_without_manifest_gives_up_what_kafka_lost(shop: MakeShop, at_failpoint: At) -> None:
+def test_batch_without_manifest_gives_up_what_kafka_lost(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """What Kafka still holds comes again; beyond that rows stay, and the missing letters are given up on record."""
     orders = landed(shop, 3)
     kill_decided(orders, at_failpoint)
@@ -230,11 +232,11 @@ def test_batch_without_manifest_gives_up_what_kafka_lost(shop: MakeShop, at_fail
 
     assert places(orders) == [(0, o) for o in range(0, 16, 2)]
     assert [o for _, o, _ in letters(orders)] == [1, 3, 5, 7, 9, 11, 15]
-    (rewind,) = [of for of in history(orders.project, orders.pipeline) if of.kind == "rewind"]
-    assert [of[-2:] for of in rewind.skipped] == [(12, 14)]
+    (rewind,) = [batch for batch in history(orders.project, orders.pipeline) if batch.kind == "rewind"]
+    assert [skipped[-2:] for skipped in rewind.skipped] == [(12, 14)]
 
 
-def test_replay_without_manifest_is_read_again_from_the_start(shop: MakeShop, at_failpoint: At) -> None:
+def test_replay_without_manifest_is_read_again_from_the_start(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """Nobody knows what it replaced, so everything that Kafka holds comes again."""
     orders = landed(shop, 2)
     at_failpoint("decide.committed")
@@ -277,7 +279,9 @@ def test_lost_ledger_is_no_dead_end_without_the_manifest_of_the_last_batch(
 
 
 @pytest.mark.parametrize("point", ["manifest.written", "decide.committing"])
-def test_second_reset_to_table_is_refused_and_changes_nothing(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_second_reset_to_table_is_refused_and_changes_nothing(
+    shop: MakeShop, at_failpoint: AtFailpoint, point: str
+) -> None:
     """Two at the same moment: one is done, the other changes nothing."""
     orders = landed(shop)
     roll_back(orders, ORDERS)
@@ -297,7 +301,11 @@ def positionless(shop: MakeShop) -> Any:
     table = lake(orders).load_table(ORDERS)
     table.append(table.scan(limit=0).to_arrow())
     table.refresh()
-    old = [of.snapshot_id for of in table.snapshots() if of.snapshot_id != table.metadata.current_snapshot_id]
+    old = [
+        snapshot.snapshot_id
+        for snapshot in table.snapshots()
+        if snapshot.snapshot_id != table.metadata.current_snapshot_id
+    ]
     table.maintenance.expire_snapshots().by_ids(old).commit()
     with lake(orders).load_table(ORDERS).transaction() as edit:
         edit.remove_properties("kafka.offsets.orders")

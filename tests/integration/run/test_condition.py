@@ -21,16 +21,18 @@ from tests.operations import LETTERS, Killed, drop
 from tests.produce import produce
 from tests.servers import delete_topic
 
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 MakeShop = Callable[..., Shop]
 
 
-def inspect(shop: Shop, **given: Any) -> Condition:
-    return read(shop.project, shop.pipeline, **given)
+def inspect(shop: Shop, **options: Any) -> Condition:
+    return read(shop.project, shop.pipeline, **options)
 
 
-def send(shop: Shop, value: bytes, at: datetime) -> None:
-    produce(shop.cluster, shop.topic, [OutgoingRecord(key=None, value=value, timestamp_ms=int(at.timestamp() * 1000))])
+def send(shop: Shop, value: bytes, instant: datetime) -> None:
+    produce(
+        shop.cluster, shop.topic, [OutgoingRecord(key=None, value=value, timestamp_ms=int(instant.timestamp() * 1000))]
+    )
 
 
 def heads(shop: Shop) -> dict[str, str]:
@@ -43,9 +45,9 @@ def test_pipeline_that_never_ran_is_not_started_by_status(shop: MakeShop) -> Non
     orders = shop()
     orders.produce_orders(range(3))
 
-    found = inspect(orders)
+    condition = inspect(orders)
 
-    assert (found.n, found.last_commit, found.refusal, found.unreadable) == (None, None, None, None)
+    assert (condition.n, condition.last_commit, condition.refusal, condition.unreadable) == (None, None, None, None)
     assert heads(orders) == {}
 
 
@@ -58,14 +60,14 @@ def test_idle_pipeline_is_not_stale(shop: MakeShop) -> None:
     before = heads(orders)
 
     later = datetime.now(UTC) + timedelta(hours=5)
-    found = inspect(orders, clock=lambda: later)
+    condition = inspect(orders, clock=lambda: later)
 
-    assert (found.n, found.lag, found.lag_seconds, found.held_back) == (1, 0, 0.0, 0)
-    assert found.complete_through is not None
-    assert later - found.complete_through < timedelta(milliseconds=1)
-    assert found.last_commit is not None
-    assert found.last_commit < later
-    assert (found.rows, found.dead, found.filtered, found.dead_codes) == (3, 1, 0, {"INVALID_JSON": 1})
+    assert (condition.n, condition.lag, condition.lag_seconds, condition.held_back) == (1, 0, 0.0, 0)
+    assert condition.complete_through is not None
+    assert later - condition.complete_through < timedelta(milliseconds=1)
+    assert condition.last_commit is not None
+    assert condition.last_commit < later
+    assert (condition.rows, condition.dead, condition.filtered, condition.dead_codes) == (3, 1, 0, {"INVALID_JSON": 1})
     assert heads(orders) == before
 
 
@@ -77,11 +79,11 @@ def test_first_record_after_quiet_hour_is_not_late(shop: MakeShop) -> None:
     later = datetime.now(UTC) + timedelta(minutes=50)
     send(orders, b'{"id": 4}', later - timedelta(seconds=40))
 
-    found = inspect(orders, clock=lambda: later)
+    condition = inspect(orders, clock=lambda: later)
 
-    assert found.lag == 1
-    assert found.lag_seconds == pytest.approx(40, abs=0.01)
-    assert found.complete_through == pytest.approx(later - timedelta(seconds=40), abs=timedelta(milliseconds=10))
+    assert condition.lag == 1
+    assert condition.lag_seconds == pytest.approx(40, abs=0.01)
+    assert condition.complete_through == pytest.approx(later - timedelta(seconds=40), abs=timedelta(milliseconds=10))
 
 
 def test_freshness_is_measured_from_record_timestamps(shop: MakeShop) -> None:
@@ -93,10 +95,10 @@ def test_freshness_is_measured_from_record_timestamps(shop: MakeShop) -> None:
     send(orders, b'{"id": 4}', now - timedelta(hours=50))
     orders.run()
 
-    found = inspect(orders).freshness
+    freshness = inspect(orders).freshness
 
-    assert found.p50 == pytest.approx(3600, rel=0.06)
-    assert found.p99 == pytest.approx(50 * 3600, rel=0.06)
+    assert freshness.p50 == pytest.approx(3600, rel=0.06)
+    assert freshness.p99 == pytest.approx(50 * 3600, rel=0.06)
 
 
 def test_replayed_history_is_not_years_late(shop: MakeShop) -> None:
@@ -107,11 +109,11 @@ def test_replayed_history_is_not_years_late(shop: MakeShop) -> None:
     run_at = datetime.now(UTC)
     send(orders, b'{"id": 4}', run_at - timedelta(days=400))
 
-    found = inspect(orders, clock=lambda: run_at + timedelta(seconds=30))
+    condition = inspect(orders, clock=lambda: run_at + timedelta(seconds=30))
 
-    assert found.lag == 1
-    assert found.lag_seconds is not None
-    assert 30 <= found.lag_seconds < 60
+    assert condition.lag == 1
+    assert condition.lag_seconds is not None
+    assert 30 <= condition.lag_seconds < 60
 
 
 def test_near_retention_is_reported(shop: MakeShop, cluster: Cluster) -> None:
@@ -125,12 +127,12 @@ def test_near_retention_is_reported(shop: MakeShop, cluster: Cluster) -> None:
     send(orders, b'{"id": 1}', now - timedelta(minutes=50))
     send(orders, b'{"id": 2}', now - timedelta(minutes=10))
 
-    (found,) = inspect(orders, clock=lambda: now).retention[:1]
+    (retention,) = inspect(orders, clock=lambda: now).retention[:1]
 
-    assert (found.topic, found.headroom, found.by_size) == (topic, 0, True)
-    assert found.seconds_left is not None
-    assert found.cut_to_seconds is not None
-    assert found.seconds_left + found.cut_to_seconds == pytest.approx(3600)
+    assert (retention.topic, retention.headroom, retention.by_size) == (topic, 0, True)
+    assert retention.seconds_left is not None
+    assert retention.cut_to_seconds is not None
+    assert retention.seconds_left + retention.cut_to_seconds == pytest.approx(3600)
 
 
 def _file(topic: str) -> str:
@@ -151,14 +153,14 @@ def test_recreated_topic_is_reported_before_next_run(shop: MakeShop) -> None:
     missing = inspect(orders)
     create_topic(orders.cluster, orders.topic, 1)
 
-    found = inspect(orders)
+    condition = inspect(orders)
 
     assert missing.refusal is not None
     assert "has no topic" in missing.refusal
-    assert found.refusal is not None
-    assert "was recreated" in found.refusal
-    assert "frazil reset orders" in found.refusal
-    assert found.rows == 3
+    assert condition.refusal is not None
+    assert "was recreated" in condition.refusal
+    assert "frazil reset orders" in condition.refusal
+    assert condition.rows == 3
 
 
 def test_lost_dead_letters_are_reported_before_next_run(shop: MakeShop) -> None:
@@ -168,10 +170,10 @@ def test_lost_dead_letters_are_reported_before_next_run(shop: MakeShop) -> None:
     orders.run()
     drop(orders, LETTERS)
 
-    found = inspect(orders)
+    condition = inspect(orders)
 
-    assert found.refusal is not None
-    assert "shop.orders__dead_letters is gone" in found.refusal
+    assert condition.refusal is not None
+    assert "shop.orders__dead_letters is gone" in condition.refusal
 
 
 @pytest.mark.embedded
@@ -186,14 +188,14 @@ def test_unreachable_broker_does_not_hide_table_status(shop: MakeShop, tmp_path:
     settings.write_text(json.dumps({"clusters": {"local": nobody}, "catalogs": {"lake": lake}}))
     project = Project.load(environment(orders.project) | {SETTINGS_VARIABLE: str(settings)})
 
-    found = read(project, project.pipeline("orders"))
+    condition = read(project, project.pipeline("orders"))
 
-    assert found.unreadable is not None
-    assert "127.0.0.1:9" in found.unreadable
-    assert (found.refusal, found.n, found.rows, found.lag) == (None, 1, 3, None)
+    assert condition.unreadable is not None
+    assert "127.0.0.1:9" in condition.unreadable
+    assert (condition.refusal, condition.n, condition.rows, condition.lag) == (None, 1, 3, None)
 
 
-def test_decided_batch_is_reported_and_left_by_status(shop: MakeShop, at_failpoint: At) -> None:
+def test_decided_batch_is_reported_and_left_by_status(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A batch that a crash left is told with its number and since when; the look leaves it to the next run."""
     orders = shop(partitions=1)
     orders.produce_orders(range(3))
@@ -204,10 +206,10 @@ def test_decided_batch_is_reported_and_left_by_status(shop: MakeShop, at_failpoi
         orders.run()
     before = heads(orders)
 
-    found = inspect(orders)
+    condition = inspect(orders)
 
-    assert (found.n, found.unfinished, found.refusal, found.lag) == (2, 2, None, 0)
-    assert found.unfinished_since is not None
+    assert (condition.n, condition.unfinished, condition.refusal, condition.lag) == (2, 2, None, 0)
+    assert condition.unfinished_since is not None
     assert heads(orders) == before
     orders.run()
     assert inspect(orders).unfinished is None

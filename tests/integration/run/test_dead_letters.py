@@ -30,7 +30,7 @@ from tests.operations import (
 )
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 P = Failpoint
 
 
@@ -50,7 +50,9 @@ def test_dead_letters_land_without_moving_position(good_now: Any) -> None:
     assert places(good_now) == EVERY
     assert still_open(good_now) == []
     after = position(good_now)
-    assert {name: at.next for name, at in after.topics.items()} == {name: at.next for name, at in before.topics.items()}
+    assert {name: topic.next for name, topic in after.topics.items()} == {
+        name: topic.next for name, topic in before.topics.items()
+    }
     assert after.n == before.n + 1
     assert_clean(good_now)
 
@@ -59,9 +61,9 @@ def test_record_that_is_still_bad_stays_dead_letter(shop: MakeShop) -> None:
     """It stays a letter of its batch, with one more attempt; the ledger has a batch that landed nothing."""
     orders = landed(shop)
 
-    found = run_dead_letter_replay(orders)
+    result = run_dead_letter_replay(orders)
 
-    assert (found.landed, found.dead_codes) == (0, {"WRONG_TYPE": 6})
+    assert (result.landed, result.dead_codes) == (0, {"WRONG_TYPE": 6})
     assert [(row["attempts"], row["landed_batch"]) for row in orders.rows(LETTERS)] == [(2, None)] * 6
     assert letters(orders) == [(0, 1, 1), (0, 3, 1), (0, 5, 2), (0, 7, 2), (0, 9, 3), (0, 11, 3)]
     assert [row["records_written"] for row in ledger(orders, "dead_letters")] == [0, 0]
@@ -72,9 +74,9 @@ def test_only_chosen_dead_letters_are_replayed(good_now: Any) -> None:
     """Only the named one lands; its neighbours in the same files stay open and unchanged."""
     chosen = Place(good_now.topic, 0, 5)
 
-    found = run_dead_letter_replay(good_now, LetterChoice(places=frozenset([chosen])))
+    result = run_dead_letter_replay(good_now, LetterChoice(places=frozenset([chosen])))
 
-    assert found.landed == 1
+    assert result.landed == 1
     assert still_open(good_now) == [(0, o) for o in (1, 3, 7, 9, 11)]
     assert sorted(row["attempts"] for row in good_now.rows(LETTERS)) == [1, 1, 1, 1, 1, 2]
     assert_clean(good_now)
@@ -85,9 +87,9 @@ def test_dry_run_of_dead_letter_replay_lands_nothing(good_now: Any) -> None:
     """With dry_run the counts are the same and no table changes."""
     before = good_now.snapshots(), good_now.snapshots(LETTERS)
 
-    found = run_dead_letter_replay(good_now, dry_run=True)
+    result = run_dead_letter_replay(good_now, dry_run=True)
 
-    assert (found.tried, found.landed) == (6, 6)
+    assert (result.tried, result.landed) == (6, 6)
     assert (good_now.snapshots(), good_now.snapshots(LETTERS)) == before
 
 
@@ -99,7 +101,9 @@ def test_dry_run_of_dead_letter_replay_lands_nothing(good_now: Any) -> None:
         *(P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED, P.RECORD_COMMITTING, P.RECORD_COMMITTED),
     ],
 )
-def test_killed_dead_letter_replay_lands_each_record_once(good_now: Any, at_failpoint: At, point: Failpoint) -> None:
+def test_killed_dead_letter_replay_lands_each_record_once(
+    good_now: Any, at_failpoint: AtFailpoint, point: Failpoint
+) -> None:
     """Killed at any step, then tried again, with a run in between: each letter is one row."""
     at_failpoint(point)
     with pytest.raises(Killed):
@@ -115,7 +119,9 @@ def test_killed_dead_letter_replay_lands_each_record_once(good_now: Any, at_fail
 
 @pytest.mark.short("decide.committing")
 @pytest.mark.parametrize("point", [P.STAGED, P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING])
-def test_two_replays_of_same_dead_letters_land_them_once(good_now: Any, at_failpoint: At, point: Failpoint) -> None:
+def test_two_replays_of_same_dead_letters_land_them_once(
+    good_now: Any, at_failpoint: AtFailpoint, point: Failpoint
+) -> None:
     """A rival does all of it while the first stands at a step: nothing lands twice."""
     at_failpoint(point, lambda: run_dead_letter_replay(good_now))
 
@@ -126,7 +132,7 @@ def test_two_replays_of_same_dead_letters_land_them_once(good_now: Any, at_failp
     assert_clean(good_now)
 
 
-def test_new_records_during_replay_make_it_stage_again(good_now: Any, at_failpoint: At) -> None:
+def test_new_records_during_replay_make_it_stage_again(good_now: Any, at_failpoint: AtFailpoint) -> None:
     """A run decides a batch in between: the letters are staged again, with the next number."""
 
     def rival() -> None:
@@ -135,9 +141,9 @@ def test_new_records_during_replay_make_it_stage_again(good_now: Any, at_failpoi
 
     at_failpoint(P.STAGED, rival)
 
-    found = run_dead_letter_replay(good_now)
+    result = run_dead_letter_replay(good_now)
 
-    assert found.landed == 6
+    assert result.landed == 6
     assert places(good_now) == [*EVERY, (0, 12)]
     assert still_open(good_now) == [(0, 13)]
     assert_clean(good_now)
@@ -157,9 +163,9 @@ def test_dead_letters_of_many_offsets_take_several_batches(good_now: Any, monkey
     """Each batch is bounded; together they land every letter once, and the next run keeps its bound in bytes."""
     monkeypatch.setattr(dead_letter_replay, "RANGES_PER_BATCH", 4)
 
-    found = run_dead_letter_replay(good_now)
+    result = run_dead_letter_replay(good_now)
 
-    assert (found.landed, len(found.batches)) == (6, 2)
+    assert (result.landed, len(result.batches)) == (6, 2)
     assert places(good_now) == EVERY
     assert pipeline_state(good_now.pipeline, open_tables(lake(good_now), good_now.pipeline)).record_bytes
     assert_clean(good_now)

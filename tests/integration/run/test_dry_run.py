@@ -33,9 +33,9 @@ def preview(orders: Any, start: Target | None = None, end: Target | None = None)
     """A dry run in this process; what the result says survives its way through JSON."""
     request = RunRequest("look", mode="dry_run", start=start, end=end)
     plan = plan_dry_run(orders.project, orders.pipeline, request)
-    found = dry_run(orders.project, orders.pipeline, plan, stage_inline)
-    assert DryRun.from_json(found.to_json()) == found
-    return found
+    report = dry_run(orders.project, orders.pipeline, plan, stage_inline)
+    assert DryRun.from_json(report.to_json()) == report
+    return report
 
 
 def state(orders: Any) -> dict[str, Any]:
@@ -78,16 +78,16 @@ def test_dry_run_commits_nothing_and_next_run_reads_the_same(shop: MakeShop, unc
     orders.produce(BAD)
     unchanged(orders)
 
-    found = preview(orders)
+    report = preview(orders)
 
-    counts = found.counts
+    counts = report.counts
     assert (counts.read, counts.written, counts.dead, counts.filtered) == (44, 40, 3, 1)
-    assert (found.offsets, found.looked_at) == (44, 44)
-    assert found.dead_codes == {"WRONG_TYPE": 1, "EMPTY_VALUE": 1, "INVALID_JSON": 1}
-    assert found.bytes == sum(len(b'{"id": %d, "name": "order %d"}' % (n, n)) for n in range(10, 50)) + 19
-    assert sum(p.counts.read for p in found.partitions) == 44
-    assert found.too_many_dead is None
-    assert found.remarks == ()
+    assert (report.offsets, report.looked_at) == (44, 44)
+    assert report.dead_codes == {"WRONG_TYPE": 1, "EMPTY_VALUE": 1, "INVALID_JSON": 1}
+    assert report.bytes == sum(len(b'{"id": %d, "name": "order %d"}' % (n, n)) for n in range(10, 50)) + 19
+    assert sum(p.counts.read for p in report.partitions) == 44
+    assert report.too_many_dead is None
+    assert report.remarks == ()
 
 
 def test_run_after_dry_run_lands_what_it_said(shop: MakeShop) -> None:
@@ -95,18 +95,18 @@ def test_run_after_dry_run_lands_what_it_said(shop: MakeShop) -> None:
     orders = shop()
     orders.produce_orders(range(30))
     orders.produce(BAD)
-    found = preview(orders)
+    report = preview(orders)
 
     result = orders.run()
 
-    counts = found.counts
+    counts = report.counts
     assert (result.read, result.written, result.dead, result.filtered) == (
         counts.read,
         counts.written,
         counts.dead,
         counts.filtered,
     )
-    assert {p.partition: p.looked_to for p in found.partitions} == dict(enumerate(result.position[orders.topic]))
+    assert {p.partition: p.looked_to for p in report.partitions} == dict(enumerate(result.position[orders.topic]))
 
 
 def test_dry_run_of_new_pipeline_creates_no_tables(shop: MakeShop, unchanged: Callable[[Any], None]) -> None:
@@ -116,10 +116,10 @@ def test_dry_run_of_new_pipeline_creates_no_tables(shop: MakeShop, unchanged: Ca
     orders.produce([b'{"name": "no id"}'])
     unchanged(orders)
 
-    found = preview(orders)
+    report = preview(orders)
 
-    assert (found.counts.written, found.counts.dead) == (7, 1)
-    assert found.remarks == ("pipeline orders never ran: the next run writes its start position first",)
+    assert (report.counts.written, report.counts.dead) == (7, 1)
+    assert report.remarks == ("pipeline orders never ran: the next run writes its start position first",)
     assert orders.project.lake("lake").tables() == []
 
 
@@ -143,10 +143,10 @@ def test_dry_run_does_not_finish_decided_batch(shop: MakeShop, unchanged: Callab
     orders.produce_orders(range(20, 23))
     unchanged(orders)
 
-    found = preview(orders)
+    report = preview(orders)
 
-    assert found.remarks == ("batch 1 is decided and not finished: the next run finishes it first",)
-    assert found.counts.read == 3
+    assert report.remarks == ("batch 1 is decided and not finished: the next run finishes it first",)
+    assert report.counts.read == 3
 
 
 def test_dry_run_reads_one_batch_of_backlog(shop: MakeShop) -> None:
@@ -154,10 +154,10 @@ def test_dry_run_reads_one_batch_of_backlog(shop: MakeShop) -> None:
     orders = shop(max_records=40)
     orders.produce_orders(range(300))
 
-    found = preview(orders)
+    report = preview(orders)
 
-    assert (found.offsets, found.looked_at, found.counts.read) == (300, 38, 38)
-    assert all(p.start < p.looked_to < p.end for p in found.partitions)
+    assert (report.offsets, report.looked_at, report.counts.read) == (300, 38, 38)
+    assert all(p.start < p.looked_to < p.end for p in report.partitions)
 
 
 def test_explicit_range_is_not_cut_at_position(shop: MakeShop, unchanged: Callable[[Any], None]) -> None:
@@ -184,11 +184,11 @@ def test_too_many_dead_letters_are_reported(shop: MakeShop) -> None:
     orders = shop(partitions=1)
     orders.produce([b"broken"] * 12)
 
-    found = preview(orders)
+    report = preview(orders)
 
-    assert found.too_many_dead is not None
-    assert "12 of 12 records" in found.too_many_dead
-    letter = found.samples["INVALID_JSON"]
+    assert report.too_many_dead is not None
+    assert "12 of 12 records" in report.too_many_dead
+    letter = report.samples["INVALID_JSON"]
     assert (letter.topic, letter.partition, letter.offset) == (orders.topic, 0, 0)
     assert "expected one JSON document" in letter.message
 
@@ -226,10 +226,10 @@ def test_plan_of_another_kind_is_refused(shop: MakeShop) -> None:
 def test_no_engine_is_started_without_offsets(shop: MakeShop) -> None:
     """Without offsets to look at no engine is asked; with some it gets no place to write to."""
     orders = shop()
-    asked: list[StageOrder] = []
+    orders_staged: list[StageOrder] = []
 
     def stage(order: StageOrder) -> Staged:
-        asked.append(order)
+        orders_staged.append(order)
         return stage_inline(order)
 
     for _ in range(2):
@@ -237,6 +237,6 @@ def test_no_engine_is_started_without_offsets(shop: MakeShop) -> None:
         dry_run(orders.project, orders.pipeline, plan, stage)
         orders.produce_orders(range(3))
 
-    (order,) = asked
+    (order,) = orders_staged
     assert (order.destinations, order.dead_letters) == ({}, None)
     assert sum(r.span for r in order.ranges) == 3

@@ -17,10 +17,10 @@ from tests.rest_catalog import RestServer
 CLOUD = "    catalog: cloud\n"
 
 Spread = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 
 
-def decided(orders: Any, at_failpoint: At, point: str = "decide.committed") -> str:
+def decided(orders: Any, at_failpoint: AtFailpoint, point: str = "decide.committed") -> str:
     """The text of the pipeline file, after a batch left a letter, and the second one was decided, and killed."""
     send(orders, {0: [bad(9)]})
     orders.run()
@@ -48,7 +48,7 @@ def ids_of(table: Table, branch: str | None) -> list[int]:
     ],
 )
 def test_decided_batch_is_finished_before_edit_is_refused(
-    spread: Spread, at_failpoint: At, rest_server: RestServer, branch: str | None, was: str, named: str
+    spread: Spread, at_failpoint: AtFailpoint, rest_server: RestServer, branch: str | None, was: str, named: str
 ) -> None:
     """Another catalog or branch is named before the parts are given: they are, then the edit is refused; once, and only there."""
     orders = spread(branch)
@@ -67,22 +67,22 @@ def test_decided_batch_is_finished_before_edit_is_refused(
 
 
 def test_table_of_same_name_in_other_catalog_gets_nothing(
-    spread: Spread, at_failpoint: At, rest_server: RestServer
+    spread: Spread, at_failpoint: AtFailpoint, rest_server: RestServer
 ) -> None:
     """The place that the edit names is taken by a table of somebody else: it gets nothing, and the batch is finished."""
     orders = spread()
     text = decided(orders, at_failpoint)
-    found = rest_server.lake().load_table(COPY)
+    original = rest_server.lake().load_table(COPY)
     for depth in ("mirror", "mirror.night"):
         catalog(orders).create_namespace_if_not_exists(depth)
-    other = catalog(orders).create_table(COPY, found.schema())
+    second_table = catalog(orders).create_table(COPY, original.schema())
     moved = orders.with_pipeline(text.replace(CLOUD, ""))
 
     with pytest.raises(Terminal, match="created again"):
         moved.run()
 
     assert ids_of(rest_server.lake().load_table(COPY), None) == [0, 2]
-    assert other.refresh().current_snapshot() is None
+    assert second_table.refresh().current_snapshot() is None
     back = orders.with_pipeline(text)
     assert back.run().batches == 0
     assert_clean(back)
@@ -90,7 +90,7 @@ def test_table_of_same_name_in_other_catalog_gets_nothing(
 
 @pytest.mark.parametrize("edit", ["moved", "removed"])
 def test_repair_finishes_other_tables_of_batch_despite_edit(
-    spread: Spread, at_failpoint: At, rest_server: RestServer, edit: str
+    spread: Spread, at_failpoint: AtFailpoint, rest_server: RestServer, edit: str
 ) -> None:
     """Letters are lost with an unfinished batch, whose other table the file has elsewhere, or no more: it gets its part."""
     orders = spread()
@@ -105,7 +105,7 @@ def test_repair_finishes_other_tables_of_batch_despite_edit(
     assert [(row["n"], row["rows"]) for row in ledger(now, "ingest") if row["table"] == COPY][-1] == (2, 2)
 
 
-def test_repair_of_moved_table_ends(spread: Spread, at_failpoint: At, rest_server: RestServer) -> None:
+def test_repair_of_moved_table_ends(spread: Spread, at_failpoint: AtFailpoint, rest_server: RestServer) -> None:
     """A table is gone with its catalog's part of an unfinished batch, and the file names another catalog: it is filled there."""
     orders = spread()
     text = decided(orders, at_failpoint)
@@ -114,14 +114,16 @@ def test_repair_of_moved_table_ends(spread: Spread, at_failpoint: At, rest_serve
 
     repair(moved, COPY)
 
-    assert [sorted(row["id"] for row in moved.rows(of)) for of in (COPY, "shop.orders")] == [[0, 2], [0, 2]]
+    assert [sorted(row["id"] for row in moved.rows(table)) for table in (COPY, "shop.orders")] == [[0, 2], [0, 2]]
     assert moved.run().batches == 0
     assert_clean(moved)
     with pytest.raises(NoSuchTableError):
         rest_server.lake()._catalog.load_table(COPY)
 
 
-def test_table_that_has_its_part_is_not_repaired(spread: Spread, at_failpoint: At, rest_server: RestServer) -> None:
+def test_table_that_has_its_part_is_not_repaired(
+    spread: Spread, at_failpoint: AtFailpoint, rest_server: RestServer
+) -> None:
     """New with this batch, it has its part where that was decided to; that it lacks it elsewhere is no reason to repair it."""
     orders = spread()
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()

@@ -16,7 +16,7 @@ from frazil.errors import Terminal
 from frazil.records.model.spec import Evolution
 from frazil.run.staging.stage import StageOrder, stage_inline
 from tests.evolving import changes, evolving, files, put, rewritten, rows, task_by_task, types
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.operations import (
     LETTERS,
     Killed,
@@ -79,8 +79,8 @@ def test_field_that_appears_later_rewrites_no_files(shop: MakeShop) -> None:
 
     orders.run()
 
-    found = rows(orders, "shop.orders", "id", "price")
-    assert found == [(n, None) for n in range(1000)] + [(n, n / 4) for n in range(1000, 1010)]
+    landed_rows = rows(orders, "shop.orders", "id", "price")
+    assert landed_rows == [(n, None) for n in range(1000)] + [(n, n / 4) for n in range(1000, 1010)]
     assert before < files(orders)
     assert types(orders) == {"id": "long", "price": "double"}
     assert changes(orders) == [
@@ -162,7 +162,7 @@ def test_only_records_that_request_columns_are_read_again(shop: MakeShop) -> Non
 
 @pytest.mark.short("evolved")
 @pytest.mark.parametrize("point", ["staged", "evolving", "evolved", "audited", "decide.committing", "decide.committed"])
-def test_killed_run_changes_table_once(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_killed_run_changes_table_once(shop: MakeShop, at_failpoint: AtFailpoint, point: str) -> None:
     """Killed before or behind the change of a table, the next run finds what is there and lands every record once."""
     orders = evolving(shop)
     put(orders, {"id": 1})
@@ -179,7 +179,7 @@ def test_killed_run_changes_table_once(shop: MakeShop, at_failpoint: At, point: 
     assert_clean(orders)
 
 
-def test_two_pipelines_keep_each_others_columns(shop: MakeShop, at_failpoint: At) -> None:
+def test_two_pipelines_keep_each_others_columns(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A rival adds columns to the same table at the same moment: it has those of both, and both pipelines land."""
     orders = evolving(shop)
     put(orders, {"id": 1})
@@ -199,7 +199,9 @@ def test_two_pipelines_keep_each_others_columns(shop: MakeShop, at_failpoint: At
     assert_clean(orders)
 
 
-def test_column_of_another_type_from_a_rival_stays_and_the_value_is_rescued(shop: MakeShop, at_failpoint: At) -> None:
+def test_column_of_another_type_from_a_rival_stays_and_the_value_is_rescued(
+    shop: MakeShop, at_failpoint: AtFailpoint
+) -> None:
     """A rival makes the column with a type that does not go with ours: the record is held against the column that is there."""
     orders = evolving(shop)
     put(orders, {"id": 1})
@@ -223,16 +225,16 @@ def test_endless_column_requests_are_given_up(shop: MakeShop) -> None:
     """An engine that asks again and again is given up, by name; nothing is published."""
     orders = evolving(shop)
     put(orders, {"id": 1})
-    asked = []
+    requests = []
 
     def stage(order: StageOrder) -> Staged:
-        asked.append(order.ranges)
+        requests.append(order.ranges)
         return Staged(demands={"shop.orders": (SchemaChange(("id",), "add", "long"),)}, again=order.ranges)
 
     with pytest.raises(Terminal, match=r"changed 4 times and still lack shop\.orders: add id long"):
         orders.run(stage=stage)
 
-    assert (len(asked), orders.rows()) == (5, [])  # one round more, in which tables are made
+    assert (len(requests), orders.rows()) == (5, [])  # one round more, in which tables are made
     # The last rounds make no columns of records any more, but the one for their fields.
     assert len(lake(orders).load_table("shop.orders").metadata.schemas) == 3
     orders.run()
@@ -255,7 +257,7 @@ def test_fields_with_endless_column_requests_are_rescued(shop: MakeShop) -> None
 
     orders.run(stage=stage)
 
-    assert [of.max_columns > 0 for of in rounds if of] == [True, True, True, False, False]
+    assert [staging.max_columns > 0 for staging in rounds if staging] == [True, True, True, False, False]
     assert rows(orders, "shop.orders", "_rescued") == [('{"id":1,"late":2}',)]
     assert_clean(orders)
 
@@ -303,9 +305,9 @@ def test_each_of_several_tables_gets_only_its_columns(shop: MakeShop) -> None:
 
     assert types(orders) == {"id": "long", "note": "string"}
     assert (types(orders, "shop.strict"), types(orders, "shop.ids")["id"]) == ({"id": "long"}, "long")
-    told = {row["table"]: row["schema_changes"] for row in ledger(orders, "ingest")}
-    assert told["shop.strict"] is None
-    assert json.loads(told["shop.ids"])[0] == {"path": ["id"], "kind": "widen", "type": "long"}
+    changes_by_table = {row["table"]: row["schema_changes"] for row in ledger(orders, "ingest")}
+    assert changes_by_table["shop.strict"] is None
+    assert json.loads(changes_by_table["shop.ids"])[0] == {"path": ["id"], "kind": "widen", "type": "long"}
     assert_clean(orders)
 
 

@@ -15,7 +15,7 @@ from frazil.run.commit import audit
 from frazil.run.commit.commit_batch import recover
 from frazil.run.state.evolution import DemandFinder, columns_for, columns_of, evolve_for_records
 from tests.evolving import PIPELINE, changes, evolving, put, rewritten, rows, task_by_task, types
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.integration.run.test_dry_run import preview, state
 from tests.letters import run_dead_letter_replay
 from tests.operations import LETTERS, ORDERS, Killed, assert_clean, catalog, lake, scope
@@ -26,7 +26,7 @@ LAYOUT = "{table: shop.orders, columns: {at: timestamptz}, evolve: add, partitio
 MANY = "['bucket(4, id)', 'truncate(3, name)', kind, day(_kafka_timestamp)]"
 
 
-def test_partition_fields_are_set_before_first_rows(shop: MakeShop, at_failpoint: At) -> None:
+def test_partition_fields_are_set_before_first_rows(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """All partition fields are set with their columns, in one commit before any row; also if the run is killed there."""
     orders = evolving(shop, f"{{table: shop.orders, partition_by: {MANY}, sort_by: [name desc]}}")
     put(orders, *({"id": n, "name": f"name {n}", "kind": "ab"[n % 2]} for n in range(20)))
@@ -99,23 +99,23 @@ def test_advice_for_column_that_can_not_partition_works(shop: MakeShop) -> None:
         "{table: shop.orders, columns: {at: {type: timestamptz, required: true}}, evolve: widen, partition_by: [day(at)]}",
     )
 
-    told = preview(orders).remarks
+    remarks = preview(orders).remarks
     orders.run()
 
     table = lake(orders).load_table("shop.orders")
-    assert told == tuple(
-        f"a run would change table shop.orders first: {of}"
-        for of in ("add at timestamptz", "partition at_day day(at)", "add id long")
+    assert remarks == tuple(
+        f"a run would change table shop.orders first: {change}"
+        for change in ("add at timestamptz", "partition at_day day(at)", "add id long")
     )
     assert ([field.name for field in table.spec().fields], types(orders)) == (
         ["at_day"],
         {"at": "timestamptz", "id": "long"},
     )
-    assert [of.path for of in changes(orders)[-1]["shop.orders"]] == [("at",), ("at_day",), ("id",)]
+    assert [change.path for change in changes(orders)[-1]["shop.orders"]] == [("at",), ("at_day",), ("id",)]
     assert_clean(orders)
 
 
-def test_declared_column_waits_for_decided_batch(shop: MakeShop, at_failpoint: At) -> None:
+def test_declared_column_waits_for_decided_batch(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A column and a partition field that were declared since wait for the end of the batch that was staged without."""
     orders = evolving(shop, "{table: shop.orders}")
     orders.run()
@@ -140,8 +140,8 @@ def test_declared_column_in_another_case_is_refused(shop: MakeShop) -> None:
     orders = evolving(shop)
 
     def declaring(destination: str) -> Any:
-        given = PIPELINE.format(topic=orders.topic, destinations=destination, max_records=1000)
-        return orders.with_pipeline(given + "value: {field_names: case_insensitive}\n")
+        definition = PIPELINE.format(topic=orders.topic, destinations=destination, max_records=1000)
+        return orders.with_pipeline(definition + "value: {field_names: case_insensitive}\n")
 
     orders = declaring("{table: shop.orders}")
     put(orders, {"price": 1})
@@ -166,7 +166,7 @@ def test_missing_nested_namespaces_are_created(shop: MakeShop) -> None:
     orders.run()
 
     assert rows(orders, "lake.raw.shop.orders", "id") == [(1,)]
-    assert lake(orders).tables() == [f"lake.raw.shop.orders{of}" for of in ("", "__dead_letters", "__ledger")]
+    assert lake(orders).tables() == [f"lake.raw.shop.orders{suffix}" for suffix in ("", "__dead_letters", "__ledger")]
 
 
 def test_branch_gets_its_columns(shop: MakeShop) -> None:
@@ -223,8 +223,8 @@ def test_dry_run_changes_no_tables(shop: MakeShop) -> None:
     first = preview(orders)
 
     assert (first.counts.written, first.counts.dead) == (2, 1)
-    said = [remark for remark in first.remarks if "would change" in remark]
-    assert said == [
+    remarks = [remark for remark in first.remarks if "would change" in remark]
+    assert remarks == [
         "a run would change table shop.orders first: widen id long",
         "a run would change table shop.orders first: add note string",
     ]
@@ -256,9 +256,9 @@ def test_replayed_dead_letters_bring_their_columns(shop: MakeShop) -> None:
 
 def test_superseded_staged_files_are_deleted(shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was staged before a table changed and is not used is deleted."""
-    gone: list[str] = []
+    dropped: list[str] = []
     really = audit.delete_files
-    monkeypatch.setattr(audit, "delete_files", lambda table, paths: (gone.extend(paths), really(table, paths)))
+    monkeypatch.setattr(audit, "delete_files", lambda table, paths: (dropped.extend(paths), really(table, paths)))
     orders = evolving(shop, "{table: shop.orders, partition_by: [kind]}", partitions=2)
     put(orders, {"id": 1})
     orders.run()
@@ -268,18 +268,18 @@ def test_superseded_staged_files_are_deleted(shop: MakeShop, monkeypatch: pytest
     staged: list[Any] = []
     orders.run(stage=task_by_task(staged))
 
-    assert [len(of) for of in staged] == [2, 2]  # a new spec: all of it is staged again
-    assert len(gone) == 1
-    assert not lake(orders).load_table("shop.orders").io.new_input(gone[0]).exists()
+    assert [len(specs) for specs in staged] == [2, 2]  # a new spec: all of it is staged again
+    assert len(dropped) == 1
+    assert not lake(orders).load_table("shop.orders").io.new_input(dropped[0]).exists()
     assert_clean(orders)
 
 
 def demanding(columns: int) -> DemandFinder:
     """Letters that show one missing column at a time, each behind the one before."""
 
-    def find(found: Mapping[str, pa.Schema]) -> tuple[Demands, Mapping[str, RecordSpec]]:
-        specs = {ORDERS: RecordSpec(found[ORDERS], evolution=Evolution())}
-        lacking = [f"field{n}" for n in range(columns) if f"field{n}" not in found[ORDERS].names]
+    def find(schemas: Mapping[str, pa.Schema]) -> tuple[Demands, Mapping[str, RecordSpec]]:
+        specs = {ORDERS: RecordSpec(schemas[ORDERS], evolution=Evolution())}
+        lacking = [f"field{n}" for n in range(columns) if f"field{n}" not in schemas[ORDERS].names]
         demands = {ORDERS: tuple(SchemaChange((name,), "add", "long") for name in lacking[:1])} if lacking else {}
         return demands, specs
 
@@ -307,14 +307,14 @@ def test_letters_that_no_column_helps_end_after_few_rounds(shop: MakeShop) -> No
     put(orders, {"id": 1})
     orders.run()
     tables = recover(scope(orders))[1]
-    asked = []
+    requests = []
 
-    def find(found: Mapping[str, pa.Schema]) -> tuple[Demands, Mapping[str, RecordSpec]]:
-        asked.append(found)
+    def find(schemas: Mapping[str, pa.Schema]) -> tuple[Demands, Mapping[str, RecordSpec]]:
+        requests.append(schemas)
         demands = {ORDERS: (SchemaChange(("id",), "add", "long"),)}
-        return demands, {ORDERS: RecordSpec(found[ORDERS], evolution=Evolution())}
+        return demands, {ORDERS: RecordSpec(schemas[ORDERS], evolution=Evolution())}
 
     with pytest.raises(Terminal, match=r"changed 4 times and still lack shop\.orders: add id long"):
         evolve_for_records(scope(orders), tables, 2, find)
 
-    assert len(asked) == 4
+    assert len(requests) == 4

@@ -9,7 +9,7 @@ import pytest
 
 from frazil.errors import Terminal
 from tests.evolving import changes, evolving, put, rewritten, rows, types
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.letters import run_dead_letter_replay, still_open
 from tests.operations import LETTERS, Killed, assert_clean, lake
 
@@ -25,7 +25,9 @@ dead_letters: {{tolerance: {{max_count: 1}}}}
 
 
 @pytest.mark.parametrize("ends", ["by a kill", "by its audit"])
-def test_schema_change_of_failed_run_is_recorded_by_next_batch(shop: MakeShop, at_failpoint: At, ends: str) -> None:
+def test_schema_change_of_failed_run_is_recorded_by_next_batch(
+    shop: MakeShop, at_failpoint: AtFailpoint, ends: str
+) -> None:
     """The table has the column, the run has no batch: the next batch tells of it, beside its own."""
     orders = evolving(shop)
     put(orders, {"id": 1})
@@ -45,8 +47,8 @@ def test_schema_change_of_failed_run_is_recorded_by_next_batch(shop: MakeShop, a
 
     orders.run()
 
-    told = [change.path for change in changes(orders)[-1]["shop.orders"]]
-    assert (len(changes(orders)), sorted(told)) == (2, [("note",), ("size",)])
+    paths = [change.path for change in changes(orders)[-1]["shop.orders"]]
+    assert (len(changes(orders)), sorted(paths)) == (2, [("note",), ("size",)])
     put(orders, {"id": 4})
     orders.run()
     assert len(changes(orders)) == 2
@@ -77,8 +79,8 @@ def test_dead_letter_that_stays_bad_does_not_keep_others_from_landing(shop: Make
     orders.run()
     orders = rewritten(orders, f"{size}, evolve: widen, on_incompatible: fail}}")
 
-    found = run_dead_letter_replay(orders)
+    result = run_dead_letter_replay(orders)
 
-    assert (found.tried, found.landed, found.dead_codes) == (3, 1, {"WRONG_TYPE": 2})
+    assert (result.tried, result.landed, result.dead_codes) == (3, 1, {"WRONG_TYPE": 2})
     assert rows(orders, "shop.orders", "id", "size") == [(2, 2**40)]
     assert still_open(orders) == [(0, 0), (0, 2)]

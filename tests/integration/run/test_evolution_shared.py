@@ -18,12 +18,12 @@ from frazil.run.batches.session import ingest
 from frazil.run.staging.stage import stage_inline
 from tests.evolving import evolving, put, types
 from tests.integration.conftest import environment
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.operations import assert_clean, lake, send
 
 MakeShop = Callable[..., Any]
 
-OTHER = """
+SECOND_PIPELINE = """
 name: other
 source: {{topics: [{topic}]}}
 engine: inline
@@ -36,33 +36,35 @@ def with_second_pipeline(orders: Any, table: str = "shop.orders") -> Any:
     """A second pipeline, `other`, with a topic of its own, into one of the tables."""
     topic = f"other-{uuid.uuid4().hex[:8]}"
     create_topic(orders.cluster, topic, 1)
-    (orders.project.pipelines_folder / "other.yaml").write_text(OTHER.format(topic=topic, table=table))
+    (orders.project.pipelines_folder / "other.yaml").write_text(SECOND_PIPELINE.format(topic=topic, table=table))
     return replace(orders, project=Project.load(environment(orders.project)), topic=topic)
 
 
-def run_other(other: Any) -> None:
-    pipeline = other.project.pipeline("other")
-    planned = plan_run(other.project, pipeline, RunRequest(str(uuid.uuid4())))
+def run_other(second_shop: Any) -> None:
+    pipeline = second_shop.project.pipeline("other")
+    planned = plan_run(second_shop.project, pipeline, RunRequest(str(uuid.uuid4())))
     if planned.plan is not None:
-        ingest(other.project, pipeline, planned.plan, stage_inline, lambda _: None)
+        ingest(second_shop.project, pipeline, planned.plan, stage_inline, lambda _: None)
 
 
-def put_other(other: Any, *values: Any) -> None:
-    send(other, {0: [json.dumps(value).encode() for value in values]})
+def put_other(second_shop: Any, *values: Any) -> None:
+    send(second_shop, {0: [json.dumps(value).encode() for value in values]})
 
 
 @pytest.mark.short("evolving")
 @pytest.mark.parametrize("point", ["staged", "evolving", "evolved", "audited", "decide.committing"])
-def test_columns_of_two_pipelines_at_same_moment_are_kept(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_columns_of_two_pipelines_at_same_moment_are_kept(
+    shop: MakeShop, at_failpoint: AtFailpoint, point: str
+) -> None:
     """Wherever one pipeline stands while the other changes the table and lands: both land, into the columns of both."""
     orders = evolving(shop)
-    other = with_second_pipeline(orders)
+    second_shop = with_second_pipeline(orders)
     put(orders, {"id": 1})
     orders.run()
     put(orders, {"id": 2, "ours": "x", "at": {"a": 1}})
-    put_other(other, {"id": 3, "theirs": "y", "at": {"b": 2}})
+    put_other(second_shop, {"id": 3, "theirs": "y", "at": {"b": 2}})
 
-    at_failpoint(point, lambda: run_other(other))
+    at_failpoint(point, lambda: run_other(second_shop))
     orders.run()
 
     assert types(orders).keys() == {"id", "ours", "theirs", "at"}
@@ -75,17 +77,17 @@ def test_columns_of_two_pipelines_at_same_moment_are_kept(shop: MakeShop, at_fai
     assert_clean(orders)
 
 
-def test_decided_batch_does_not_wait_for_widened_table(shop: MakeShop, at_failpoint: At) -> None:
+def test_decided_batch_does_not_wait_for_widened_table(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A follower whose struct got a field and whose number was widened, behind the decision, takes its files."""
     orders = evolving(
         shop, "{table: shop.orders}", "{table: shop.copies, columns: {id: int, at: 'struct<a: int>'}, evolve: widen}"
     )
     put(orders, {"id": 1, "at": {"a": 1}})
-    other = with_second_pipeline(orders, "shop.copies")
+    second_shop = with_second_pipeline(orders, "shop.copies")
 
     def rival() -> None:
-        put_other(other, {"id": 2**40, "at": {"a": 2**40, "b": "x"}})
-        run_other(other)
+        put_other(second_shop, {"id": 2**40, "at": {"a": 2**40, "b": "x"}})
+        run_other(second_shop)
 
     orders.run()
     put(orders, {"id": 2, "at": {"a": 2}})
@@ -100,7 +102,7 @@ def test_decided_batch_does_not_wait_for_widened_table(shop: MakeShop, at_failpo
 
 
 @pytest.mark.parametrize(
-    ("field_names", "sent", "theirs", "expected"),
+    ("field_names", "document", "theirs", "expected"),
     [
         ("exact", {"id": 2, "price": 5}, {"id": 3, "price": "x"}, {"price": "string"}),
         ("case_insensitive", {"id": 2, "Price": 5}, {"id": 3, "price": 7}, {"price": "long"}),
@@ -108,9 +110,9 @@ def test_decided_batch_does_not_wait_for_widened_table(shop: MakeShop, at_failpo
 )
 def test_column_named_or_typed_otherwise_by_rival_ends_no_run(
     shop: MakeShop,
-    at_failpoint: At,
+    at_failpoint: AtFailpoint,
     field_names: str,
-    sent: dict[str, Any],
+    document: dict[str, Any],
     theirs: dict[str, Any],
     expected: dict[str, str],
 ) -> None:
@@ -119,13 +121,13 @@ def test_column_named_or_typed_otherwise_by_rival_ends_no_run(
     file = orders.project.pipelines_folder / "orders.yaml"
     file.write_text(file.read_text() + f"value: {{field_names: {field_names}}}\n")
     orders = replace(orders, project=Project.load(environment(orders.project)))
-    other = with_second_pipeline(orders)
+    second_shop = with_second_pipeline(orders)
     put(orders, {"id": 1})
     orders.run()
-    put(orders, sent)
-    put_other(other, theirs)
+    put(orders, document)
+    put_other(second_shop, theirs)
 
-    at_failpoint("staged", lambda: run_other(other))
+    at_failpoint("staged", lambda: run_other(second_shop))
     orders.run()
 
     assert types(orders) == {"id": "long"} | expected

@@ -19,7 +19,7 @@ from frazil.iceberg.commit.summary_state import LETTERS_KEY
 from frazil.kafka.admin.topics import create_topic
 from frazil.run.repair.dead_letter_replay import replay_dead_letters
 from tests import made as shops
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.integration.run.test_shared_tables import run_other
 from tests.made import LETTERS, auto_created, fill, ids, letters
 from tests.operations import Killed, assert_clean, catalog, lake, offsets, replay, request, scope
@@ -89,7 +89,7 @@ def test_existing_tables_count_towards_the_limit(shop: Callable[..., Any]) -> No
     [Failpoint.CREATING, Failpoint.CREATED, Failpoint.AUDITED, Failpoint.DECIDE_COMMITTING, Failpoint.DECIDE_COMMITTED],
 )
 def test_killed_run_lands_records_of_existing_table_once(
-    shop: Callable[..., Any], at_failpoint: At, point: Failpoint
+    shop: Callable[..., Any], at_failpoint: AtFailpoint, point: Failpoint
 ) -> None:
     orders = with_existing(shop)
     fill(orders, (2, THEIRS), (3, "shop.b"))
@@ -106,7 +106,7 @@ def test_killed_run_lands_records_of_existing_table_once(
 @pytest.mark.short("audited")
 @pytest.mark.parametrize("point", [Failpoint.AUDITED, Failpoint.DECIDE_COMMITTING])
 def test_of_two_pipelines_that_take_one_table_one_lands_each_record(
-    shop: Callable[..., Any], at_failpoint: At, point: Failpoint
+    shop: Callable[..., Any], at_failpoint: AtFailpoint, point: Failpoint
 ) -> None:
     """The other one has dead letters that name the rival, whoever claims the topic first; both go on."""
     orders = with_existing(shop)
@@ -169,7 +169,7 @@ def with_rival(orders: Any, template: str = WRITE, listed: str = "") -> Any:
     ids=["audited", "committing", "committed"],
 )
 def test_table_in_which_its_maker_has_landed_nothing_yet_is_left_to_it(
-    shop: Callable[..., Any], at_failpoint: At, point: Failpoint, template: str
+    shop: Callable[..., Any], at_failpoint: AtFailpoint, point: Failpoint, template: str
 ) -> None:
     """Whoever makes a table claims its topics before the decision: one who found it earlier would land them in its place."""
     orders = with_rival(shops.auto_creating(shop, template=template), template)
@@ -189,7 +189,7 @@ def test_table_in_which_its_maker_has_landed_nothing_yet_is_left_to_it(
 
 
 def test_maker_of_a_table_has_its_topics_before_records_of_each_came(
-    shop: Callable[..., Any], at_failpoint: At
+    shop: Callable[..., Any], at_failpoint: AtFailpoint
 ) -> None:
     """A second topic brings its first record to a table that the first one named: only its maker lands it."""
     orders = shops.auto_creating(shop)
@@ -209,7 +209,7 @@ def test_maker_of_a_table_has_its_topics_before_records_of_each_came(
 
 
 def test_letter_does_not_ask_to_drop_a_table_with_rows_of_another_pipeline(
-    shop: Callable[..., Any], at_failpoint: At
+    shop: Callable[..., Any], at_failpoint: AtFailpoint
 ) -> None:
     """A run that made it was killed, and another pipeline lists it and landed there before the next one."""
     orders = shops.auto_creating(shop)
@@ -250,7 +250,7 @@ def test_existing_table_from_the_future_holds_up_only_its_records(shop: Callable
 )
 @pytest.mark.parametrize("rival", ["lists", "finds"])
 def test_table_that_two_pipelines_begin_to_write_gets_each_record_once(
-    shop: Callable[..., Any], at_failpoint: At, rival: str, point: Failpoint
+    shop: Callable[..., Any], at_failpoint: AtFailpoint, rival: str, point: Failpoint
 ) -> None:
     """One pipeline makes the table that another one lists newly, or lists one that records of another name."""
     listed = f"{{table: shop.y, {shops.COLUMNS}}}"

@@ -10,7 +10,7 @@ import pytest
 
 from frazil.errors import Terminal
 from tests.fan_out import TABLES, closing, expected, fanned_out, file_of, fill, outcomes
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.operations import (
     LEDGER,
     Killed,
@@ -38,14 +38,18 @@ def test_records_miss_no_table(shop: MakeShop) -> None:
     assert closing(orders) == LEDGER
     assert (result.batches, result.read) == (1, len(NUMBERS))
     rows = {row["table"]: row for row in ledger(orders, "ingest")}
-    found, letters = expected(NUMBERS)
-    assert {table: rows[table]["table_written"] for table in TABLES} == {of: len(found[of]) for of in TABLES}
-    assert rows["shop.orders"]["table_dead"] == sum(of == "shop.orders" for _, of in letters)
+    rows_expected, letters = expected(NUMBERS)
+    assert {table: rows[table]["table_written"] for table in TABLES} == {
+        table: len(rows_expected[table]) for table in TABLES
+    }
+    assert rows["shop.orders"]["table_dead"] == sum(destination == "shop.orders" for _, destination in letters)
     assert rows[LEDGER]["role"] == "ledger"
-    left = {"shop.orders": ["kind"], "shop.refunds": ["kind", "name"], "shop.audit": ["name"]}
+    fields_left_out = {"shop.orders": ["kind"], "shop.refunds": ["kind", "name"], "shop.audit": ["name"]}
     left_out = {table: json.loads(rows[table]["table_unknown_fields"]) for table in TABLES}
-    assert left_out == {of: dict.fromkeys(left[of], len(found[of])) for of in TABLES}
-    assert {table: rows[table]["table_unknown"] for table in TABLES} == {of: len(found[of]) for of in TABLES}
+    assert left_out == {table: dict.fromkeys(fields_left_out[table], len(rows_expected[table])) for table in TABLES}
+    assert {table: rows[table]["table_unknown"] for table in TABLES} == {
+        table: len(rows_expected[table]) for table in TABLES
+    }
     assert rows[LEDGER]["records_unknown"] == result.written == result.unknown_fields.records
     assert orders.run().batches == 0
     assert_clean(orders)
@@ -60,7 +64,7 @@ def test_records_miss_no_table(shop: MakeShop) -> None:
         *((point, 1) for point in ("record.committing", "record.committed")),
     ],
 )
-def test_killed_run_leaves_no_table_behind(shop: MakeShop, at_failpoint: At, point: str, nth: int) -> None:
+def test_killed_run_leaves_no_table_behind(shop: MakeShop, at_failpoint: AtFailpoint, point: str, nth: int) -> None:
     """Wherever a run is killed, also between two tables, the next one carries on and nothing is doubled."""
     orders = fanned_out(shop)
     orders.run()
@@ -75,7 +79,7 @@ def test_killed_run_leaves_no_table_behind(shop: MakeShop, at_failpoint: At, poi
     assert orders.run().batches == 0
 
 
-def test_killed_first_run_keeps_its_closing_table(shop: MakeShop, at_failpoint: At) -> None:
+def test_killed_first_run_keeps_its_closing_table(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """Which table closes is chosen once: a first run that is killed behind its decision is finished with it."""
     orders = fanned_out(shop)
     fill(orders, NUMBERS)
@@ -104,10 +108,10 @@ def test_second_destination_does_not_move_position(shop: MakeShop) -> None:
     several.run()
 
     rows, _ = expected(NUMBERS)
-    found, _ = outcomes(several)
+    landed_rows, _ = outcomes(several)
     assert closing(several) == "shop.orders"
-    assert found["shop.orders"] == rows["shop.orders"]
-    assert found["shop.audit"] == [offset for offset in rows["shop.audit"] if offset >= 10]
+    assert landed_rows["shop.orders"] == rows["shop.orders"]
+    assert landed_rows["shop.audit"] == [offset for offset in rows["shop.audit"] if offset >= 10]
     replay(several, "earliest")
     assert outcomes(several) == expected(NUMBERS)
     assert_clean(several)
@@ -143,12 +147,12 @@ def test_removed_destination_is_recorded(shop: MakeShop) -> None:
     again.run()
 
     rows, _ = expected(NUMBERS)
-    assert outcomes(again)[0]["shop.audit"] == [of for of in rows["shop.audit"] if not 7 <= of < 14]
+    assert outcomes(again)[0]["shop.audit"] == [offset for offset in rows["shop.audit"] if not 7 <= offset < 14]
     assert outcomes(again)[0]["shop.orders"] == rows["shop.orders"]
     assert_clean(again)
 
 
-def test_table_that_refuses_its_files_does_not_hold_up_others(shop: MakeShop, at_failpoint: At) -> None:
+def test_table_that_refuses_its_files_does_not_hold_up_others(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """The others have theirs, the pipeline stops with its name, and a repair lets the pipeline go on."""
     orders = fanned_out(shop)
     orders.run()
@@ -159,8 +163,8 @@ def test_table_that_refuses_its_files_does_not_hold_up_others(shop: MakeShop, at
         orders.run()
 
     rows, letters = expected(NUMBERS)
-    found, dead = outcomes(orders)
-    assert found == {**rows, "shop.refunds": []}
+    landed_rows, dead = outcomes(orders)
+    assert landed_rows == {**rows, "shop.refunds": []}
     assert dead == letters
     with pytest.raises(Terminal, match=r"shop\.refunds"):
         orders.run()

@@ -12,7 +12,7 @@ from frazil.batch.changes import LetterChoice, Place
 from frazil.failpoints import Failpoint
 from frazil.kafka.client.cluster import OutgoingRecord
 from tests.fan_out import ROUTE, TABLES, expected, fanned_out, file_of, fill, outcomes
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.letters import run_dead_letter_replay
 from tests.operations import LETTERS, Killed, assert_clean, lake, send
 from tests.produce import produce
@@ -39,8 +39,8 @@ def good_now(shop: MakeShop) -> Any:
     send(strict, {0: [DOUBLE_KEY, WITHOUT_ID]})
     strict.run()
     rows, letters = expected(NUMBERS)
-    both = [(NAMELESS, "shop.orders"), (NAMELESS, "shop.audit")]
-    assert outcomes(strict) == (rows, sorted([*letters, (DOUBLED, None), *both], key=str))
+    letters_expected = [(NAMELESS, "shop.orders"), (NAMELESS, "shop.audit")]
+    assert outcomes(strict) == (rows, sorted([*letters, (DOUBLED, None), *letters_expected], key=str))
     for name in ("shop.orders", "shop.refunds"):
         with lake(strict).load_table(name).update_schema(allow_incompatible_changes=True) as update:
             update.make_column_optional("id")
@@ -50,23 +50,23 @@ def good_now(shop: MakeShop) -> Any:
 
 
 def _text(shop: Any) -> str:
-    found: str = (shop.project.pipelines_folder / "orders.yaml").read_text()
-    return found
+    definition: str = (shop.project.pipelines_folder / "orders.yaml").read_text()
+    return definition
 
 
 def landed_offsets() -> dict[str, list[int]]:
     """Offsets of the rows once every letter that can land has."""
-    meant = [number for number in NUMBERS if number not in UNROUTED]
+    routed = [number for number in NUMBERS if number not in UNROUTED]
     return {
-        "shop.orders": [*(of for of in meant if of % 3 == 0), DOUBLED, NAMELESS],
-        "shop.refunds": [of for of in meant if of % 3 == 1],
+        "shop.orders": [*(number for number in routed if number % 3 == 0), DOUBLED, NAMELESS],
+        "shop.refunds": [number for number in routed if number % 3 == 1],
         "shop.audit": [*NUMBERS, DOUBLED],
     }
 
 
 def still_open(shop: Any) -> list[tuple[int, str | None]]:
-    found = (row for row in shop.rows(LETTERS) if row["landed_batch"] is None)
-    return sorted(((row["offset"], row["destination"]) for row in found), key=str)
+    open_letters = (row for row in shop.rows(LETTERS) if row["landed_batch"] is None)
+    return sorted(((row["offset"], row["destination"]) for row in open_letters), key=str)
 
 
 def assert_landed(shop: Any) -> None:
@@ -78,9 +78,9 @@ def assert_landed(shop: Any) -> None:
 
 def test_dead_letters_land_in_exactly_their_tables(good_now: Any) -> None:
     """One table's in that table, whole records in all that they are meant for, unrouted ones where the file routes now."""
-    found = run_dead_letter_replay(good_now)
+    result = run_dead_letter_replay(good_now)
 
-    assert (found.landed, found.dead_codes) == (len(good_now.rows(LETTERS)) - 1, {"MISSING_REQUIRED": 1})
+    assert (result.landed, result.dead_codes) == (len(good_now.rows(LETTERS)) - 1, {"MISSING_REQUIRED": 1})
     assert_landed(good_now)
     assert run_dead_letter_replay(good_now).landed == 0
     assert_landed(good_now)
@@ -90,10 +90,10 @@ def test_dead_letters_of_another_table_are_not_replayed(good_now: Any) -> None:
     """A choice by table leaves whole records and other tables alone, down to the letters of one record."""
     before = outcomes(good_now)[0]
 
-    found = run_dead_letter_replay(good_now, LetterChoice(tables=frozenset({"shop.refunds"})))
+    result = run_dead_letter_replay(good_now, LetterChoice(tables=frozenset({"shop.refunds"})))
 
     of_refunds = [offset for offset, table in expected(NUMBERS)[1] if table == "shop.refunds"]
-    assert (found.tried, found.landed) == (len(of_refunds), len(of_refunds))
+    assert (result.tried, result.landed) == (len(of_refunds), len(of_refunds))
     assert outcomes(good_now)[0] == before | {"shop.refunds": sorted([*before["shop.refunds"], *of_refunds])}
     assert not {table for _, table in still_open(good_now)} & {"shop.refunds"}
     named = frozenset({(Place(good_now.topic, 0, NAMELESS), "shop.audit")})
@@ -107,13 +107,13 @@ def test_dead_letters_of_another_table_are_not_replayed(good_now: Any) -> None:
 @pytest.mark.parametrize(
     ("point", "nth"),
     [
-        *((of, 1) for of in (P.STAGING, P.STAGED, P.MANIFEST_WRITTEN, P.DECIDE_COMMITTING, P.DECIDE_COMMITTED)),
-        *((of, nth) for of in (P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED) for nth in (1, 2, 3, 4)),
-        *((of, 1) for of in (P.RECORD_COMMITTING, P.RECORD_COMMITTED)),
+        *((point, 1) for point in (P.STAGING, P.STAGED, P.MANIFEST_WRITTEN, P.DECIDE_COMMITTING, P.DECIDE_COMMITTED)),
+        *((point, nth) for point in (P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED) for nth in (1, 2, 3, 4)),
+        *((point, 1) for point in (P.RECORD_COMMITTING, P.RECORD_COMMITTED)),
     ],
 )
 def test_dead_letter_replay_killed_between_tables_lands_rows_once(
-    good_now: Any, at_failpoint: At, point: Failpoint, nth: int
+    good_now: Any, at_failpoint: AtFailpoint, point: Failpoint, nth: int
 ) -> None:
     """Killed at any step, also between two tables, and tried again behind a run: each letter has its rows once."""
     at_failpoint(point, nth=nth)
@@ -138,7 +138,7 @@ def test_dead_letter_replay_killed_between_tables_lands_rows_once(
     ],
 )
 def test_two_replays_of_dead_letters_of_several_tables_land_them_once(
-    good_now: Any, at_failpoint: At, point: Failpoint, nth: int
+    good_now: Any, at_failpoint: AtFailpoint, point: Failpoint, nth: int
 ) -> None:
     """A rival does all of it while the first stands at a step, also between two tables: nothing lands twice."""
     at_failpoint(point, lambda: run_dead_letter_replay(good_now), nth=nth)
@@ -164,23 +164,23 @@ route: {static: {field: kind, tables: {shop.orders: order, shop.audit: "order|re
 
 def test_key_gives_each_table_its_columns(shop: MakeShop) -> None:
     """Each table takes its columns of the key; one that can't be read is of no table, one that lacks a field of its own."""
-    made = shop(partitions=1)
-    orders = made.with_pipeline(KEYED % made.topic)
+    new_shop = shop(partitions=1)
+    orders = new_shop.with_pipeline(KEYED % new_shop.topic)
     order = b'{"kind": "order", "name": "n"}'
-    sent = [
+    records = [
         (b'{"id": 1, "region": "eu"}', order),
         (b'{"region": "eu"}', order),
         (b"\xff", order),
         (None, order),
         (b'{"id": 2, "region": "us"}', b'{"kind": "refund"}'),
     ]
-    produce(orders.cluster, orders.topic, (OutgoingRecord(key, value) for key, value in sent))
+    produce(orders.cluster, orders.topic, (OutgoingRecord(key, value) for key, value in records))
 
     orders.run()
 
     assert [(row["_kafka_offset"], row["customer"]) for row in orders.rows()] == [(0, 1)]
-    found = sorted((row["_kafka_offset"], row["region"]) for row in orders.rows("shop.audit"))
-    assert found == [(0, "eu"), (1, "eu"), (3, None), (4, "us")]
+    regions = sorted((row["_kafka_offset"], row["region"]) for row in orders.rows("shop.audit"))
+    assert regions == [(0, "eu"), (1, "eu"), (3, None), (4, "us")]
     letters = sorted((row["offset"], row["destination"], row["code"]) for row in orders.rows(LETTERS))
     assert letters == [
         (1, "shop.orders", "MISSING_REQUIRED"),
@@ -191,11 +191,11 @@ def test_key_gives_each_table_its_columns(shop: MakeShop) -> None:
     with lake(orders).load_table("shop.orders").update_schema(allow_incompatible_changes=True) as update:
         update.make_column_optional("customer")
 
-    mended = orders.with_pipeline((KEYED % made.topic).replace(", required: true", ""))
+    mended = orders.with_pipeline((KEYED % new_shop.topic).replace(", required: true", ""))
     run_dead_letter_replay(mended)
 
-    found = sorted((row["_kafka_offset"], row["customer"]) for row in mended.rows())
-    assert found == [(0, 1), (1, None), (3, None)]
+    regions = sorted((row["_kafka_offset"], row["customer"]) for row in mended.rows())
+    assert regions == [(0, 1), (1, None), (3, None)]
     assert len(mended.rows("shop.audit")) == 4
     assert still_open(mended) == [(2, None)]
     assert_clean(mended)

@@ -31,7 +31,7 @@ ID = "{id: {type: long, required: true}}"
 
 def pipeline(shop: Any, columns: Mapping[str, str], route: str = "") -> Any:
     """The shop with these destinations instead."""
-    tables = "".join(f"  - {{table: {table}, columns: {of}}}\n" for table, of in columns.items())
+    tables = "".join(f"  - {{table: {table}, columns: {columns_text}}}\n" for table, columns_text in columns.items())
     head = f"name: orders\nsource: {{topics: [{shop.topic}]}}\nengine: inline\ndead_letters: {{tolerance: all}}\n"
     return shop.with_pipeline(f"{head}destinations:\n{tables}{route}")
 
@@ -111,8 +111,8 @@ def test_dead_letter_of_rerouted_record_stays_open(shop: MakeShop) -> None:
     route = KIND.format("dead_letter").replace("order,", "other,").replace(": refund}", ': "order|refund"}')
     after = pipeline(before, columns, route)
 
-    found = replay_dead_letters(scope(after), LetterChoice(), request())
+    result = replay_dead_letters(scope(after), LetterChoice(), request())
 
-    assert (found.tried, found.landed, found.filtered, sum((found.dead_codes or {}).values())) == (1, 0, 0, 1)
+    assert (result.tried, result.landed, result.filtered, sum((result.dead_codes or {}).values())) == (1, 0, 0, 1)
     assert [(row["destination"], row["landed_batch"]) for row in after.rows(LETTERS)] == [("shop.orders", None)]
     assert outcomes(after)[0] == {"shop.orders": [], "shop.refunds": []}

@@ -10,13 +10,13 @@ import pytest
 from frazil.errors import Terminal
 from frazil.verify.check import verify
 from tests.fan_out import TABLES, expected, fanned_out, file_of, fill, outcomes
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.operations import Killed, assert_clean, drop, lake, repair, roll_back, send, to_table
 
 MakeShop = Callable[..., Any]
 
 
-def test_both_altered_tables_are_named(shop: MakeShop, at_failpoint: At) -> None:
+def test_both_altered_tables_are_named(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """One error names both tables, each with the command that repairs it."""
     orders = fanned_out(shop)
     orders.run()
@@ -36,7 +36,7 @@ def _alter(shop: Any, *tables: str) -> None:
             update.add_identity("id")
 
 
-def test_dropped_and_removed_table_can_be_named_again_and_repaired(shop: MakeShop, at_failpoint: At) -> None:
+def test_dropped_and_removed_table_can_be_named_again_and_repaired(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """Dropped and taken out of the file while a batch waits: named again and repaired, the pipeline goes on."""
     orders = fanned_out(shop)
     orders.run()
@@ -85,7 +85,7 @@ def test_new_table_without_kafka_columns_does_not_stop_rewind(shop: MakeShop) ->
     assert [row["id"] for row in two.rows("shop.refunds")] == [1, 1]
 
 
-def test_table_added_after_killed_start_counts_as_new(shop: MakeShop, at_failpoint: At) -> None:
+def test_table_added_after_killed_start_counts_as_new(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """The first batch was decided and not recorded: what it does not name is new."""
     orders = shop(partitions=1)
     one = orders.with_pipeline(_plain(orders))
@@ -122,5 +122,7 @@ def test_lost_row_is_found_beside_abandoned_rows_of_another_table(shop: MakeShop
 
     lake(two).load_table("shop.orders").delete("_kafka_offset = 7")
 
-    found = verify(two.project, two.pipeline).differences
-    assert [(of.kind, of.offset) for of in found if of.offset is not None] == [("missing", 7)]
+    differences = verify(two.project, two.pipeline).differences
+    assert [(difference.kind, difference.offset) for difference in differences if difference.offset is not None] == [
+        ("missing", 7)
+    ]

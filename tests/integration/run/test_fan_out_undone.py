@@ -48,8 +48,8 @@ def test_rolled_back_follower_is_noticed(shop: MakeShop, replays: bool) -> None:
     repair(orders, "shop.audit", replays=replays)
 
     rows, letters = expected(NUMBERS)
-    kept = rows if replays else {**rows, "shop.audit": [of for of in rows["shop.audit"] if of < 10]}
-    assert outcomes(orders) == (kept, letters)
+    kept_rows = rows if replays else {**rows, "shop.audit": [offset for offset in rows["shop.audit"] if offset < 10]}
+    assert outcomes(orders) == (kept_rows, letters)
     assert orders.run().batches == 0
     assert_clean(orders)
 
@@ -59,7 +59,7 @@ def test_rolled_back_ledger_lands_nothing_twice(shop: MakeShop) -> None:
     orders = fanned_out(shop)
     fill(orders, NUMBERS)
     orders.run()
-    roll_back(orders, LEDGER, by=2)
+    roll_back(orders, LEDGER, snapshots=2)
     with pytest.raises(Terminal, match="reset orders --to earliest"):
         orders.run()
 
@@ -124,8 +124,8 @@ def test_rewind_keeps_what_kafka_no_longer_holds(shop: MakeShop) -> None:
     rows, letters = expected(NUMBERS)
     rows["shop.orders"] = [offset for offset in rows["shop.orders"] if offset not in range(10, 14)]
     assert outcomes(several) == (rows, letters)
-    (rewind,) = [of for of in history(several.project, several.pipeline) if of.kind == "rewind"]
-    assert [of[-2:] for of in rewind.skipped] == [(10, 14)]
+    (rewind,) = [batch for batch in history(several.project, several.pipeline) if batch.kind == "rewind"]
+    assert [skipped[-2:] for skipped in rewind.skipped] == [(10, 14)]
     assert_clean(several)
 
 
@@ -174,7 +174,7 @@ def test_ledger_rolled_back_to_decision_lands_nothing_twice(shop: MakeShop) -> N
     for partition in (0, 1):
         send(orders, {partition: [record(number) for number in range(10)]})
         orders.run()
-    roll_back(orders, LEDGER, by=3)
+    roll_back(orders, LEDGER, snapshots=3)
     with pytest.raises(Terminal, match="reset orders --to earliest"):
         orders.run()
 
@@ -182,7 +182,7 @@ def test_ledger_rolled_back_to_decision_lands_nothing_twice(shop: MakeShop) -> N
     orders.run()
 
     rows, letters = expected(range(10))
-    twice = {table: sorted([*found, *found]) for table, found in rows.items()}
+    twice = {table: sorted([*offsets, *offsets]) for table, offsets in rows.items()}
     assert outcomes(orders) == (twice, sorted([*letters, *letters], key=str))
 
 
@@ -206,8 +206,8 @@ def test_lost_ledger_keeps_rows_of_recreated_topic_apart(shop: MakeShop, loss: s
     reset(orders, "earliest")
     orders.run()
 
-    rows = {table: Counter(found) for table, found in outcomes(orders)[0].items()}
-    assert rows == {table: Counter([*found, *found]) for table, found in expected(range(3))[0].items()}
+    rows = {table: Counter(offsets) for table, offsets in outcomes(orders)[0].items()}
+    assert rows == {table: Counter([*offsets, *offsets]) for table, offsets in expected(range(3))[0].items()}
 
 
 def test_rolled_back_ledger_and_follower_are_repaired_by_one_reset(shop: MakeShop) -> None:
@@ -216,7 +216,7 @@ def test_rolled_back_ledger_and_follower_are_repaired_by_one_reset(shop: MakeSho
     for first in (0, 10):
         fill(orders, range(first, first + 10))
         orders.run()
-    roll_back(orders, LEDGER, by=2)
+    roll_back(orders, LEDGER, snapshots=2)
     roll_back(orders, "shop.audit")
 
     reset(orders, "earliest")
@@ -237,13 +237,18 @@ def test_reset_that_names_table_again_doubles_no_rows(shop: MakeShop, *, allow_d
     order = ResetOrder(offsets(again, start), allow_duplicates=allow_duplicates)
     shown = count_removed(scope(again), preview_reset(scope(again), order))
     reset(again, offsets(again, start), allow_duplicates=allow_duplicates)
-    after, left = outcomes(again)
-    gone = {table: len(before[table]) - len(after[table]) for table in before}
-    assert shown == RemovalCounts({table: count for table, count in gone.items() if count}, len(dead) - len(left))
-    assert gone["shop.audit"] > 0
+    after, letters_after = outcomes(again)
+    removed = {table: len(before[table]) - len(after[table]) for table in before}
+    assert shown == RemovalCounts(
+        {table: count for table, count in removed.items() if count}, len(dead) - len(letters_after)
+    )
+    assert removed["shop.audit"] > 0
     again.run()
 
     rows, letters = expected(range(13))
-    kept = {of: [offset for offset in found if offset >= start] for of, found in rows.items()}
-    assert outcomes(again) == (kept | {"shop.audit": rows["shop.audit"]}, [of for of in letters if of[0] >= start])
+    kept_rows = {table: [offset for offset in offsets if offset >= start] for table, offsets in rows.items()}
+    assert outcomes(again) == (
+        kept_rows | {"shop.audit": rows["shop.audit"]},
+        [letter for letter in letters if letter[0] >= start],
+    )
     assert_clean(again)

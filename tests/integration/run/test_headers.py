@@ -11,7 +11,7 @@ from pyiceberg.types import StringType
 from frazil.batch.changes import LetterChoice
 from frazil.kafka.client.cluster import Header, OutgoingRecord
 from frazil.verify.check import verify
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.letters import run_dead_letter_replay
 from tests.operations import Killed, assert_clean, lake, letters, replay
 from tests.produce import produce
@@ -66,14 +66,14 @@ def events() -> Sequence[OutgoingRecord]:
 @pytest.fixture
 def orders(shop: MakeShop) -> Any:
     plain = shop(partitions=1)
-    made = plain.with_pipeline(FILE.format(topic=plain.topic, required="true"))
-    produce(made.cluster, made.topic, [*events()])
-    return made
+    pipeline = plain.with_pipeline(FILE.format(topic=plain.topic, required="true"))
+    produce(pipeline.cluster, pipeline.topic, [*events()])
+    return pipeline
 
 
 def rows(orders: Any, table: str, *names: str) -> list[tuple[Any, ...]]:
-    found = lake(orders).load_table(table).scan().to_arrow().sort_by("_kafka_offset")
-    return [tuple(row.values()) for row in found.select(["_kafka_offset", *names]).to_pylist()]
+    landed_rows = lake(orders).load_table(table).scan().to_arrow().sort_by("_kafka_offset")
+    return [tuple(row.values()) for row in landed_rows.select(["_kafka_offset", *names]).to_pylist()]
 
 
 def assert_landed(orders: Any) -> None:
@@ -89,16 +89,16 @@ def test_headers_land_once_and_verify_is_clean(orders: Any) -> None:
     orders.run()
 
     assert_landed(orders)
-    found = verify(orders.project, orders.pipeline)
-    assert found.is_clean, list(map(str, found.differences))
-    assert (found.values_compared, found.cells_not_compared) == (True, {})
+    verification = verify(orders.project, orders.pipeline)
+    assert verification.is_clean, list(map(str, verification.differences))
+    assert (verification.values_compared, verification.cells_not_compared) == (True, {})
 
 
 @pytest.mark.short("follow.committed-2")
 @pytest.mark.parametrize(
     ("point", "nth"), [("staged", 1), ("decide.committed", 1), ("follow.committed", 2), ("record.committing", 1)]
 )
-def test_killed_run_lands_headers_once(orders: Any, at_failpoint: At, point: str, nth: int) -> None:
+def test_killed_run_lands_headers_once(orders: Any, at_failpoint: AtFailpoint, point: str, nth: int) -> None:
     at_failpoint(point, nth=nth)
     with pytest.raises(Killed):
         orders.run()
@@ -109,16 +109,16 @@ def test_killed_run_lands_headers_once(orders: Any, at_failpoint: At, point: str
     assert_clean(orders)
 
 
-@pytest.mark.parametrize(("column", "other"), [("ce_id", "x"), ("raw", b"x"), ("at", None)])
-def test_altered_cell_of_a_header_is_found(orders: Any, column: str, other: object) -> None:
+@pytest.mark.parametrize(("column", "altered"), [("ce_id", "x"), ("raw", b"x"), ("at", None)])
+def test_altered_cell_of_a_header_is_found(orders: Any, column: str, altered: object) -> None:
     orders.run()
     table = EditedTable(lambda: lake(orders).load_table("shop.orders"))
-    table.overwrite(lambda row: row | ({column: other} if row["_kafka_offset"] == 0 else {}))
+    table.overwrite(lambda row: row | ({column: altered} if row["_kafka_offset"] == 0 else {}))
 
-    (found,) = verify(orders.project, orders.pipeline).differences
+    (difference,) = verify(orders.project, orders.pipeline).differences
 
-    assert (found.kind, found.offset) == ("changed", 0)
-    assert f"{column}=" in found.expected
+    assert (difference.kind, difference.offset) == ("changed", 0)
+    assert f"{column}=" in difference.expected
 
 
 def test_replayed_dead_letters_have_their_headers(orders: Any) -> None:

@@ -14,10 +14,10 @@ from tests.operations import Killed, assert_clean, ledger, order, send
 from tests.servers import delete_topic
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 
 
-def in_the_middle(shop: MakeShop, at_failpoint: At) -> Any:
+def in_the_middle(shop: MakeShop, at_failpoint: AtFailpoint) -> Any:
     """A pipeline with a pattern that was killed after two of six records, and may give lost records up."""
     orders = shop(partitions=1, max_records=2)
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
@@ -35,10 +35,12 @@ def in_the_middle(shop: MakeShop, at_failpoint: At) -> Any:
 def skipped(orders: Any) -> list[list[Any]]:
     """Ranges that were given up, as the ledger tells them."""
     rows = [row for row in ledger(orders) if row["role"] == "destination"]
-    return [gone for row in rows for gone in json.loads(row["skipped"] or "[]")]
+    return [skipped for row in rows for skipped in json.loads(row["skipped"] or "[]")]
 
 
-def test_hidden_topic_is_not_given_up(shop: MakeShop, at_failpoint: At, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_topic_is_not_given_up(
+    shop: MakeShop, at_failpoint: AtFailpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A topic that is there although the list hides it from a plan is not given up for lost: every record lands, once."""
     orders = in_the_middle(shop, at_failpoint)
     monkeypatch.setattr(context, "matching_topics", lambda *_: ())
@@ -52,7 +54,7 @@ def test_hidden_topic_is_not_given_up(shop: MakeShop, at_failpoint: At, monkeypa
 
 
 def test_hidden_topic_waits_until_it_is_listed(
-    shop: MakeShop, at_failpoint: At, monkeypatch: pytest.MonkeyPatch
+    shop: MakeShop, at_failpoint: AtFailpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as it is hidden nothing lands and nothing is given up; the next run that sees it lands every record."""
     orders = in_the_middle(shop, at_failpoint)
@@ -68,7 +70,7 @@ def test_hidden_topic_waits_until_it_is_listed(
     assert_clean(orders)
 
 
-def test_deleted_topic_does_not_block_pipeline(shop: MakeShop, at_failpoint: At) -> None:
+def test_deleted_topic_does_not_block_pipeline(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """Asked for by name and not there: what was not read of it is given up, on record, as the file allows."""
     orders = in_the_middle(shop, at_failpoint)
     delete_topic(orders.cluster, orders.topic)

@@ -21,13 +21,13 @@ pytestmark = pytest.mark.embedded
 @pytest.fixture(params=["sqlite", pytest.param("rest", marks=pytest.mark.full)])
 def ordering(shop: Callable[..., Any], request: pytest.FixtureRequest) -> Any:
     """A shop with the destination of `tests.layouts`, nothing landed."""
-    made = shop(partitions=2)
+    new_shop = shop(partitions=2)
     if request.param == "rest":
         settings: Path = request.getfixturevalue("rest_settings")()
-        project = Project.load(environment(made.project) | {SETTINGS_VARIABLE: str(settings)})
-        made = replace(made, project=project)
-    file = {"name": "orders", "source": {"topics": [made.topic]}, "engine": "inline", "destinations": [DECLARED]}
-    return made.with_pipeline(json.dumps(file))
+        project = Project.load(environment(new_shop.project) | {SETTINGS_VARIABLE: str(settings)})
+        new_shop = replace(new_shop, project=project)
+    file = {"name": "orders", "source": {"topics": [new_shop.topic]}, "engine": "inline", "destinations": [DECLARED]}
+    return new_shop.with_pipeline(json.dumps(file))
 
 
 @pytest.mark.short("sqlite-decide.committed")
@@ -37,7 +37,9 @@ def test_table_of_killed_first_run_is_filled_by_next_run(
 ) -> None:
     """Ten partition fields, sorted, identified: made, killed before or in its first commit, then filled; every value is there."""
     ordering.produce(
-        json.dumps({name: of and str(of) for name, of in order.items() if name != "id"} | {"id": order["id"]}).encode()
+        json.dumps(
+            {name: value and str(value) for name, value in order.items() if name != "id"} | {"id": order["id"]}
+        ).encode()
         for order in orders()
     )
     at_failpoint(point)

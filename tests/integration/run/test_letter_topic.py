@@ -35,10 +35,10 @@ from tests.servers import delete_topic
 from tests.topic_reader import committed, values
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 P = Failpoint
 
-SENT = [bad(1), bad(3)]
+LETTERS_SENT = [bad(1), bad(3)]
 """The letters of the batch that `waiting` has before it."""
 
 
@@ -52,9 +52,14 @@ def waiting(shop: MakeShop) -> tuple[Any, str]:
 
 def once_each(orders: Any, topic: str) -> list[bytes]:
     """Values of the letters as a consumer has them that drops repeats, by the headers that tell a letter."""
-    told = ("__connect.errors.topic", "__connect.errors.partition", "__connect.errors.offset", "frazil.batch.id")
+    header_names = (
+        "__connect.errors.topic",
+        "__connect.errors.partition",
+        "__connect.errors.offset",
+        "frazil.batch.id",
+    )
     letters = {
-        tuple(dict(letter.headers())[name] for name in told): letter.value()
+        tuple(dict(letter.headers())[name] for name in header_names): letter.value()
         for letter in committed(orders.cluster, topic)
     }
     return sorted(letters.values())
@@ -73,9 +78,9 @@ def test_dead_letter_has_its_record_and_its_reason(shop: MakeShop) -> None:
     (letter,) = committed(orders.cluster, topic)
     assert (letter.key(), letter.value(), letter.timestamp()[1]) == (b"\x00key", b"{broken", 1_700_000_000_123)
     assert letter.headers()[:3] == own
-    said = dict(letter.headers()[3:])
+    headers = dict(letter.headers()[3:])
     (row,) = orders.rows(LETTERS)
-    assert said == {
+    assert headers == {
         "__connect.errors.topic": orders.topic.encode(),
         "__connect.errors.partition": b"0",
         "__connect.errors.offset": b"0",
@@ -101,15 +106,15 @@ def test_finished_batch_sends_nothing_again(waiting: tuple[Any, str]) -> None:
     send(orders, {0: [bad(5)]})
     orders.run()
 
-    assert values(orders.cluster, topic) == [*SENT, bad(5)]
-    assert [dict(of.headers())["frazil.batch"] for of in committed(orders.cluster, topic)] == [b"1", b"1", b"3"]
+    assert values(orders.cluster, topic) == [*LETTERS_SENT, bad(5)]
+    assert [dict(record.headers())["frazil.batch"] for record in committed(orders.cluster, topic)] == [b"1", b"1", b"3"]
     assert_clean(orders)
 
 
 @pytest.mark.short("letters.sent")
 @pytest.mark.parametrize("point", [P.DECIDE_COMMITTED, P.FOLLOW_COMMITTED, P.LETTERS_SENDING, P.LETTERS_SENT])
 def test_run_after_kill_sends_all_dead_letters_of_batch(
-    waiting: tuple[Any, str], at_failpoint: At, point: Failpoint
+    waiting: tuple[Any, str], at_failpoint: AtFailpoint, point: Failpoint
 ) -> None:
     """Whatever step it was, the next run sends the whole batch, and repeats are told by their headers."""
     orders, topic = waiting
@@ -119,13 +124,15 @@ def test_run_after_kill_sends_all_dead_letters_of_batch(
 
     orders.run()
 
-    assert once_each(orders, topic) == SENT
+    assert once_each(orders, topic) == LETTERS_SENT
     assert_clean(orders)
 
 
 @pytest.mark.short("letters.sending")
 @pytest.mark.parametrize("point", [P.DECIDE_COMMITTED, P.LETTERS_SENDING, P.LETTERS_SENT])
-def test_dead_letters_are_sent_beside_rival(waiting: tuple[Any, str], at_failpoint: At, point: Failpoint) -> None:
+def test_dead_letters_are_sent_beside_rival(
+    waiting: tuple[Any, str], at_failpoint: AtFailpoint, point: Failpoint
+) -> None:
     """While one run stands at a step, another one does all of it, and lands more."""
     orders, topic = waiting
 
@@ -139,7 +146,7 @@ def test_dead_letters_are_sent_beside_rival(waiting: tuple[Any, str], at_failpoi
     orders.run()
     orders.run()
 
-    assert once_each(orders, topic) == [*SENT, bad(5)]
+    assert once_each(orders, topic) == [*LETTERS_SENT, bad(5)]
     assert_clean(orders)
 
 
@@ -162,7 +169,9 @@ def test_dead_letters_are_sent_after_catalog_was_restored_from_backup(shop: Make
     assert_clean(orders)
 
 
-def test_recreated_topic_gets_dead_letters_of_waiting_batch(waiting: tuple[Any, str], at_failpoint: At) -> None:
+def test_recreated_topic_gets_dead_letters_of_waiting_batch(
+    waiting: tuple[Any, str], at_failpoint: AtFailpoint
+) -> None:
     """Deleted while a batch waits, it gets that batch; the batch is in no other one."""
     orders, topic = waiting
     at_failpoint(P.LETTERS_SENT)
@@ -172,11 +181,11 @@ def test_recreated_topic_gets_dead_letters_of_waiting_batch(waiting: tuple[Any, 
 
     orders.run()
 
-    assert values(orders.cluster, topic) == SENT
+    assert values(orders.cluster, topic) == LETTERS_SENT
     assert_clean(orders)
 
 
-def test_file_without_the_topic_lets_a_waiting_batch_go_on(waiting: tuple[Any, str], at_failpoint: At) -> None:
+def test_file_without_the_topic_lets_a_waiting_batch_go_on(waiting: tuple[Any, str], at_failpoint: AtFailpoint) -> None:
     """What was not sent is reported; with the key back, the next batch is sent."""
     orders, topic = waiting
     at_failpoint(P.FOLLOW_COMMITTED)
@@ -184,11 +193,11 @@ def test_file_without_the_topic_lets_a_waiting_batch_go_on(waiting: tuple[Any, s
         orders.run()
 
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
-    said: list[str] = []
-    without = orders.with_pipeline(text.replace(f"topic: {{name: {topic}, partitions: 1}}, ", ""))
-    recover(scope(without, said.append))
+    lines: list[str] = []
+    without_topic = orders.with_pipeline(text.replace(f"topic: {{name: {topic}, partitions: 1}}, ", ""))
+    recover(scope(without_topic, lines.append))
 
-    assert f"batch 1: its 2 dead letters are NOT sent to topic {topic}" in "\n".join(said)
+    assert f"batch 1: its 2 dead letters are NOT sent to topic {topic}" in "\n".join(lines)
     back = orders.with_pipeline(text)
     send(back, {0: [bad(5)]})
     back.run()
@@ -196,7 +205,9 @@ def test_file_without_the_topic_lets_a_waiting_batch_go_on(waiting: tuple[Any, s
     assert_clean(back)
 
 
-def test_dead_letters_of_waiting_batch_go_to_topic_of_file_only(waiting: tuple[Any, str], at_failpoint: At) -> None:
+def test_dead_letters_of_waiting_batch_go_to_topic_of_file_only(
+    waiting: tuple[Any, str], at_failpoint: AtFailpoint
+) -> None:
     """Its manifest names a topic, and whoever may commit to the closing table may name any manifest: that topic gets nothing
     unless the file names it.
     """
@@ -206,12 +217,12 @@ def test_dead_letters_of_waiting_batch_go_to_topic_of_file_only(waiting: tuple[A
         orders.run()
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
 
-    other = orders.with_pipeline(text.replace(topic, f"{topic}-other"))
-    other.run()
+    second_pipeline = orders.with_pipeline(text.replace(topic, f"{topic}-other"))
+    second_pipeline.run()
 
     assert values(orders.cluster, topic) == []
-    assert values(orders.cluster, f"{topic}-other") == SENT
-    assert_clean(other)
+    assert values(orders.cluster, f"{topic}-other") == LETTERS_SENT
+    assert_clean(second_pipeline)
 
 
 def test_topic_that_can_not_be_created_is_reported_before_decision(waiting: tuple[Any, str]) -> None:
@@ -225,7 +236,7 @@ def test_topic_that_can_not_be_created_is_reported_before_decision(waiting: tupl
 
     assert [row["kind"] for row in ledger(orders)] == ["start"]
     orders.with_pipeline(text).run()
-    assert values(orders.cluster, topic) == SENT
+    assert values(orders.cluster, topic) == LETTERS_SENT
 
 
 def test_replayed_dead_letters_are_not_sent_again(shop: MakeShop) -> None:
@@ -236,12 +247,14 @@ def test_replayed_dead_letters_are_not_sent_again(shop: MakeShop) -> None:
     replay(orders, "earliest")
 
     n = str(position(orders).n).encode()
-    assert [dict(of.headers())["frazil.batch"] for of in committed(orders.cluster, topic)] == [n] * 6
+    assert [dict(record.headers())["frazil.batch"] for record in committed(orders.cluster, topic)] == [n] * 6
     assert_clean(orders)
 
 
 @pytest.mark.parametrize("table", [LETTERS, "shop.orders__ledger"])
-def test_repaired_batch_has_its_dead_letters_in_topic(waiting: tuple[Any, str], at_failpoint: At, table: str) -> None:
+def test_repaired_batch_has_its_dead_letters_in_topic(
+    waiting: tuple[Any, str], at_failpoint: AtFailpoint, table: str
+) -> None:
     """A batch that waits for a table that is gone is given up there: its letters are in the topic all the same.
 
     Those of a replay are of a new batch, and are sent as such.
@@ -257,6 +270,6 @@ def test_repaired_batch_has_its_dead_letters_in_topic(waiting: tuple[Any, str], 
     repair(orders, table)
     orders.run()
 
-    again = [] if table != LETTERS else [*SENT, bad(5)]
-    assert sorted(once_each(orders, topic)) == sorted([*SENT, bad(5), *again])
+    again = [] if table != LETTERS else [*LETTERS_SENT, bad(5)]
+    assert sorted(once_each(orders, topic)) == sorted([*LETTERS_SENT, bad(5), *again])
     assert_clean(orders)

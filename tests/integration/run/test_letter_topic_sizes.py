@@ -34,43 +34,43 @@ def test_dead_letters_that_fit_one_by_one_are_sent(shop: MakeShop) -> None:
     orders, topic = sending(shop(partitions=1))
     ready_topic(orders.cluster, topic, 1)
     limit(orders, topic, 20_000)
-    sent = [noise(number, 6_000) for number in range(8)]
-    send(orders, {0: [order(0), *sent]})
+    letters_sent = [noise(number, 6_000) for number in range(8)]
+    send(orders, {0: [order(0), *letters_sent]})
 
     orders.run()
 
-    assert values(orders.cluster, topic) == sent
+    assert values(orders.cluster, topic) == letters_sent
     assert_clean(orders)
 
 
 def test_dead_letter_of_900_kb_is_sent_with_its_headers(shop: MakeShop) -> None:
     """It came through a topic of Kafka's own limit, and goes through one, beside others."""
     orders, topic = sending(shop(partitions=1))
-    sent = [bad(1), noise(2, 670_000), noise(3, 670_000), bad(4)]
-    assert len(sent[1]) > 890_000
-    send(orders, {0: sent})
+    letters_sent = [bad(1), noise(2, 670_000), noise(3, 670_000), bad(4)]
+    assert len(letters_sent[1]) > 890_000
+    send(orders, {0: letters_sent})
 
     orders.run()
 
-    assert values(orders.cluster, topic) == sent
+    assert values(orders.cluster, topic) == letters_sent
 
 
 def test_topic_is_asked_once_for_its_limit(shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which letters are sent whole, and how large a batch of them may be, is one question."""
     orders, topic = sending(shop(partitions=1))
     send(orders, {0: [bad(1)]})
-    asked: list[str] = []
+    names: list[str] = []
     describe = AdminClient.describe_configs
 
     def counted(client: AdminClient, resources: list[ConfigResource], **options: Any) -> Any:
-        asked.extend(of.name for of in resources)
+        names.extend(resource.name for resource in resources)
         return describe(client, resources, **options)
 
     monkeypatch.setattr(AdminClient, "describe_configs", counted)
 
     orders.run()
 
-    assert asked.count(topic) == 1
+    assert names.count(topic) == 1
 
 
 @pytest.mark.parametrize("limit_is_seen", [True, False])
@@ -88,9 +88,11 @@ def test_too_large_dead_letter_says_where_its_record_is(
 
     orders.run()
 
-    sent = {dict(of.headers())["__connect.errors.offset"]: of for of in committed(orders.cluster, topic)}
-    assert sent[b"1"].value() == bad(1)
-    assert (sent[b"2"].key(), sent[b"2"].value()) == (None, None)
-    assert len(large) < int(dict(sent[b"2"].headers())["frazil.omitted.bytes"]) < len(large) + 2_000
-    assert dict(sent[b"2"].headers())["frazil.code"] == b"WRONG_TYPE"
+    by_offset = {
+        dict(record.headers())["__connect.errors.offset"]: record for record in committed(orders.cluster, topic)
+    }
+    assert by_offset[b"1"].value() == bad(1)
+    assert (by_offset[b"2"].key(), by_offset[b"2"].value()) == (None, None)
+    assert len(large) < int(dict(by_offset[b"2"].headers())["frazil.omitted.bytes"]) < len(large) + 2_000
+    assert dict(by_offset[b"2"].headers())["frazil.code"] == b"WRONG_TYPE"
     assert_clean(orders)

@@ -15,7 +15,7 @@ from frazil.failpoints import Failpoint
 from frazil.run.repair.dead_letter_replay import replay_dead_letters
 from frazil.run.staging.stage import StageOrder, stage_inline
 from tests import made as shops
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.made import LETTERS, auto_created, fill, ids, letters
 from tests.operations import Killed, assert_clean, catalog, drop, lake, request, scope, send
 
@@ -51,13 +51,13 @@ def test_impossible_table_name_is_tried_once_per_run(shop: Callable[..., Any]) -
 
     assert orders.run(counted).batches == 4
     assert len(looks) == 6, looks  # the first batch again, and the fourth one for its new table
-    found = [row["message"] for row in orders.rows(LETTERS)]
-    assert found == [found[0]] * 4
+    messages = [row["message"] for row in orders.rows(LETTERS)]
+    assert messages == [messages[0]] * 4
     assert ids(orders, ("shop.b",)) == {"shop.b": [10, 12]}
     assert_clean(orders)
 
 
-def test_edited_template_after_kill_stops_no_pipeline(shop: Callable[..., Any], at_failpoint: At) -> None:
+def test_edited_template_after_kill_stops_no_pipeline(shop: Callable[..., Any], at_failpoint: AtFailpoint) -> None:
     """A table that was made to the old one stops nothing: its letters say what to do, and land once that is done."""
     orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"))
@@ -111,19 +111,21 @@ def test_failing_runs_create_no_more_tables_than_limit(shop: Callable[..., Any])
         send(strict, {0: [b"bad"]})
         with pytest.raises(Terminal):
             strict.run()
-    made = [name for name in lake(orders).tables() if not name.startswith("shop.orders")]
-    assert len(made) == 3
+    tables = [name for name in lake(orders).tables() if not name.startswith("shop.orders")]
+    assert len(tables) == 3
 
     orders.run()
 
-    assert auto_created(orders) == tuple(made)
+    assert auto_created(orders) == tuple(tables)
     assert {code for _, code in letters(orders)} >= {"TABLE_NOT_MADE"}
-    assert sum(map(len, ids(orders, made).values())) == 3
-    assert [name for name in lake(orders).tables() if not name.startswith("shop.orders")] == made
+    assert sum(map(len, ids(orders, tables).values())) == 3
+    assert [name for name in lake(orders).tables() if not name.startswith("shop.orders")] == tables
     assert_clean(orders)
 
 
-def test_name_that_the_catalog_refuses_leaves_room_for_others(shop: Callable[..., Any], at_failpoint: At) -> None:
+def test_name_that_the_catalog_refuses_leaves_room_for_others(
+    shop: Callable[..., Any], at_failpoint: AtFailpoint
+) -> None:
     """Somebody else made the one table just before: it is theirs, and the total has room for another one."""
     orders = shops.auto_creating(shop, template=f"{shops.COLUMNS}\n    max_tables: 1")
     fill(orders, (1, "shop.a"))
@@ -152,14 +154,16 @@ def test_run_lands_what_its_number_of_new_tables_allows(shop: Callable[..., Any]
 
     replay_dead_letters(scope(orders), LetterChoice(), request())
 
-    assert ids(orders, ("shop.T3", "shop.T4", "shop.T5")) == {f"shop.T{at}": [at, at + 6] for at in (3, 4, 5)}
+    assert ids(orders, ("shop.T3", "shop.T4", "shop.T5")) == {
+        f"shop.T{number}": [number, number + 6] for number in (3, 4, 5)
+    }
     assert letters(orders) == [(12, "UNROUTED")]
     assert_clean(orders)
 
 
 @pytest.mark.parametrize("point", [Failpoint.CREATED, Failpoint.AUDITED])
 def test_killed_run_makes_the_tables_of_plain_values_once(
-    shop: Callable[..., Any], at_failpoint: At, point: Failpoint
+    shop: Callable[..., Any], at_failpoint: AtFailpoint, point: Failpoint
 ) -> None:
     plain = shop(partitions=1)
     orders = plain.with_pipeline(

@@ -109,6 +109,6 @@ def test_table_created_during_verify_is_compared(shop: Callable[..., Any], monke
     orders.run()
     fill(orders, (2, "shop.b"), (3, "shop.a"))
     meanwhile(monkeypatch, check, orders.run)
-    found = check.verify(orders.project, orders.pipeline)
-    assert found.differences == ()
-    assert sum(of.rows for of in found.partitions) == 3
+    verification = check.verify(orders.project, orders.pipeline)
+    assert verification.differences == ()
+    assert sum(partition.rows for partition in verification.partitions) == 3

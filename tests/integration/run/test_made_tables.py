@@ -23,7 +23,7 @@ from frazil.run.repair.dead_letter_replay import replay_dead_letters
 from frazil.run.staging.stage import StageOrder, stage_inline
 from frazil.run.state.context import EngineNeeded
 from tests import made as shops
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.made import auto_created, fill, ids, letters
 from tests.operations import (
     LEDGER,
@@ -44,7 +44,7 @@ from tests.operations import (
 MAKING = (Failpoint.CREATING, Failpoint.CREATED, Failpoint.AUDITED, Failpoint.MANIFEST_WRITTEN)
 """Nobody is told of the new tables yet."""
 
-TOLD = (Failpoint.DECIDE_COMMITTED, Failpoint.FOLLOW_COMMITTED, Failpoint.RECORD_COMMITTED)
+POINTS = (Failpoint.DECIDE_COMMITTED, Failpoint.FOLLOW_COMMITTED, Failpoint.RECORD_COMMITTED)
 """They are the pipeline's, and the batch is not finished."""
 
 
@@ -81,7 +81,7 @@ def test_forbidden_table_names_are_dead_letters(shop: Callable[..., Any]) -> Non
     orders.run()  # now there is a catalog
     catalog(orders).create_table("shop.theirs", shops.SCHEMA)
     bad = ["other.a", "shop.secret", "shop.x__ledger", "shop.x__dead_letters", "shop.a b", "shop.a/../b", None, 7]
-    fill(orders, (1, "shop.ok"), *((2, to) for to in bad), (3, "shop.theirs"))
+    fill(orders, (1, "shop.ok"), *((2, table) for table in bad), (3, "shop.theirs"))
     orders.run()
     assert auto_created(orders) == ("shop.ok",)
     codes = [code for _, code in letters(orders)]
@@ -109,9 +109,9 @@ def test_run_creates_at_most_permitted_number_of_tables(shop: Callable[..., Any]
 
 
 @pytest.mark.short("created")
-@pytest.mark.parametrize("point", [*MAKING, *TOLD])
+@pytest.mark.parametrize("point", [*MAKING, *POINTS])
 def test_kill_around_table_creation_lands_every_record_once(
-    shop: Callable[..., Any], at_failpoint: At, point: Failpoint
+    shop: Callable[..., Any], at_failpoint: AtFailpoint, point: Failpoint
 ) -> None:
     """The next run takes the tables that are there for its own, makes what is missing, and lands every record once."""
     orders = shops.auto_creating(shop)
@@ -126,7 +126,7 @@ def test_kill_around_table_creation_lands_every_record_once(
     assert_clean(orders)
 
 
-def test_two_runs_create_same_table_once(shop: Callable[..., Any], at_failpoint: At) -> None:
+def test_two_runs_create_same_table_once(shop: Callable[..., Any], at_failpoint: AtFailpoint) -> None:
     """The one that comes second finds the table made, and its batch refused; every record is there once."""
     orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"))
@@ -137,7 +137,7 @@ def test_two_runs_create_same_table_once(shop: Callable[..., Any], at_failpoint:
     assert_clean(orders)
 
 
-def test_table_created_by_others_meanwhile_stays_theirs(shop: Callable[..., Any], at_failpoint: At) -> None:
+def test_table_created_by_others_meanwhile_stays_theirs(shop: Callable[..., Any], at_failpoint: AtFailpoint) -> None:
     """It is theirs then: the record is a dead letter, and their table stays as they made it."""
     orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"))
@@ -191,7 +191,7 @@ def test_many_new_tables_are_created_in_one_batch(shop: Callable[..., Any]) -> N
     orders.run(counted)
     assert auto_created(orders) == tuple(names)
     assert looks == [120, 120, 120]
-    assert ids(orders, names) == {name: [at, at + 40, at + 80] for at, name in enumerate(names)}
+    assert ids(orders, names) == {name: [index, index + 40, index + 80] for index, name in enumerate(names)}
 
 
 def test_dry_run_creates_no_tables(shop: Callable[..., Any]) -> None:
@@ -199,9 +199,9 @@ def test_dry_run_creates_no_tables(shop: Callable[..., Any]) -> None:
     orders = shops.auto_creating(shop, most=1)
     fill(orders, (1, "shop.b"), (2, "shop.a"), (3, "shop.a"))
     planned = plan_dry_run(orders.project, orders.pipeline, RunRequest("look", mode="dry_run"))
-    found = dry_run(orders.project, orders.pipeline, planned, stage_inline)
-    assert (found.counts.written, found.dead_codes) == (2, {"TABLE_NOT_MADE": 1})
-    assert "a run would make table shop.a, records name it" in found.remarks
+    report = dry_run(orders.project, orders.pipeline, planned, stage_inline)
+    assert (report.counts.written, report.dead_codes) == (2, {"TABLE_NOT_MADE": 1})
+    assert "a run would make table shop.a, records name it" in report.remarks
     assert lake(orders).find_table("shop.a") is None
 
 
@@ -209,8 +209,8 @@ def test_refused_table_names_are_filtered_and_counted(shop: Callable[..., Any]) 
     """`filter` counts them, and they stay left out when a later run makes their table."""
     orders = shops.auto_creating(shop, most=1, otherwise="filter")
     fill(orders, (1, "shop.b"), (2, "shop.a"), (3, "other.a"))
-    found = orders.run()
-    assert (found.written, found.filtered) == (1, 2)
+    exit_code = orders.run()
+    assert (exit_code.written, exit_code.filtered) == (1, 2)
     fill(orders, (4, "shop.b"))
     orders.run()
     assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [2], "shop.b": [4]}
@@ -254,8 +254,8 @@ def test_auto_created_tables_left_by_file_count_as_removed(shop: Callable[..., A
     fill(orders, (1, "shop.a"), (2, "shop.l"))
     orders.run()
     text = shops.file_of(orders, listed="{table: shop.l, columns: {id: long}}")
-    without = text[: text.index("  create:")]
-    orders = orders.with_pipeline(without)
+    without_create = text[: text.index("  create:")]
+    orders = orders.with_pipeline(without_create)
     fill(orders, (3, "shop.a"), (4, "shop.l"))
     orders.run()
     assert ids(orders, ("shop.a", "shop.l")) == {"shop.a": [1], "shop.l": [2, 4]}

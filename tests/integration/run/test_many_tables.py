@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.operations import LEDGER, assert_clean, lake, ledger, repair, send
 
 PLACES = {f"{namespace}.t{number}": catalog for catalog, namespace, number in (
@@ -34,15 +34,17 @@ route: {{field: {{name: to, allow: ['shop\\..*', 'mirror\\..*']}}}}
 def many(spread: Callable[..., Any]) -> Any:
     """The pipeline, begun; nothing is landed."""
     orders = spread()
-    tables = "\n".join(f"  - {{table: {of}, catalog: {at}, columns: {{id: long}}}}" for of, at in PLACES.items())
-    made = orders.with_pipeline(FILE.format(topic=orders.topic, tables=tables))
-    made.run()
-    return made
+    tables = "\n".join(
+        f"  - {{table: {table}, catalog: {catalog}, columns: {{id: long}}}}" for table, catalog in PLACES.items()
+    )
+    pipeline = orders.with_pipeline(FILE.format(topic=orders.topic, tables=tables))
+    pipeline.run()
+    return pipeline
 
 
 def fill(shop: Any, first: int) -> None:
     """Send one record for each table, by numbers from `first` on, and one for none of them."""
-    values = [{"id": number, "to": to} for number, to in enumerate((*PLACES, "elsewhere"), first)]
+    values = [{"id": number, "to": destination} for number, destination in enumerate((*PLACES, "elsewhere"), first)]
     send(shop, {0: [json.dumps(value).encode() for value in values]})
 
 
@@ -71,7 +73,7 @@ def take(shop: Any, table: str) -> None:
     ("table", "damage", "fills"), [("shop.europe.north.t3", take, False), ("mirror.night.south.t0", partition, True)]
 )
 def test_table_that_refuses_its_files_does_not_stop_others(
-    many: Any, at_failpoint: At, table: str, damage: Callable[[Any, str], None], fills: bool
+    many: Any, at_failpoint: AtFailpoint, table: str, damage: Callable[[Any, str], None], fills: bool
 ) -> None:
     """The others have theirs, the pipeline stops with its name, the next run tries again, a repair lets it go on."""
     fill(many, 0)
@@ -82,13 +84,13 @@ def test_table_that_refuses_its_files_does_not_stop_others(
     assert table in stopped.value.message
     assert not [other for other in PLACES if other != table and other in stopped.value.message]
     assert f"frazil repair orders {table} --reason" in str(stopped.value)
-    others = {of: ids for of, ids in expected(0).items() if of != table}
-    assert {of: ids for of, ids in _landed_ids(many).items() if of != table} == others
+    other_ids = {name: ids for name, ids in expected(0).items() if name != table}
+    assert {name: ids for name, ids in _landed_ids(many).items() if name != table} == other_ids
     assert [row["destination"] for row in many.rows(f"{LEDGER.removesuffix('ledger')}dead_letters")] == [None]
     fill(many, 100)
     with pytest.raises(Terminal, match=table):
         many.run()
-    assert {of: ids for of, ids in _landed_ids(many).items() if of != table} == others
+    assert {name: ids for name, ids in _landed_ids(many).items() if name != table} == other_ids
     assert ledger(many, "ingest") == []
 
     done = repair(many, table, replays=fills)
@@ -100,19 +102,21 @@ def test_table_that_refuses_its_files_does_not_stop_others(
 
 
 def _landed_ids(shop: Any) -> dict[str, list[int]]:
-    found = {table: lake(shop).find_table(table) for table in PLACES}
-    return {of: sorted(at.scan().to_arrow()["id"].to_pylist()) for of, at in found.items() if at is not None}
+    tables = {table: lake(shop).find_table(table) for table in PLACES}
+    return {
+        name: sorted(table.scan().to_arrow()["id"].to_pylist()) for name, table in tables.items() if table is not None
+    }
 
 
-def test_recovered_table_needs_no_repair(many: Any, at_failpoint: At) -> None:
+def test_recovered_table_needs_no_repair(many: Any, at_failpoint: AtFailpoint) -> None:
     """Out of reach behind the decision and back before the next run: that run gives it its part, and nobody has to repair."""
     table = "mirror.t2"
-    kept = lake(many).load_table(table).metadata_location
+    location = lake(many).load_table(table).metadata_location
     fill(many, 0)
     at_failpoint("decide.committed", lambda: take(many, table))
     with pytest.raises(Terminal, match=table):
         many.run()
-    lake(many).catalog_of(table)._catalog.register_table(table, kept)
+    lake(many).catalog_of(table)._catalog.register_table(table, location)
 
     many.run()
 

@@ -36,7 +36,7 @@ def test_appended_rows_are_merged_only_after_confirmation(shop: MakeShop) -> Non
     orders = orders.with_pipeline(file_of(orders))
     fill(orders, range(20))
     orders.run()
-    assert {of: lake(orders).load_table(of).properties.get(KEY) for of in TABLES} == dict.fromkeys(TABLES, "[]")
+    assert {name: lake(orders).load_table(name).properties.get(KEY) for name in TABLES} == dict.fromkeys(TABLES, "[]")
 
     merged = _merged(orders, "write: upsert, identifier: [id]")
     with pytest.raises(Terminal, match=r"adds rows in table shop.refunds, .* merges rows by id"):
@@ -60,9 +60,9 @@ def test_table_without_merge_key_is_not_created(shop: MakeShop) -> None:
 
     keyed = _merged(orders, "write: upsert, identifier: [id]")
     plan_run(keyed.project, keyed.pipeline, request())
-    told = _merged(orders, "write: upsert")
-    assert plan_run(told.project, told.pipeline, request()).position is not None
-    assert scope(told).pipeline.destination("shop.refunds").identifier == ("id",)
+    merged_file = _merged(orders, "write: upsert")
+    assert plan_run(merged_file.project, merged_file.pipeline, request()).position is not None
+    assert scope(merged_file).pipeline.destination("shop.refunds").identifier == ("id",)
 
 
 def test_dropped_table_is_repaired_once_the_file_names_the_key_that_only_the_table_had(shop: MakeShop) -> None:
@@ -72,9 +72,9 @@ def test_dropped_table_is_repaired_once_the_file_names_the_key_that_only_the_tab
     orders = _merged(orders, "write: upsert")
     _land(orders, range(4))
     drop(orders, "shop.refunds")
-    with pytest.raises(Terminal, match=r"shop\.refunds is gone") as gone:
+    with pytest.raises(Terminal, match=r"shop\.refunds is gone") as error:
         plan_run(orders.project, orders.pipeline, request())
-    assert "frazil repair orders shop.refunds" in str(gone.value.next_step)
+    assert "frazil repair orders shop.refunds" in str(error.value.next_step)
     with pytest.raises(Terminal, match="names no identifier") as keyless:
         repair(orders, "shop.refunds", replays=False)
     assert "name the columns under identifier" in str(keyless.value.next_step)

@@ -33,7 +33,7 @@ def test_each_replay_lands_as_many_names_as_the_bound(shop: Callable[..., Any], 
     """No record is lost, none lands twice, and verify finds nothing wrong with the letters that wait."""
     orders = shop(partitions=1)
     orders = orders.with_pipeline(FILE.format(topic=orders.topic, how=how))
-    values = [{"id": at} | {f"user-{at}-{key}": key for key in range(50)} for at in range(60)]
+    values = [{"id": number} | {f"user-{number}-{key}": key for key in range(50)} for number in range(60)]
     send(orders, {0: [json.dumps(value).encode() for value in values]})
     orders.run()
     assert places(orders) == [(0, offset) for offset in range(40)]

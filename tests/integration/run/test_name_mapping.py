@@ -28,8 +28,8 @@ def add_file(orders: Any, row: dict[str, Any], **unmapped: Any) -> None:
 
 def values(orders: Any, *names: str) -> list[tuple[Any, ...]]:
     """All rows, those of others with them."""
-    found = lake(orders).load_table("shop.orders").scan(selected_fields=names).to_arrow().to_pylist()
-    return sorted((tuple(row[name] for name in names) for row in found), key=lambda row: row[0])
+    rows = lake(orders).load_table("shop.orders").scan(selected_fields=names).to_arrow().to_pylist()
+    return sorted((tuple(row[name] for name in names) for row in rows), key=lambda row: row[0])
 
 
 def test_mapping_follows_columns_of_records(shop: MakeShop) -> None:

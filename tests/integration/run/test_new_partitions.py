@@ -78,8 +78,8 @@ def test_lost_head_of_a_new_partition_is_skipped_on_record(grown: Any) -> None:
     table.overwrite(
         rows.set_column(column, rows.schema.field(column), pa.array(["[]"] * len(rows), rows.schema.field(column).type))
     )
-    found = verify(orders.project, orders.pipeline)
-    assert sum(of.missing for of in found.partitions) == 20
+    verification = verify(orders.project, orders.pipeline)
+    assert sum(partition.missing for partition in verification.partitions) == 20
 
 
 def test_lost_head_of_a_new_topic_of_a_pattern_is_refused(shop: MakeShop) -> None:
@@ -94,9 +94,9 @@ def test_lost_head_of_a_new_topic_of_a_pattern_is_refused(shop: MakeShop) -> Non
 
     with pytest.raises(
         Terminal, match=rf"topic {orders.topic}-more, partition 0: records 0 to 19 were deleted"
-    ) as said:
+    ) as error:
         orders.run()
-    body = re.search(r"with (\{.*\}) in FILE\.json", str(said.value.next_step))
+    body = re.search(r"with (\{.*\}) in FILE\.json", str(error.value.next_step))
     assert body is not None
     reset(orders, parse_offsets(body[1], "FILE.json"))
     orders.run()

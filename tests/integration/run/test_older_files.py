@@ -16,7 +16,7 @@ from frazil.run.batches.session import ingest
 from frazil.run.commit.commit_batch import FILES_ARRIVE
 from frazil.run.staging.stage import stage_inline
 from tests.fan_out import TABLES, expected, fanned_out, file_of, fill, outcomes
-from tests.integration.run.conftest import At
+from tests.integration.run.conftest import AtFailpoint
 from tests.operations import assert_clean, ledger
 
 MakeShop = Callable[..., Any]
@@ -53,7 +53,9 @@ def assert_audit_has_all_since(orders: Any, first: int) -> None:
 
 
 @pytest.mark.parametrize("point", ["planned", "staged"])
-def test_run_planned_before_deploy_lands_nothing_after_it(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_run_planned_before_deploy_lands_nothing_after_it(
+    shop: MakeShop, at_failpoint: AtFailpoint, point: str
+) -> None:
     """Its batch is refused by the rival's; it does not try again without the new destination."""
     old = before(fanned_out(shop))
     fill(old, range(7))

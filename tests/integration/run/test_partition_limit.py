@@ -25,7 +25,7 @@ def scattered(shop: Callable[..., Any], limit: int, records: int) -> Any:
     """A shop with records of as many partition values, landed under a limit."""
     orders = shop(partitions=1)
     orders = orders.with_pipeline(FILE.format(topic=orders.topic, limit=limit))
-    send(orders, {0: [json.dumps({"id": of, "name": f"town {of}"}).encode() for of in range(records)]})
+    send(orders, {0: [json.dumps({"id": number, "name": f"town {number}"}).encode() for number in range(records)]})
     orders.run()
     return orders
 
@@ -66,7 +66,10 @@ def test_dead_letter_of_one_table_lands_in_no_other(shop: Callable[..., Any]) ->
         "{table: shop.orders,", "{table: shop.orders, partition_by: [name],"
     )
     orders = orders.with_pipeline(text + "limits: {max_partitions: 10}\n")
-    send(orders, {0: [json.dumps({"id": of, "name": f"town {of}", "kind": "order"}).encode() for of in range(24)]})
+    send(
+        orders,
+        {0: [json.dumps({"id": number, "name": f"town {number}", "kind": "order"}).encode() for number in range(24)]},
+    )
     orders.run()
     assert [len(orders.rows(table)) for table in ("shop.orders", "shop.audit")] == [10, 24]
     assert {row["destination"] for row in orders.rows(LETTERS)} == {"shop.orders"}

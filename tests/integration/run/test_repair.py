@@ -41,7 +41,7 @@ from tests.operations import (
 from tests.refusals import named_command, refused
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 Damage = Callable[[Any, str], None]
 
 AUDIT = "shop.audit"
@@ -79,8 +79,8 @@ def test_lost_dead_letters_are_restored(shop: MakeShop, damage: Damage) -> None:
         first + 1 if first else 0,
         str(lost).replace("'", '"').replace(" ", ""),
     )
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11)]
-    assert [of.kind for of in history(orders.project, orders.pipeline)][-2:] == ["repair", "replay"]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11)]
+    assert [batch.kind for batch in history(orders.project, orders.pipeline)][-2:] == ["repair", "replay"]
     assert orders.run().read == 1
     assert_clean(orders)
     assert repair(orders, LETTERS) is None
@@ -123,9 +123,9 @@ def test_lost_ledger_is_written_again(shop: MakeShop, damage: Damage) -> None:
     assert planned is not None
     assert planned.loss is not None
     assert planned.loss.batches == ()
-    told = ("n", "batch", "table", "kind", "ranges", "position", "snapshot_id", "records_dead", "run")
-    assert [[row[name] for name in told] for row in ledger(orders) if row["kind"] != "repair"] == [
-        [row[name] for name in told] for row in before
+    columns = ("n", "batch", "table", "kind", "ranges", "position", "snapshot_id", "records_dead", "run")
+    assert [[row[name] for name in columns] for row in ledger(orders) if row["kind"] != "repair"] == [
+        [row[name] for name in columns] for row in before
     ]
     send(orders, {0: [order(12), bad(13)]})
     orders.run()
@@ -166,7 +166,7 @@ def test_batches_without_manifest_are_given_up_by_number(shop: MakeShop) -> None
     assert orders.run().batches == 0
     drop(orders, LETTERS)
     repair(orders, LETTERS)
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11)]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11)]
     assert len(places(orders)) == 6
     assert orders.run().batches == 0
     assert_clean(orders)
@@ -185,12 +185,12 @@ def test_ledger_is_repaired_first(shop: MakeShop) -> None:
 
     repair(orders, LETTERS)
 
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11)]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11)]
     assert_clean(orders)
 
 
 @pytest.mark.parametrize("table", [LETTERS, LEDGER])
-def test_unfinished_batch_has_its_part_again(shop: MakeShop, at_failpoint: At, table: str) -> None:
+def test_unfinished_batch_has_its_part_again(shop: MakeShop, at_failpoint: AtFailpoint, table: str) -> None:
     """Killed between decision and dead letters, then a table is dropped."""
     orders = landed(shop, 2)
     send(orders, {0: [order(8), bad(9), order(10), bad(11)]})
@@ -201,13 +201,13 @@ def test_unfinished_batch_has_its_part_again(shop: MakeShop, at_failpoint: At, t
 
     repair(orders, table)
 
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11)]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11)]
     assert [row["n"] for row in ledger(orders, "ingest") if row["table"] == LETTERS] == [1, 2, 3]
     assert orders.run().batches == 0
     assert_clean(orders)
 
 
-def test_changed_partitioning_is_no_dead_end(shop: MakeShop, at_failpoint: At) -> None:
+def test_changed_partitioning_is_no_dead_end(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """The spec changed between decision and follow-up: files don't fit any more, a replay writes them anew."""
     orders = landed(shop, 2)
     send(orders, {0: [order(8), bad(9), order(10), bad(11)]})
@@ -223,7 +223,7 @@ def test_changed_partitioning_is_no_dead_end(shop: MakeShop, at_failpoint: At) -
 
     repair(orders, LETTERS)
 
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11)]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11)]
     assert orders.run().batches == 0
     assert_clean(orders)
 
@@ -253,14 +253,14 @@ def test_loss_without_a_replay_is_on_record_and_filled_later(shop: MakeShop) -> 
     send(orders, {0: [bad(12)]})
     assert orders.run().dead == 1
     assert letters(orders) == [(0, 12, 5)]
-    found = verify(orders.project, orders.pipeline)
-    assert (found.is_clean, sum(of.given_up for of in found.partitions)) == (True, 6)
+    verification = verify(orders.project, orders.pipeline)
+    assert (verification.is_clean, sum(partition.given_up for partition in verification.partitions)) == (True, 6)
 
     assert repair(orders, LETTERS) is not None
 
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11, 12)]
-    found = verify(orders.project, orders.pipeline)
-    assert (found.is_clean, sum(of.given_up for of in found.partitions)) == (True, 0)
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11, 12)]
+    verification = verify(orders.project, orders.pipeline)
+    assert (verification.is_clean, sum(partition.given_up for partition in verification.partitions)) == (True, 0)
 
 
 def test_what_a_replay_replaced_is_replaced_again(shop: MakeShop) -> None:
@@ -268,12 +268,12 @@ def test_what_a_replay_replaced_is_replaced_again(shop: MakeShop) -> None:
     orders = landed(shop)
     replay(orders, offsets(orders, 0), offsets(orders, 8))
     reset(orders, offsets(orders, 10))
-    roll_back(orders, LETTERS, by=2)
+    roll_back(orders, LETTERS, snapshots=2)
 
     repair(orders, LETTERS)
     orders.run()
 
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11)]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11)]
     assert_clean(orders)
 
 
@@ -286,7 +286,7 @@ KILLS = {
 
 @pytest.mark.short("decide.committed-letters", "record.committing-ledger")
 @pytest.mark.parametrize(("table", "point"), KILLS.values(), ids=KILLS)
-def test_killed_repair_is_carried_on(shop: MakeShop, at_failpoint: At, point: str, table: str) -> None:
+def test_killed_repair_is_carried_on(shop: MakeShop, at_failpoint: AtFailpoint, point: str, table: str) -> None:
     """By a second one, or by the next run; what was not filled yet is filled by the second one."""
     orders = landed(shop)
     drop(orders, table)
@@ -300,11 +300,11 @@ def test_killed_repair_is_carried_on(shop: MakeShop, at_failpoint: At, point: st
     repair(orders, table)
     orders.run()
 
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11, 13)]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11, 13)]
     assert_clean(orders)
 
 
-def test_two_repairs_at_once_end_well(shop: MakeShop, at_failpoint: At) -> None:
+def test_two_repairs_at_once_end_well(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """The slower one is refused, and finds its work done the next time."""
     orders = landed(shop)
     drop(orders, LETTERS)
@@ -313,11 +313,11 @@ def test_two_repairs_at_once_end_well(shop: MakeShop, at_failpoint: At) -> None:
         repair(orders, LETTERS)
 
     assert repair(orders, LETTERS) is None
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11)]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11)]
     assert_clean(orders)
 
 
-def test_run_beside_a_repair_ends_well(shop: MakeShop, at_failpoint: At) -> None:
+def test_run_beside_a_repair_ends_well(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A run is stopped by the loss while it follows up; a repair beside it finishes its batch."""
     orders = landed(shop, 2)
     send(orders, {0: [order(8), bad(9), order(10), bad(11)]})
@@ -331,7 +331,7 @@ def test_run_beside_a_repair_ends_well(shop: MakeShop, at_failpoint: At) -> None
         orders.run()
 
     assert orders.run().batches == 0
-    assert bad_places(orders) == [(0, of) for of in (1, 3, 5, 7, 9, 11)]
+    assert bad_places(orders) == [(0, number) for number in (1, 3, 5, 7, 9, 11)]
     assert_clean(orders)
 
 

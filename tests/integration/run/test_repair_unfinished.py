@@ -37,17 +37,17 @@ from tests.operations import (
 from tests.refusals import refused
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 
 
 def more(orders: Any, first: int) -> None:
     send(orders, {0: [order(first), bad(first + 1), order(first + 2), bad(first + 3)]})
 
 
-def kill(at_failpoint: At, point: str, deed: Callable[..., object], *of: object) -> None:
+def kill(at_failpoint: AtFailpoint, point: str, deed: Callable[..., object], *arguments: object) -> None:
     at_failpoint(point)
     with pytest.raises(Killed):
-        deed(*of)
+        deed(*arguments)
 
 
 def assert_all(orders: Any, count: int) -> None:
@@ -57,28 +57,28 @@ def assert_all(orders: Any, count: int) -> None:
     assert_clean(orders)
 
 
-def letters_hold_a_batch_without_manifest(orders: Any, at_failpoint: At) -> None:
+def letters_hold_a_batch_without_manifest(orders: Any, at_failpoint: AtFailpoint) -> None:
     more(orders, 12)
     kill(at_failpoint, "follow.committed", orders.run)
     remove_manifest(orders)
     kill(at_failpoint, "decide.committed", to_table, orders)
 
 
-def letters_hold_a_batch_that_the_ledger_lacks(orders: Any, at_failpoint: At) -> None:
+def letters_hold_a_batch_that_the_ledger_lacks(orders: Any, at_failpoint: AtFailpoint) -> None:
     more(orders, 12)
     kill(at_failpoint, "follow.committed", orders.run)
     roll_back(orders, LEDGER)
     kill(at_failpoint, "decide.committed", repair, orders, LEDGER)
 
 
-def letters_went_back_with_the_closing_table(orders: Any, at_failpoint: At) -> None:
+def letters_went_back_with_the_closing_table(orders: Any, at_failpoint: AtFailpoint) -> None:
     roll_back(orders, ORDERS)
     roll_back(orders, LETTERS)
     more(orders, 12)
     kill(at_failpoint, "decide.committed", to_table, orders)
 
 
-def letters_get_an_abandoned_batch_late(orders: Any, at_failpoint: At) -> None:
+def letters_get_an_abandoned_batch_late(orders: Any, at_failpoint: AtFailpoint) -> None:
     """A run sleeps before its followers get their parts; the rewind that takes its batch back is killed."""
 
     def rewind() -> None:
@@ -102,7 +102,7 @@ STATES = [
 
 @pytest.mark.parametrize("state", STATES)
 def test_next_run_finishes_a_killed_rewind_or_repair(
-    shop: MakeShop, at_failpoint: At, state: Callable[[Any, At], None]
+    shop: MakeShop, at_failpoint: AtFailpoint, state: Callable[[Any, AtFailpoint], None]
 ) -> None:
     """Followers are held against its manifest: no command is needed."""
     orders = landed(shop)
@@ -115,12 +115,14 @@ def test_next_run_finishes_a_killed_rewind_or_repair(
 
 
 @pytest.mark.parametrize("table", [LETTERS, LEDGER])
-def test_table_that_goes_back_before_a_rewind_is_repaired(shop: MakeShop, at_failpoint: At, table: str) -> None:
+def test_table_that_goes_back_before_a_rewind_is_repaired(
+    shop: MakeShop, at_failpoint: AtFailpoint, table: str
+) -> None:
     """The rewind was decided on what the table held; what it lost since is no late batch."""
     orders = landed(shop)
     roll_back(orders, ORDERS)
     kill(at_failpoint, "decide.committed", to_table, orders)
-    roll_back(orders, table, by=2)
+    roll_back(orders, table, snapshots=2)
     assert refused(orders) == ["repair", "orders", table]
 
     repair(orders, table)
@@ -130,7 +132,7 @@ def test_table_that_goes_back_before_a_rewind_is_repaired(shop: MakeShop, at_fai
     assert_all(orders, 12)
 
 
-def test_restored_ledger_is_repaired_first(shop: MakeShop, at_failpoint: At) -> None:
+def test_restored_ledger_is_repaired_first(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """Batch 4, which gives the dead letters nothing, is not finished; the ledger lacks batch 3, and so does not tell of theirs."""
     orders = landed(shop, 2)
     before = location(orders, LEDGER)
@@ -155,7 +157,7 @@ def test_rows_beyond_the_position_go_from_a_lost_follower(shop: MakeShop) -> Non
     """A rewind moves behind what a follower holds, and leaves it to a repair: all of that comes again."""
     orders = landed(shop)
     replay(orders, offsets(orders, 0), offsets(orders, 4))
-    roll_back(orders, LETTERS, by=2)
+    roll_back(orders, LETTERS, snapshots=2)
     roll_back(orders, ORDERS)
     to_table(orders)
     assert refused(orders) == ["repair", "orders", LETTERS]

@@ -34,7 +34,7 @@ from tests.operations import (
 )
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 
 NAMELESS = b'{"id": 1}'
 STRICT = ("name: string", "name: {type: string, required: true}")
@@ -91,15 +91,15 @@ def test_changed_config_leaves_no_old_outcomes(shop: MakeShop) -> None:
 
 @pytest.mark.short("decide.committed")
 @pytest.mark.parametrize("point", ["manifest.written", "decide.committing", "decide.committed"])
-def test_reader_never_sees_range_missing(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_reader_never_sees_range_missing(shop: MakeShop, at_failpoint: AtFailpoint, point: str) -> None:
     """While a replay is under way main holds every row of the range: the old ones, then the new ones."""
     orders = landed(shop)
-    seen: list[list[tuple[int, int]]] = []
-    at_failpoint(point, lambda: seen.append(places(orders)))
+    ranges_read: list[list[tuple[int, int]]] = []
+    at_failpoint(point, lambda: ranges_read.append(places(orders)))
 
     replay(orders, "earliest")
 
-    assert seen == [ALL_ROWS]
+    assert ranges_read == [ALL_ROWS]
     assert_clean(orders)
 
 
@@ -109,7 +109,7 @@ def test_reader_never_sees_range_missing(shop: MakeShop, at_failpoint: At, point
     ["staged", "manifest.written", "decide.committing", "decide.committed",
      "follow.committing", "follow.committed", "record.committing"],
 )  # fmt: skip
-def test_killed_replay_leaves_no_half_range(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_killed_replay_leaves_no_half_range(shop: MakeShop, at_failpoint: AtFailpoint, point: str) -> None:
     """Killed at any step and run again: every record once."""
     orders = landed(shop)
     at_failpoint(point)
@@ -136,7 +136,7 @@ def test_rerun_of_finished_replay_replaces_nothing(shop: MakeShop) -> None:
     assert orders.snapshots(LETTERS) == 3
 
 
-def test_rival_run_is_neither_lost_nor_doubled(shop: MakeShop, at_failpoint: At) -> None:
+def test_rival_run_is_neither_lost_nor_doubled(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A batch that lands while a replay is staged stays; the replay is staged again behind it."""
     orders = landed(shop)
     send(orders, {0: [order(8), bad(9)]})
@@ -151,7 +151,7 @@ def test_rival_run_is_neither_lost_nor_doubled(shop: MakeShop, at_failpoint: At)
     assert_clean(orders)
 
 
-def test_two_replays_at_once_double_no_rows(shop: MakeShop, at_failpoint: At) -> None:
+def test_two_replays_at_once_double_no_rows(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """Both are done, one after the other."""
     orders = landed(shop)
     at_failpoint("manifest.written", lambda: replay(orders, "earliest"))
@@ -231,7 +231,7 @@ def test_replay_after_reset_neither_doubles_nor_loses(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_reset_voids_staged_replay(shop: MakeShop, at_failpoint: At) -> None:
+def test_reset_voids_staged_replay(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A replay planned before a reset is void."""
     orders = landed(shop)
     at_failpoint("audited", lambda: reset(orders, offsets(orders, 0, 8)))
@@ -286,7 +286,7 @@ def test_replay_beside_schedule_stops_staging_at_first_conflict(shop: MakeShop) 
 
     assert "pause the DAG ingest__orders" in str(refused.value.next_step)
     assert staged == [6, 7, 8]
-    left = {f"file://{path}" for path in orders.project.home.warehouse.rglob("orders/data/*.parquet")}
-    assert left == set(lake(orders).load_table(ORDERS).inspect.files()["file_path"].to_pylist())
+    data_files = {f"file://{path}" for path in orders.project.home.warehouse.rglob("orders/data/*.parquet")}
+    assert data_files == set(lake(orders).load_table(ORDERS).inspect.files()["file_path"].to_pylist())
     assert orders.ids() == [*range(45), 101, 102, 103]
     assert_clean(orders)

@@ -47,10 +47,10 @@ def landed(shop: MakeShop, records: list[tuple[bytes, bytes | None]]) -> Any:
     return orders
 
 
-def compacted_once(orders: Any, left: list[int]) -> None:
+def compacted_once(orders: Any, file_counts: list[int]) -> None:
     """Compact the topic, and set its policy back."""
     configure(orders.cluster, orders.topic, KEPT_TOMBSTONES)
-    wait_for(orders.cluster, orders.topic, position(orders).topics[orders.topic].next[0], left)
+    wait_for(orders.cluster, orders.topic, position(orders).topics[orders.topic].next[0], file_counts)
     configure(orders.cluster, orders.topic, {"cleanup.policy": "delete"})
 
 
@@ -81,8 +81,8 @@ def test_topic_compacted_earlier_is_refused(shop: MakeShop) -> None:
     with pytest.raises(Terminal, match="nothing was changed") as refused:
         replay(orders, "earliest")
 
-    told = "partition 0, offsets 0 to 4: 5 rows and dead letters are there, 3 records were read; 2 are gone: 0, 1"
-    assert told in refused.value.message
+    message = "partition 0, offsets 0 to 4: 5 rows and dead letters are there, 3 records were read; 2 are gone: 0, 1"
+    assert message in refused.value.message
     assert places(orders) == [(0, 0), (0, 2), (0, 3), (0, 4)]
     assert letters(orders) == [(0, 1, 1)]
     assert position(orders).n == 1

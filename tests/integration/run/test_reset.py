@@ -32,7 +32,7 @@ from tests.operations import (
 )
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 
 
 def test_backward_reset_doubles_no_records(shop: MakeShop) -> None:
@@ -71,7 +71,7 @@ def test_reset_is_recorded_in_ledger(shop: MakeShop) -> None:
 
     batch = history(orders.project, orders.pipeline)[-1]
     assert (batch.kind, batch.n, batch.reason, batch.started_by) == ("reset", 3, "a test", "cli:tester@here")
-    assert {(of.table, of.partition, of.start) for of in batch.removed} >= {
+    assert {(removed.table, removed.partition, removed.start) for removed in batch.removed} >= {
         ("shop.orders", 0, 0),
         ("shop.orders", 1, 0),
     }
@@ -135,7 +135,9 @@ def test_reset_to_recreated_topic_keeps_older_rows(shop: MakeShop, partitions: i
 
 @pytest.mark.short("follow.committed")
 @pytest.mark.parametrize("point", ["decide.committed", "follow.committed", "record.committing"])
-def test_reset_between_two_follow_ups_leaves_no_half_batch(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_reset_between_two_follow_ups_leaves_no_half_batch(
+    shop: MakeShop, at_failpoint: AtFailpoint, point: str
+) -> None:
     """A batch that was decided is finished first, then the position moves."""
     orders = landed_in_two_partitions(shop)
     send(orders, {0: [order(8), bad(9)]})
@@ -154,7 +156,7 @@ def test_reset_between_two_follow_ups_leaves_no_half_batch(shop: MakeShop, at_fa
 
 @pytest.mark.short("decide.committed")
 @pytest.mark.parametrize("point", ["manifest.written", "decide.committed", "follow.committed", "record.committed"])
-def test_killed_reset_is_undone_or_finished(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_killed_reset_is_undone_or_finished(shop: MakeShop, at_failpoint: AtFailpoint, point: str) -> None:
     """Before its decision it never was, after it whoever comes next finishes it."""
     orders = landed_in_two_partitions(shop)
     at_failpoint(point)
@@ -168,7 +170,7 @@ def test_killed_reset_is_undone_or_finished(shop: MakeShop, at_failpoint: At, po
     assert_clean(orders)
 
 
-def test_one_of_two_resets_at_once_is_refused(shop: MakeShop, at_failpoint: At) -> None:
+def test_one_of_two_resets_at_once_is_refused(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """The slower one is refused: what it showed is not what it would do any more."""
     orders = landed_in_two_partitions(shop)
     at_failpoint("decide.committing", lambda: reset(orders, "latest"))
@@ -180,7 +182,7 @@ def test_one_of_two_resets_at_once_is_refused(shop: MakeShop, at_failpoint: At) 
     assert_clean(orders)
 
 
-def test_run_with_plan_from_before_reset_ends(shop: MakeShop, at_failpoint: At) -> None:
+def test_run_with_plan_from_before_reset_ends(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A run whose position is reset under it ends with a clear message and lands nothing of its plan."""
     orders = landed_in_two_partitions(shop)
     send(orders, {0: [order(8)]})

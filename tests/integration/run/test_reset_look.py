@@ -34,7 +34,7 @@ from tests.operations import (
 )
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 
 EARLIEST = ResetOrder(parse_target("earliest"))
 
@@ -47,12 +47,12 @@ def test_reset_preview_creates_no_lost_tables(shop: MakeShop, lost: tuple[str, .
         drop(orders, table)
     before = state(orders)
 
-    seen = preview_reset(scope(orders), EARLIEST)
+    preview = preview_reset(scope(orders), EARLIEST)
 
     assert state(orders) == before
-    assert {name: at.next for name, at in seen.after.topics.items()} == {orders.topic: (0,)}
-    assert "the rows of all topics are gone" in seen.remarks[0]
-    assert plan_reset(scope(orders), seen.with_fixed_offsets).has_same_effect(seen)
+    assert {name: topic.next for name, topic in preview.after.topics.items()} == {orders.topic: (0,)}
+    assert "the rows of all topics are gone" in preview.remarks[0]
+    assert plan_reset(scope(orders), preview.with_fixed_offsets).has_same_effect(preview)
 
 
 def test_rewind_preview_changes_nothing(shop: MakeShop) -> None:
@@ -61,15 +61,15 @@ def test_rewind_preview_changes_nothing(shop: MakeShop) -> None:
     roll_back(orders, ORDERS)
     before = state(orders)
 
-    seen = preview_reset(scope(orders), ResetOrder(None))
+    preview = preview_reset(scope(orders), ResetOrder(None))
     with pytest.raises(Terminal, match="was rolled back"):
         preview_reset(scope(orders), EARLIEST)
 
     assert state(orders) == before
-    assert "continues from batch 1; the pipeline was at batch 2" in seen.remarks[0]
-    assert [(move.before, move.after) for move in seen.moves] == [(8, 4)]
-    assert count_removed(scope(orders), seen) == RemovalCounts({}, 2)
-    assert to_table(orders).n == seen.after.n
+    assert "continues from batch 1; the pipeline was at batch 2" in preview.remarks[0]
+    assert [(move.before, move.after) for move in preview.moves] == [(8, 4)]
+    assert count_removed(scope(orders), preview) == RemovalCounts({}, 2)
+    assert to_table(orders).n == preview.after.n
     assert orders.run().read == 4
     again = preview_reset(scope(orders), ResetOrder(None))
     assert (again.is_idle, again.moves) == (True, ())
@@ -82,15 +82,15 @@ def test_rewind_of_a_compacted_topic_gives_up_what_may_be_gone(shop: MakeShop) -
     roll_back(orders, ORDERS)
     configure(orders.cluster, orders.topic, {"cleanup.policy": "compact,delete"})
 
-    seen = preview_reset(scope(orders), ResetOrder(None))
+    preview = preview_reset(scope(orders), ResetOrder(None))
     again = preview_reset(scope(orders), ResetOrder(None, allow_duplicates=True))
 
-    assert ([(of.start, of.end) for of in seen.skipped], seen.moves) == ([(4, 8)], ())
-    assert count_removed(scope(orders), seen) == RemovalCounts({}, 0)
+    assert ([(skipped.start, skipped.end) for skipped in preview.skipped], preview.moves) == ([(4, 8)], ())
+    assert count_removed(scope(orders), preview) == RemovalCounts({}, 0)
     assert [(move.before, move.after) for move in again.moves] == [(8, 4)]
 
 
-def test_reset_preview_does_not_finish_batch(shop: MakeShop, at_failpoint: At) -> None:
+def test_reset_preview_does_not_finish_batch(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A decided batch counts as landed, and stays for the reset to finish."""
     orders = landed(shop, 2)
     send(orders, {0: [order(8), bad(9)]})
@@ -99,12 +99,12 @@ def test_reset_preview_does_not_finish_batch(shop: MakeShop, at_failpoint: At) -
         orders.run()
     before = state(orders)
 
-    seen = preview_reset(scope(orders), EARLIEST)
+    preview = preview_reset(scope(orders), EARLIEST)
 
     assert state(orders) == before
-    assert "batch 3 is decided and not finished" in seen.remarks[0]
-    assert [(move.before, move.after) for move in seen.moves] == [(10, 0)]
-    assert plan_reset(scope(orders), seen.with_fixed_offsets).has_same_effect(seen)
+    assert "batch 3 is decided and not finished" in preview.remarks[0]
+    assert [(move.before, move.after) for move in preview.moves] == [(10, 0)]
+    assert plan_reset(scope(orders), preview.with_fixed_offsets).has_same_effect(preview)
     assert places(orders) == [(0, o) for o in range(0, 10, 2)]
     assert [(p, o) for p, o, _ in letters(orders)] == [(0, o) for o in range(1, 10, 2)]
 
@@ -129,4 +129,4 @@ def test_reset_to_latest_moves_to_previewed_end(shop: MakeShop) -> None:
     planned = plan_reset(scope(orders), shown.with_fixed_offsets)
 
     assert planned.has_same_effect(shown)
-    assert {name: at.next for name, at in planned.after.topics.items()} == {orders.topic: (9,)}
+    assert {name: topic.next for name, topic in planned.after.topics.items()} == {orders.topic: (9,)}

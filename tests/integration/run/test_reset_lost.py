@@ -45,7 +45,7 @@ from tests.operations import (
 )
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 
 DECIDED = ("decide.committed", "follow.committed", "record.committing", "record.committed")
 
@@ -54,13 +54,13 @@ def two_topics(shop: MakeShop, topic: Callable[..., str]) -> tuple[Any, Any]:
     """One pipeline over two topics of three records each, one of them bad; the second shop sends to the other topic."""
     orders = shop(partitions=1)
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
-    other = topic(partitions=2)
-    both = orders.with_pipeline(text.replace(f"[{orders.topic}]", f"[{orders.topic}, {other}]"))
-    also = type(both)(both.project, both.cluster, other)
-    for at in (both, also):
-        send(at, {0: [order(0), bad(1), order(2)]})
-    both.run()
-    return both, also
+    second_topic = topic(partitions=2)
+    with_both = orders.with_pipeline(text.replace(f"[{orders.topic}]", f"[{orders.topic}, {second_topic}]"))
+    also = type(with_both)(with_both.project, with_both.cluster, second_topic)
+    for shop_part in (with_both, also):
+        send(shop_part, {0: [order(0), bad(1), order(2)]})
+    with_both.run()
+    return with_both, also
 
 
 def take_head_away(orders: Any) -> None:
@@ -91,7 +91,10 @@ def test_position_whose_manifest_is_gone_is_never_guessed(shop: MakeShop) -> Non
     assert "frazil reset orders --to-table --reason" in str(refused.value.next_step)
     reset(orders, "earliest")
     orders.run()
-    assert (places(orders), [of[:2] for of in letters(orders)]) == (before[0], [of[:2] for of in before[1]])
+    assert (places(orders), [letter[:2] for letter in letters(orders)]) == (
+        before[0],
+        [letter[:2] for letter in before[1]],
+    )
     assert_clean(orders)
 
 
@@ -101,34 +104,34 @@ def test_reset_of_one_topic_of_lost_table_is_refused(
     shop: MakeShop, topic: Callable[..., str], damage: Callable[[Any, str], None]
 ) -> None:
     """All topics' rows are gone with the table: a reset of some of them is refused, one of all lands everything."""
-    both, also = two_topics(shop, topic)
-    damage(both, ORDERS)
-    before = state(both)
-    one_partition = parse_offsets(f'{{"{both.topic}": {{"0": 0}}, "{also.topic}": {{"0": 0}}}}', "offsets.json")
+    with_both, also = two_topics(shop, topic)
+    damage(with_both, ORDERS)
+    before = state(with_both)
+    one_partition = parse_offsets(f'{{"{with_both.topic}": {{"0": 0}}, "{also.topic}": {{"0": 0}}}}', "offsets.json")
 
-    for order_ in (ResetOrder(parse_target("earliest"), (both.topic,)), ResetOrder(one_partition)):
+    for order_ in (ResetOrder(parse_target("earliest"), (with_both.topic,)), ResetOrder(one_partition)):
         with pytest.raises(Terminal, match="the position is gone from table") as refused:
-            plan_reset(scope(both), order_)
+            plan_reset(scope(with_both), order_)
         assert "reset without --topic" in str(refused.value)
-    assert state(both) == before
+    assert state(with_both) == before
 
-    reset(both, "earliest")
-    assert both.run().read == 6
-    assert (len(places(both)), len(letters(both))) == (4, 2)
-    assert_clean(both)
+    reset(with_both, "earliest")
+    assert with_both.run().read == 6
+    assert (len(places(with_both)), len(letters(with_both))) == (4, 2)
+    assert_clean(with_both)
 
 
 def test_reset_of_one_topic_after_full_rollback_is_refused(shop: MakeShop, topic: Callable[..., str]) -> None:
     """A table rolled back behind the pipeline's first commit has lost the rows of all topics, too."""
-    both, _ = two_topics(shop, topic)
-    take_head_away(both)
+    with_both, _ = two_topics(shop, topic)
+    take_head_away(with_both)
 
     with pytest.raises(Terminal, match="the position is gone from table"):
-        reset(both, "earliest", (both.topic,))
+        reset(with_both, "earliest", (with_both.topic,))
 
-    reset(both, "earliest")
-    assert both.run().read == 6
-    assert (len(places(both)), len(letters(both))) == (4, 2)
+    reset(with_both, "earliest")
+    assert with_both.run().read == 6
+    assert (len(places(with_both)), len(letters(with_both))) == (4, 2)
 
 
 @pytest.mark.parametrize("also", [LETTERS, LEDGER])
@@ -159,7 +162,7 @@ def test_two_lost_tables_are_repaired_by_one_reset(
 @pytest.mark.parametrize("also", [None, LETTERS, LEDGER])
 @pytest.mark.parametrize("point", DECIDED)
 def test_killed_reset_of_lost_tables_is_finished_by_another(
-    shop: MakeShop, at_failpoint: At, also: str | None, point: str
+    shop: MakeShop, at_failpoint: AtFailpoint, also: str | None, point: str
 ) -> None:
     """Another reset finishes what a killed one left."""
     orders = landed(shop, 2)
@@ -176,8 +179,8 @@ def test_killed_reset_of_lost_tables_is_finished_by_another(
     assert_all(orders, 8)
 
 
-@pytest.mark.parametrize("to", [0, 9])
-def test_unrecorded_dead_letters_come_once(shop: MakeShop, at_failpoint: At, to: int) -> None:
+@pytest.mark.parametrize("end", [0, 9])
+def test_unrecorded_dead_letters_come_once(shop: MakeShop, at_failpoint: AtFailpoint, end: int) -> None:
     """A batch had put its letters, not its ledger row, when the destination was dropped: whatever comes again goes."""
     orders = landed(shop, 2)
     send(orders, {0: [order(8), bad(9)]})
@@ -189,11 +192,11 @@ def test_unrecorded_dead_letters_come_once(shop: MakeShop, at_failpoint: At, to:
     with pytest.raises(Terminal, match="frazil reset orders --to earliest"):
         orders.run()
 
-    reset(orders, offsets(orders, to))
+    reset(orders, offsets(orders, end))
 
-    assert [place for place in letters(orders) if place[1] >= to] == []
+    assert [place for place in letters(orders) if place[1] >= end] == []
     orders.run()
-    assert places(orders) == [(0, o) for o in range(to, 10) if o % 2 == 0]
+    assert places(orders) == [(0, o) for o in range(end, 10) if o % 2 == 0]
     assert [(p, o) for p, o, _ in letters(orders)] == [(0, o) for o in (1, 3, 5, 7, 9)]
 
 
@@ -210,15 +213,15 @@ def test_dead_letters_of_older_incarnation_stay(shop: MakeShop) -> None:
 
     assert letters(orders) == [(0, 1, 1), (0, 3, 1), (0, 5, 2), (0, 7, 2)]
     orders.run()
-    assert [at[1:] for at in letters(orders)] == [(1, 1), (1, 6), (3, 1), (5, 2), (7, 2)]
+    assert [letter[1:] for letter in letters(orders)] == [(1, 1), (1, 6), (3, 1), (5, 2), (7, 2)]
 
 
-def test_reset_works_after_rollback_of_unrecorded_first_commit(shop: MakeShop, at_failpoint: At) -> None:
+def test_reset_works_after_rollback_of_unrecorded_first_commit(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """Only the table's property still knows of the pipeline: the reset that the refusal names works."""
     orders = shop(partitions=1)
     send(orders, {0: [order(0), bad(1)]})
     orders.run()
-    schema, spec = (of(lake(orders).load_table(ORDERS)) for of in (lambda t: t.schema(), lambda t: t.spec()))
+    schema, spec = (read(lake(orders).load_table(ORDERS)) for read in (lambda t: t.schema(), lambda t: t.spec()))
     for table in TABLES:
         drop(orders, table)
     table = catalog(orders).create_table(ORDERS, schema, partition_spec=spec)

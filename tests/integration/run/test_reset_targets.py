@@ -24,28 +24,31 @@ from tests.operations import (
 )
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 
 
 def test_reset_of_one_topic_moves_no_other(shop: MakeShop, topic: Callable[..., str]) -> None:
     """With --topic only that one moves: rows of the other, and records of it that nobody read yet, stay as they are."""
     orders = shop(partitions=1)
-    other = topic(partitions=1)
+    second_topic = topic(partitions=1)
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
-    both = orders.with_pipeline(text.replace(f"[{orders.topic}]", f"[{orders.topic}, {other}]"))
-    also = type(both)(both.project, both.cluster, other)
-    for at in (both, also):
-        send(at, {0: [order(0), bad(1), order(2)]})
-    both.run()
+    with_both = orders.with_pipeline(text.replace(f"[{orders.topic}]", f"[{orders.topic}, {second_topic}]"))
+    also = type(with_both)(with_both.project, with_both.cluster, second_topic)
+    for shop_part in (with_both, also):
+        send(shop_part, {0: [order(0), bad(1), order(2)]})
+    with_both.run()
     send(also, {0: [order(3)]})
 
-    reset(both, "earliest", (both.topic,))
+    reset(with_both, "earliest", (with_both.topic,))
 
-    assert {name: t.next for name, t in position(both).topics.items()} == {both.topic: (0,), other: (3,)}
-    assert len(places(both)) == 2
-    assert both.run().read == 4
-    assert len(places(both)) == 5
-    assert_clean(both)
+    assert {name: t.next for name, t in position(with_both).topics.items()} == {
+        with_both.topic: (0,),
+        second_topic: (3,),
+    }
+    assert len(places(with_both)) == 2
+    assert with_both.run().read == 4
+    assert len(places(with_both)) == 5
+    assert_clean(with_both)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +98,8 @@ def test_consumer_group_follows_position(shop: MakeShop) -> None:
     group = orders.pipeline.consumer_group
 
     def seen() -> list[int]:
-        found = group_offsets(orders.cluster, group)
-        return [found[orders.topic, partition] for partition in (0, 1)]
+        offsets = group_offsets(orders.cluster, group)
+        return [offsets[orders.topic, partition] for partition in (0, 1)]
 
     assert seen() == [8, 8]
     reset(orders, offsets(orders, 3, 8))

@@ -43,7 +43,7 @@ from tests.operations import (
 )
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 
 
 def assert_all(orders: Any, count: int) -> None:
@@ -58,19 +58,19 @@ def kinds(orders: Any) -> list[str]:
 
 
 @pytest.mark.short("2")
-@pytest.mark.parametrize("by", [1, 2, 3])
-def test_rolled_back_records_land_again_on_demand(shop: MakeShop, by: int) -> None:
+@pytest.mark.parametrize("snapshots", [1, 2, 3])
+def test_rolled_back_records_land_again_on_demand(shop: MakeShop, snapshots: int) -> None:
     """A rollback by any number of batches is refused until a reset follows it; then the records land again, once."""
     orders = landed(shop)
-    roll_back(orders, ORDERS, by)
-    with pytest.raises(Terminal, match=rf"{ORDERS} ends at batch {3 - by} .* at batch 3 ") as refused:
+    roll_back(orders, ORDERS, snapshots)
+    with pytest.raises(Terminal, match=rf"{ORDERS} ends at batch {3 - snapshots} .* at batch 3 ") as refused:
         orders.run()
     assert "frazil reset orders --to-table" in str(refused.value.next_step)
     to_table(orders)
 
     result = orders.run()
 
-    assert result.read == 4 * by
+    assert result.read == 4 * snapshots
     assert_all(orders, 12)
     assert (position(orders).n, position(orders).epoch) == (5, 1)
     assert kinds(orders)[-2:] == ["rewind", "ingest"]
@@ -184,7 +184,7 @@ def test_rolled_back_partition_lost_in_part_is_recorded(shop: MakeShop) -> None:
     to_table(orders)
     orders.run()
 
-    assert places(orders) == [of for of in ALL_ROWS if of != (0, 4)]
+    assert places(orders) == [row_place for row_place in ALL_ROWS if row_place != (0, 4)]
     assert letters(orders) == [(0, 1, 1), (0, 5, 2), (1, 1, 1), (1, 5, 4)]
     assert_clean(orders)
 
@@ -204,7 +204,9 @@ def test_range_redone_with_other_bounds_doubles_no_dead_letters(shop: MakeShop) 
 
 @pytest.mark.short("decide.committed")
 @pytest.mark.parametrize("point", ["decide.committed", "follow.committed", "record.committed"])
-def test_rollback_of_unfinished_batch_cleans_its_followers(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_rollback_of_unfinished_batch_cleans_its_followers(
+    shop: MakeShop, at_failpoint: AtFailpoint, point: str
+) -> None:
     """Decided, killed at a follow-up, then rolled back: what its followers got already goes again."""
     orders = landed(shop, 1)
     send(orders, {0: [order(4), bad(5), order(6), bad(7)]})
@@ -221,7 +223,7 @@ def test_rollback_of_unfinished_batch_cleans_its_followers(shop: MakeShop, at_fa
 
 @pytest.mark.short("decide.committed")
 @pytest.mark.parametrize("point", ["manifest.written", "decide.committed", "follow.committed", "record.committing"])
-def test_killed_rewind_is_finished_by_next_run(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_killed_rewind_is_finished_by_next_run(shop: MakeShop, at_failpoint: AtFailpoint, point: str) -> None:
     """Following a rollback is a batch like any other: whoever comes next finishes it."""
     orders = landed(shop)
     roll_back(orders, ORDERS, 2)
@@ -274,7 +276,7 @@ def test_rollback_past_repair_neither_loses_nor_doubles_dead_letters(shop: MakeS
     assert_all(orders, 12)
 
 
-def test_rollback_past_unrecorded_replay_keeps_dead_letters_once(shop: MakeShop, at_failpoint: At) -> None:
+def test_rollback_past_unrecorded_replay_keeps_dead_letters_once(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A replay, then a repair on top of it, both decided and killed before their record: dead letters are there once."""
     orders = landed(shop, 2)
     at_failpoint("decide.committed")
@@ -296,8 +298,8 @@ def test_rollback_past_unrecorded_replay_keeps_dead_letters_once(shop: MakeShop,
 
 
 @pytest.mark.short("1")
-@pytest.mark.parametrize("by", [1, 2])
-def test_rows_without_coordinates_do_not_block_rollback(shop: MakeShop, by: int) -> None:
+@pytest.mark.parametrize("snapshots", [1, 2])
+def test_rows_without_coordinates_do_not_block_rollback(shop: MakeShop, snapshots: int) -> None:
     """Behind a reset that allowed duplicates, a table that does not say where its rows are from goes on by itself."""
     plain = without_kafka_columns(shop)
     plain.produce_orders(range(3))
@@ -305,10 +307,10 @@ def test_rows_without_coordinates_do_not_block_rollback(shop: MakeShop, by: int)
     reset(plain, "earliest", allow_duplicates=True)
     plain.run()
     assert plain.ids() == [0, 0, 1, 1, 2, 2]
-    roll_back(plain, ORDERS, by)
+    roll_back(plain, ORDERS, snapshots)
     to_table(plain)
 
     plain.run()
 
-    assert kinds(plain)[-2 if by == 1 else -1 :][0] == "rewind"
-    assert plain.ids() == ([0, 0, 1, 1, 2, 2] if by == 1 else [0, 1, 2])
+    assert kinds(plain)[-2 if snapshots == 1 else -1 :][0] == "rewind"
+    assert plain.ids() == ([0, 0, 1, 1, 2, 2] if snapshots == 1 else [0, 1, 2])

@@ -26,14 +26,14 @@ def test_records_during_session_land_at_its_ticks(shop: MakeShop, clock: Clock) 
     """What comes while a session stays lands at its ticks, in batches of one run, and it knows through when all is in."""
     orders = staying(shop())
     orders.produce_orders(range(10))
-    with session(orders, clock) as made:
-        then: dict[int, Callable[[], object]] = {
+    with session(orders, clock) as stay:
+        actions: dict[int, Callable[[], object]] = {
             1: lambda: orders.produce_orders(range(10, 20)),
             2: lambda: orders.produce_orders(range(20, 30)),
             3: clock.end,
         }
-        assert run_session(made, landing(then)) is None
-        through = made.end.complete_through
+        assert run_session(stay, landing(actions)) is None
+        through = stay.end.complete_through
 
     assert orders.ids() == list(range(30))
     result = run_result(orders.project, orders.pipeline, "stays")
@@ -53,19 +53,19 @@ def test_idle_ticks_do_not_read_catalog(shop: MakeShop, clock: Clock, monkeypatc
         return find(lake, name)
 
     monkeypatch.setattr(Lake, "find_table", counting)
-    with session(orders, clock) as made:
+    with session(orders, clock) as stay:
         looks, look = Counter[str](), sessions.log_ends
 
-        def looked(*asked: Any) -> Any:
+        def looked(*arguments: Any) -> Any:
             looks["ends"] += 1
             if looks["ends"] == 3:
                 clock.end()
-            return look(*asked)
+            return look(*arguments)
 
         monkeypatch.setattr(sessions, "log_ends", looked)
-        assert run_session(made, landing({1: loads.clear})) is None
+        assert run_session(stay, landing({1: loads.clear})) is None
 
-        assert made.plans == 1
+        assert stay.plans == 1
         assert looks["ends"] == 3
     assert loads == {}
     assert orders.ids() == list(range(5))
@@ -78,21 +78,21 @@ def test_moved_position_is_noticed_by_idle_session(
     monkeypatch.setattr(sessions, "PLAN_EVERY", timedelta(seconds=1))
     orders = staying(shop())
 
-    def planned(*asked: Any) -> Any:
-        if made.plans == 3:
+    def planned(*arguments: Any) -> Any:
+        if stay.plans == 3:
             clock.end()
-        return plan_run(*asked)
+        return plan_run(*arguments)
 
     monkeypatch.setattr(sessions, "plan_run", planned)
-    with session(orders, clock) as made:
-        assert run_session(made, landing({})) is None
-        assert made.plans == 3
-        assert made.end.complete_through is not None
+    with session(orders, clock) as stay:
+        assert run_session(stay, landing({})) is None
+        assert stay.plans == 3
+        assert stay.end.complete_through is not None
 
 
 def test_edited_file_counts_within_session(shop: MakeShop, clock: Clock) -> None:
     """A session takes up the file as it is now, also its engine; one in a job ends, for the waiting one to start another."""
-    orders, said = staying(shop()), list[str]()
+    orders, lines = staying(shop()), list[str]()
     orders.produce_orders(range(5))
 
     def edit() -> None:
@@ -104,19 +104,19 @@ def test_edited_file_counts_within_session(shop: MakeShop, clock: Clock) -> None
         staying(orders, engine="spark")
         orders.produce_orders(range(9, 12))
 
-    with session(orders, clock, said) as made:
-        waits = run_session(made, landing({1: edit, 2: move}))
+    with session(orders, clock, lines) as stay:
+        waits = run_session(stay, landing({1: edit, 2: move}))
         assert waits is not None
-        assert (waits.records, made.pipeline.engine) == (3, "spark")
+        assert (waits.records, stay.pipeline.engine) == (3, "spark")
 
     names = {row["id"]: row["name"] for row in orders.rows()}
     assert names == {n: f"order {n}" if n < 5 else None for n in range(9)}
-    assert "the new files are used from now on" in "\n".join(said)
+    assert "the new files are used from now on" in "\n".join(lines)
 
     orders = staying(orders)
-    with session(orders, clock, said, in_job=True) as made:
-        assert run_session(made, landing({1: edit})) is None
-    assert "the session ends here" in said[-1]
+    with session(orders, clock, lines, in_job=True) as stay:
+        assert run_session(stay, landing({1: edit})) is None
+    assert "the session ends here" in lines[-1]
 
 
 def test_edit_while_session_begins_is_noticed(shop: MakeShop, clock: Clock) -> None:
@@ -125,32 +125,32 @@ def test_edit_while_session_begins_is_noticed(shop: MakeShop, clock: Clock) -> N
 
     def load() -> tuple[Project, Pipeline]:
         project = Project.load(environment(orders.project))
-        found = project, project.pipeline("orders")
+        pair = project, project.pipeline("orders")
         staying(orders, interval="2s")
-        return found
+        return pair
 
     now = datetime.now(UTC)
     order = session_order("orders", RunRequest("stays"), now, now + timedelta(seconds=1))
-    made = Session(order, load, print, clock)
-    assert made.pipeline.interval == "1s"
-    assert run_session(made, landing({})) is None
-    assert made.pipeline.interval == "2s"
+    stay = Session(order, load, print, clock)
+    assert stay.pipeline.interval == "1s"
+    assert run_session(stay, landing({})) is None
+    assert stay.pipeline.interval == "2s"
 
 
 def test_session_without_spark_hands_its_records_over(shop: MakeShop, clock: Clock) -> None:
     """Without records no engine is asked for; the first ones are handed over with the session's end, and `auto` keeps the rest."""
     orders = staying(shop(), engine="spark")
-    with session(orders, clock, seconds=1) as made:
-        assert run_session(made, inline_lander(print)) is None
+    with session(orders, clock, seconds=1) as stay:
+        assert run_session(stay, inline_lander(print)) is None
     orders.produce_orders(range(5))
-    with session(orders, clock) as made:
-        plan = run_session(made, inline_lander(print))
+    with session(orders, clock) as stay:
+        plan = run_session(stay, inline_lander(print))
         assert plan is not None
-        assert (plan.records, plan.until) == (5, made.order.until)
+        assert (plan.records, plan.until) == (5, stay.order.until)
 
     orders = staying(orders, engine="auto")
-    with session(orders, clock, seconds=1) as made:
-        assert run_session(made, inline_lander(print)) is None
+    with session(orders, clock, seconds=1) as stay:
+        assert run_session(stay, inline_lander(print)) is None
     assert orders.ids() == list(range(5))
 
 

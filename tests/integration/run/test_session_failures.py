@@ -27,10 +27,10 @@ def test_temporary_batch_failure_does_not_end_session(
 ) -> None:
     """What passes is trying again, planned anew; what does not pass ends the run with its own words."""
     monkeypatch.setattr(sessions, "PAUSES_SECONDS", (0.1, 0.1))
-    orders, said = staying(shop()), list[str]()
+    orders, lines = staying(shop()), list[str]()
     orders.produce_orders(range(5))
     failures = [INTERNAL.retryable("no broker"), INTERNAL.retryable("no catalog")]
-    land = inline_lander(said.append)
+    land = inline_lander(lines.append)
 
     def failing(project: Project, pipeline: Pipeline, plan: RunPlan) -> bool:
         if failures:
@@ -38,33 +38,33 @@ def test_temporary_batch_failure_does_not_end_session(
         clock.end()
         return land(project, pipeline, plan)
 
-    with session(orders, clock, said) as made:
-        assert run_session(made, failing) is None
+    with session(orders, clock, lines) as stay:
+        assert run_session(stay, failing) is None
     assert orders.ids() == list(range(5))
-    assert [line for line in said if "trying again" in line] == [
+    assert [line for line in lines if "trying again" in line] == [
         "trying again in 0 s: no catalog",
         "trying again in 0 s: no broker",
     ]
 
     orders.produce_orders(range(5, 9))
     failures += [INTERNAL.retryable("no broker")] * 3
-    with session(orders, clock, said) as made, pytest.raises(Retryable, match="no broker"):
-        run_session(made, failing)
+    with session(orders, clock, lines) as stay, pytest.raises(Retryable, match="no broker"):
+        run_session(stay, failing)
 
 
 def test_missing_topic_ends_session(shop: MakeShop, clock: Clock) -> None:
     """A look that finds no topic leads to a plan, which refuses in full, as it does in every run."""
     orders = staying(shop())
     orders.produce_orders(range(5))
-    with session(orders, clock) as made, pytest.raises(Terminal, match=orders.topic):
-        run_session(made, landing({1: lambda: delete_topic(orders.cluster, orders.topic)}))
+    with session(orders, clock) as stay, pytest.raises(Terminal, match=orders.topic):
+        run_session(stay, landing({1: lambda: delete_topic(orders.cluster, orders.topic)}))
     assert orders.ids() == list(range(5))
 
 
 def test_half_written_file_does_not_end_session(shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """What can't be read is looked at again, and counts once it can; what stays so fails the run, in its words."""
     monkeypatch.setattr(sessions, "PAUSES_SECONDS", (0.1, 0.1))
-    orders, said = staying(shop()), list[str]()
+    orders, lines = staying(shop()), list[str]()
     file = orders.project.pipelines_folder / "orders.yaml"
     text = file.read_text()
     orders.produce_orders(range(5))
@@ -75,19 +75,19 @@ def test_half_written_file_does_not_end_session(shop: MakeShop, clock: Clock, mo
 
     class Mends(list[str]):
         def append(self, line: str) -> None:
-            said.append(line)
+            lines.append(line)
             if "trying again" in line:
                 file.write_text(text)
 
-    with session(orders, clock, Mends()) as made:
-        assert run_session(made, landing({1: breaks, 2: clock.end})) is None
+    with session(orders, clock, Mends()) as stay:
+        assert run_session(stay, landing({1: breaks, 2: clock.end})) is None
     assert orders.ids() == list(range(9))
-    assert sum("files changed" in line for line in said) == 1
+    assert sum("files changed" in line for line in lines) == 1
 
-    with session(orders, clock) as made:
+    with session(orders, clock) as stay:
         file.unlink()
         with pytest.raises(Retryable, match="files changed: no pipeline is named 'orders'"):
-            run_session(made, landing({}))
+            run_session(stay, landing({}))
 
 
 def test_stop_during_planning_does_not_start_spark(
@@ -97,13 +97,13 @@ def test_stop_during_planning_does_not_start_spark(
     orders = staying(shop(), engine="spark")
     orders.produce_orders(range(5))
 
-    def planned(*asked: Any) -> Any:
+    def planned(*arguments: Any) -> Any:
         signal.raise_signal(signal.SIGTERM)
-        return plan_run(*asked)
+        return plan_run(*arguments)
 
     monkeypatch.setattr(sessions, "plan_run", planned)
-    with session(orders, clock) as made, pytest.raises(Stopped, match="between two batches"):
-        run_session(made, inline_lander(print))
+    with session(orders, clock) as stay, pytest.raises(Stopped, match="between two batches"):
+        run_session(stay, inline_lander(print))
 
 
 @pytest.mark.parametrize("error", [None, INTERNAL.retryable("the JVM is gone")])
@@ -144,12 +144,12 @@ def test_failures_of_jobs_with_progress_between_do_not_add_up(
     def dies(plan: RunPlan) -> None:
         jobs.append(plan)
         if len(jobs) <= 4:
-            land(made.project, made.pipeline.model_copy(update={"engine": "inline"}), plan)
+            land(stay.project, stay.pipeline.model_copy(update={"engine": "inline"}), plan)
             orders.produce_orders(range(5 * len(jobs), 5 * len(jobs) + 5))
         raise INTERNAL.retryable("the JVM is gone")
 
-    with session(orders, clock) as made, pytest.raises(Retryable, match="JVM"):
-        run_session_with_jobs(made, land, dies)
+    with session(orders, clock) as stay, pytest.raises(Retryable, match="JVM"):
+        run_session_with_jobs(stay, land, dies)
 
     assert orders.ids() == list(range(20))
     assert len(jobs) == 4 + 3
@@ -157,12 +157,12 @@ def test_failures_of_jobs_with_progress_between_do_not_add_up(
 
 def test_session_in_job_ends_at_first_spark_failure(shop: MakeShop, clock: Clock) -> None:
     """In a job a batch that fails ends the session at once: whoever waits for it starts another job."""
-    orders, said = staying(shop()), list[str]()
+    orders, lines = staying(shop()), list[str]()
     orders.produce_orders(range(5))
 
     def fails(*_: object) -> bool:
         raise INTERNAL.retryable("Spark could not land its part")
 
-    with session(orders, clock, said, in_job=True) as made, pytest.raises(Retryable, match="its part"):
-        run_session(made, fails)
-    assert not any("trying again" in line for line in said)
+    with session(orders, clock, lines, in_job=True) as stay, pytest.raises(Retryable, match="its part"):
+        run_session(stay, fails)
+    assert not any("trying again" in line for line in lines)

@@ -26,7 +26,7 @@ from frazil.verify.check import verify
 from tests.integration.conftest import environment
 from tests.operations import LETTERS, ORDERS, assert_clean, bad, lake, letters, order, repair, replay, reset, send
 
-At = Callable[..., None]
+AtFailpoint = Callable[..., None]
 MakeShop = Callable[..., Any]
 
 OTHER_LETTERS = "shop.refused"
@@ -46,8 +46,8 @@ def with_second_pipeline(
 ) -> Any:
     """The same shop with a second pipeline, `other`; both name their dead-letter table."""
     folder = orders.project.pipelines_folder
-    other = PIPELINE.format(name="other", topic=topic or orders.topic, table=table, letters=letters)
-    (folder / "other.yaml").write_text(other)
+    second_file = PIPELINE.format(name="other", topic=topic or orders.topic, table=table, letters=letters)
+    (folder / "other.yaml").write_text(second_file)
     return orders.with_pipeline(PIPELINE.format(name="orders", topic=orders.topic, table=ORDERS, letters=LETTERS))
 
 
@@ -111,8 +111,8 @@ def test_pipelines_of_different_topics_share_one_table(shop: MakeShop) -> None:
     create_topic(plain.cluster, topic, 1)
     orders = with_second_pipeline(plain, topic=topic)
     returns = type(orders)(orders.project, orders.cluster, topic)
-    for at, first in ((orders, 0), (returns, 100)):
-        send(at, {0: [order(first), bad(first + 1), order(first + 2)]})
+    for shop_part, first in ((orders, 0), (returns, 100)):
+        send(shop_part, {0: [order(first), bad(first + 1), order(first + 2)]})
     orders.run()
     run_other(orders)
     send(orders, {0: [order(3)]})
@@ -128,7 +128,7 @@ def test_pipelines_of_different_topics_share_one_table(shop: MakeShop) -> None:
         assert verify(orders.project, orders.project.pipeline(name)).differences == ()
 
 
-def test_dead_letter_table_belongs_to_pipeline_that_created_it(shop: MakeShop, at_failpoint: At) -> None:
+def test_dead_letter_table_belongs_to_pipeline_that_created_it(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """It is the one's that made it, before either has a letter; the other gets its own by the advice."""
     orders = with_second_pipeline(shop(partitions=1), table="shop.other", letters=LETTERS)
     send(orders, {0: [order(0), bad(1)]})
@@ -153,8 +153,8 @@ def with_pattern(orders: Any, topic: str, more: str = "", *, listed: str | None 
     With `more` destinations both keep their positions in their ledgers.
     """
     folder = orders.project.pipelines_folder
-    for name, own, kept in (("orders", orders.topic, LETTERS), ("other", f"{topic}-other", OTHER_LETTERS)):
-        text = PIPELINE.format(name=name, topic=own, table=ORDERS, letters=kept)
+    for name, own, letter_table in (("orders", orders.topic, LETTERS), ("other", f"{topic}-other", OTHER_LETTERS)):
+        text = PIPELINE.format(name=name, topic=own, table=ORDERS, letters=letter_table)
         if name != listed:
             text = text.replace(f"topics: [{own}]", f"topics_pattern: '{own}|{topic}'")
         if more:
@@ -198,7 +198,7 @@ def assert_both_go_on(advised: Any, topic: str) -> None:
     ("more", "point"), [("", "manifest.written"), ("copy", "manifest.written"), ("copy", "claim.committing")]
 )
 def test_new_topic_that_two_pipelines_match_is_landed_once(
-    shop: MakeShop, at_failpoint: At, more: str, point: str
+    shop: MakeShop, at_failpoint: AtFailpoint, more: str, point: str
 ) -> None:
     """A rival lands it before the second one's decision, or before its claim: that refuses it, and by the advice both go on."""
     orders, topic = two_with_a_new_topic(shop, more)
@@ -214,7 +214,7 @@ def test_new_topic_that_two_pipelines_match_is_landed_once(
 @pytest.mark.short("decide.committed")
 @pytest.mark.parametrize("point", ["decide.committing", "decide.committed"])
 def test_topic_of_a_batch_that_is_not_finished_is_not_landed_by_another(
-    shop: MakeShop, at_failpoint: At, point: str
+    shop: MakeShop, at_failpoint: AtFailpoint, point: str
 ) -> None:
     """It is claimed in the shared table before the decision that nothing takes back."""
     orders, topic = two_with_a_new_topic(shop, "copy")
@@ -252,7 +252,7 @@ def test_edited_dead_letter_table_is_refused(shop: MakeShop, is_there: bool) -> 
     assert_clean(back)
 
 
-def test_second_of_two_pipelines_that_begin_at_once_is_refused(shop: MakeShop, at_failpoint: At) -> None:
+def test_second_of_two_pipelines_that_begin_at_once_is_refused(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """The one whose first commit comes second is refused by it; the other goes on."""
     orders = with_second_pipeline(shop(partitions=1))
     send(orders, {0: [order(0), bad(1)]})
@@ -286,12 +286,12 @@ def test_claim_of_a_batch_that_never_was_is_removed_by_the_step_of_its_refusal(s
     assert_clean(orders)
 
 
-def rename(orders: Any, name: str, of: str = "orders") -> Any:
+def rename(orders: Any, name: str, old_name: str = "orders") -> Any:
     """The same shop, its pipeline file with another name in it."""
-    file = orders.project.pipelines_folder / f"{of}.yaml"
+    file = orders.project.pipelines_folder / f"{old_name}.yaml"
     text = file.read_text()
     file.unlink()
-    (file.parent / f"{name}.yaml").write_text(text.replace(f"name: {of}", f"name: {name}", 1))
+    (file.parent / f"{name}.yaml").write_text(text.replace(f"name: {old_name}", f"name: {name}", 1))
     return replace(orders, project=Project.load(environment(orders.project)))
 
 
@@ -309,7 +309,7 @@ def test_renamed_pipeline_reads_nothing_again(shop: MakeShop) -> None:
 
     assert "was it renamed? Call it orders again" in str(refused.value)
     assert orders.ids() == [0]
-    back = rename(renamed, "orders", of="other")
+    back = rename(renamed, "orders", old_name="other")
     assert back.run().read == 1
     assert back.ids() == [0, 2]
     assert_clean(back)
@@ -347,7 +347,7 @@ def with_listed(orders: Any, files: Files) -> Any:
     return replace(orders, project=Project.load(environment(orders.project)))
 
 
-def assert_one_lands(orders: Any, at_failpoint: At, point: str, after: Files, without: Files) -> None:
+def assert_one_lands(orders: Any, at_failpoint: AtFailpoint, point: str, after: Files, files_before: Files) -> None:
     """Of two pipelines that run at once, one is refused before it lands the topic, and goes on with its file from before."""
     refused: dict[str, str] = {}
 
@@ -362,7 +362,7 @@ def assert_one_lands(orders: Any, at_failpoint: At, point: str, after: Files, wi
     ((loser, message),) = refused.items()
     assert f"landed topic {orders.topic} in table {SHARED}" in message
     send(orders, {0: [order(8)]})
-    orders = with_listed(orders, after | {loser: without[loser]})
+    orders = with_listed(orders, after | {loser: files_before[loser]})
     for _ in range(2):
         orders.run()
         run_other(orders)
@@ -375,7 +375,7 @@ def assert_one_lands(orders: Any, at_failpoint: At, point: str, after: Files, wi
 @pytest.mark.parametrize("point", ["manifest.written", "claim.committing", "decide.committing", "decide.committed"])
 @pytest.mark.parametrize("new", ["table", "topic"])
 def test_table_that_a_pipeline_lists_newly_gets_a_topic_of_one(
-    shop: MakeShop, at_failpoint: At, new: str, point: str
+    shop: MakeShop, at_failpoint: AtFailpoint, new: str, point: str
 ) -> None:
     """Another one lists it, or brings the topic to it, at the same moment: the first one claims it before its decision."""
     plain = shop(partitions=1)
@@ -385,14 +385,14 @@ def test_table_that_a_pipeline_lists_newly_gets_a_topic_of_one(
     orders = with_listed(plain, before)
     orders.run()
     run_other(orders)
-    both = f"{topic}, {plain.topic}"
-    after = {"orders": (both, True), "other": (plain.topic, True)}
+    topics = f"{topic}, {plain.topic}"
+    after = {"orders": (topics, True), "other": (plain.topic, True)}
     orders = with_listed(orders, after)
     send(orders, {0: [order(7)]})
     assert_one_lands(orders, at_failpoint, point, after, before)
 
 
-def test_pipeline_begins_while_another_lists_its_table(shop: MakeShop, at_failpoint: At) -> None:
+def test_pipeline_begins_while_another_lists_its_table(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """The table that closes the one's batches is claimed by the other before its decision: the one lands nothing there."""
     plain = shop(partitions=1)
     orders = with_listed(plain, {"orders": (plain.topic, False)})

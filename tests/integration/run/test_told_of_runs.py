@@ -44,9 +44,9 @@ def test_retry_of_cleared_run_does_not_count_earlier_batches(shop: MakeShop) -> 
     assert (part.files["shop.orders"], len(part.phases)) == (1, 1)
     assert part.bytes["shop.orders"] > 0
     assert rows(told_of_first) == {"shop.orders": 7}
-    told = run_lineage(orders.project, orders.pipeline, second, has_landed=True)
-    assert rows(told) == {"shop.orders": 3, "shop.orders__dead_letters": 1}
-    (topic,) = told.topics
+    lineage = run_lineage(orders.project, orders.pipeline, second, has_landed=True)
+    assert rows(lineage) == {"shop.orders": 3, "shop.orders__dead_letters": 1}
+    (topic,) = lineage.topics
     assert (topic.name.name, topic.records) == (orders.topic, 4)
 
 
@@ -63,5 +63,5 @@ def test_lineage_names_only_written_tables(shop: MakeShop) -> None:
     assert planned.topics[0].name.namespace == f"kafka://{orders.cluster.bootstrap_servers}"
     assert all(table.rows is None for table in planned.tables)
     for has_landed in (False, True):
-        told = run_lineage(orders.project, orders.pipeline, look, has_landed=has_landed)
-        assert ([topic.name.name for topic in told.topics], told.tables) == ([orders.topic], ())
+        lineage = run_lineage(orders.project, orders.pipeline, look, has_landed=has_landed)
+        assert ([topic.name.name for topic in lineage.topics], lineage.tables) == ([orders.topic], ())

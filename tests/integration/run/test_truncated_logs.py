@@ -101,7 +101,7 @@ def test_replay_of_what_a_log_did_not_lose_is_done(shop: MakeShop, patient: Pati
     orders = landed(shop)
     patient.truncate(orders, 0, 3)
 
-    start, end = (Target("offsets", offsets={orders.topic: {1: at}}) for at in (0, 6))
+    start, end = (Target("offsets", offsets={orders.topic: {1: offset}}) for offset in (0, 6))
 
     for _ in range(2):
         assert replay(orders, start, end).read == 6
@@ -181,9 +181,9 @@ def test_epoch_that_the_log_does_not_know_has_no_end(
     orders = landed(shop)
     asking(orders)
 
-    found = truncations(cluster, {(orders.topic, 0): (6, 99), (orders.topic, 1): (6, 0)})
+    problems = truncations(cluster, {(orders.topic, 0): (6, 99), (orders.topic, 1): (6, 0)})
 
-    assert found == {(orders.topic, 0): None}
+    assert problems == {(orders.topic, 0): None}
 
 
 def test_log_that_ends_before_position_is_asked_for_its_epoch(
@@ -195,6 +195,6 @@ def test_log_that_ends_before_position_is_asked_for_its_epoch(
     send(orders, {0: [order(20)]})
     asking(orders)
 
-    found = truncations(cluster, {(orders.topic, 0): (6, 0), (orders.topic, 1): (6, 0)})
+    problems = truncations(cluster, {(orders.topic, 0): (6, 0), (orders.topic, 1): (6, 0)})
 
-    assert found == {(orders.topic, 0): 3}
+    assert problems == {(orders.topic, 0): 3}

@@ -43,12 +43,12 @@ def test_table_of_other_catalog_is_not_left_behind(
     orders.run()
 
     assert (orders.ids(), copies(orders)) == ([0, 2, 4], [0, 2, 4])
-    assert catalog(orders).list_tables("shop") == [("shop", of) for of in _own()]
+    assert catalog(orders).list_tables("shop") == [("shop", table) for table in _own()]
     assert rest_server.lake().tables() == [COPY]
     assert (rest_server.lake().load_table(COPY).current_snapshot() is None) == (branch is not None)
     assert_clean(orders)
-    assert {of.table for of in files(orders.project, orders.pipeline)} == {"shop.orders", COPY}
-    assert [of.read for of in history(orders.project, orders.pipeline) if of.kind == "ingest"] == [2, 3]
+    assert {file.table for file in files(orders.project, orders.pipeline)} == {"shop.orders", COPY}
+    assert [batch.read for batch in history(orders.project, orders.pipeline) if batch.kind == "ingest"] == [2, 3]
 
 
 def _own() -> list[str]:

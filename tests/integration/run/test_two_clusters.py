@@ -50,7 +50,10 @@ def test_records_of_another_cluster_do_not_land(shop: Callable[..., Shop], other
     """Topics of one name, one offset and two clusters: each pipeline reads its own, and an edit that swaps them is refused."""
     orders = shop(partitions=1)
     create_topic(other, orders.topic, 1)
-    clusters = {of.name: {"bootstrap_servers": of.properties["bootstrap.servers"]} for of in (orders.cluster, other)}
+    clusters = {
+        cluster.name: {"bootstrap_servers": cluster.properties["bootstrap.servers"]}
+        for cluster in (orders.cluster, other)
+    }
     catalog = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
     settings = tmp_path / "settings.yaml"
     settings.write_text(json.dumps({"clusters": clusters, "catalogs": {"lake": catalog}}))

@@ -43,7 +43,7 @@ from tests.produce import produce
 
 MakeShop = Callable[..., Any]
 
-POSITION, DONE, TABLES = (of.format("orders") for of in (POSITION_KEY, DONE_KEY, TABLES_KEY))
+POSITION, DONE, TABLES = (key.format("orders") for key in (POSITION_KEY, DONE_KEY, TABLES_KEY))
 
 LATER_COLUMNS = ("lost_from",)
 """Columns of the ledger that tables of commit da6fd3b lack; the dead letters have all of theirs."""
@@ -135,14 +135,14 @@ def make_snapshots_old(shop: Any) -> None:
 
 
 def summaries(shop: Any, table: str) -> list[dict[str, str]]:
-    return [of.summary.additional_properties for of in lake(shop).load_table(table).metadata.snapshots]
+    return [snapshot.summary.additional_properties for snapshot in lake(shop).load_table(table).metadata.snapshots]
 
 
 def test_snapshots_of_an_older_frazil_are_read(shop: MakeShop) -> None:
     """Batches go on behind them, carry what they moved alone, and a rollback brings the older position back."""
     orders = landed(shop, 2)
-    assert [POSITION in of for of in summaries(orders, ORDERS)] == [True] * 3
-    assert not any(TABLES in of for of in summaries(orders, LEDGER))
+    assert [POSITION in summary for summary in summaries(orders, ORDERS)] == [True] * 3
+    assert not any(TABLES in summary for summary in summaries(orders, LEDGER))
     make_snapshots_old(orders)
     before = position(orders)
     send(orders, {0: [order(8), bad(9)]})
@@ -151,7 +151,7 @@ def test_snapshots_of_an_older_frazil_are_read(shop: MakeShop) -> None:
 
     assert (position(orders).n, position(orders).topics[orders.topic].start) == (3, before.topics[orders.topic].next)
     assert summaries(orders, ORDERS)[-1][POSITION] == position(orders).moves_json()
-    assert not any(TABLES in of for of in summaries(orders, LEDGER)[-1:])
+    assert not any(TABLES in summary for summary in summaries(orders, LEDGER)[-1:])
     assert_clean(orders)
     roll_back(orders, ORDERS)
     assert position(orders) == before

@@ -42,7 +42,7 @@ from tests.operations import (
 )
 
 MakeShop = Callable[..., Any]
-At = Callable[..., Any]
+AtFailpoint = Callable[..., Any]
 BetweenLoads = Callable[[str, Callable[[], object]], None]
 
 
@@ -59,7 +59,7 @@ def land(orders: Any, first: int) -> None:
     orders.run()
 
 
-def decided(orders: Any, at_failpoint: At) -> tuple[Manifest, str]:
+def decided(orders: Any, at_failpoint: AtFailpoint) -> tuple[Manifest, str]:
     """A second batch that is decided and has to wait; its manifest and where that lies."""
     send(orders, {0: [order(2), bad(3)]})
     at_failpoint("decide.committed")
@@ -79,7 +79,7 @@ def assert_all(orders: Any, count: int) -> None:
     assert_clean(orders)
 
 
-def test_batch_with_deleted_staged_files_is_refused_and_repaired(shop: MakeShop, at_failpoint: At) -> None:
+def test_batch_with_deleted_staged_files_is_refused_and_repaired(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """Files that were deleted while their batch waited are never committed: refused by name, a repair lands them."""
     orders = landed(shop)
     manifest, _ = decided(orders, at_failpoint)
@@ -98,7 +98,7 @@ def test_batch_with_deleted_staged_files_is_refused_and_repaired(shop: MakeShop,
     assert_all(orders, 4)
 
 
-def test_old_batch_with_its_files_is_finished(shop: MakeShop, at_failpoint: At) -> None:
+def test_old_batch_with_its_files_is_finished(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A batch that waited long and lost nothing is finished; so is one whose letters are in already."""
     orders = landed(shop)
     decided(orders, at_failpoint)
@@ -120,10 +120,10 @@ def between_loads(monkeypatch: pytest.MonkeyPatch) -> BetweenLoads:
         waiting = [deed]
 
         def find(self: Lake, name: str) -> Table | None:
-            found = load(self, name)
+            loaded = load(self, name)
             if name == table and waiting:
                 waiting.pop()()
-            return found
+            return loaded
 
         monkeypatch.setattr(Lake, "find_table", find)
 
@@ -156,7 +156,9 @@ def test_first_run_of_rival_is_not_taken_for_lost_ledger(shop: MakeShop, between
 
 
 @pytest.mark.parametrize("point", ["decide.committed", "follow.committing"])
-def test_late_dead_letters_of_abandoned_batch_do_not_block_rewind(shop: MakeShop, at_failpoint: At, point: str) -> None:
+def test_late_dead_letters_of_abandoned_batch_do_not_block_rewind(
+    shop: MakeShop, at_failpoint: AtFailpoint, point: str
+) -> None:
     """A sleeper lands its letters after a rewind was decided in the closing table: they go out with the batch."""
     orders = landed(shop)
     manifest, path = decided(orders, at_failpoint)
@@ -169,7 +171,7 @@ def test_late_dead_letters_of_abandoned_batch_do_not_block_rewind(shop: MakeShop
     assert_all(orders, 4)
 
 
-def test_late_dead_letters_do_not_land_after_rewind(shop: MakeShop, at_failpoint: At) -> None:
+def test_late_dead_letters_do_not_land_after_rewind(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """Once the rewind is done, the sleeper is sent back and its letters don't stand twice."""
     orders = landed(shop)
     manifest, path = decided(orders, at_failpoint)
@@ -183,7 +185,7 @@ def test_late_dead_letters_do_not_land_after_rewind(shop: MakeShop, at_failpoint
     assert_all(orders, 4)
 
 
-def test_paused_run_needs_no_person(shop: MakeShop, at_failpoint: At) -> None:
+def test_paused_run_needs_no_person(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A run that slept over its batch's end and an expiry of the letters is told to run again, and does."""
     orders = landed(shop)
 
@@ -205,7 +207,9 @@ def test_paused_run_needs_no_person(shop: MakeShop, at_failpoint: At) -> None:
 
 
 @pytest.mark.parametrize("is_rolled_back", [False, True], ids=["finished", "rewound"])
-def test_consumer_group_follows_plan_that_lands_nothing(shop: MakeShop, at_failpoint: At, is_rolled_back: bool) -> None:
+def test_consumer_group_follows_plan_that_lands_nothing(
+    shop: MakeShop, at_failpoint: AtFailpoint, is_rolled_back: bool
+) -> None:
     """A plan that finishes another run's batch moves the consumer group, although it lands none; so does a rewind."""
     orders = landed(shop)
     if is_rolled_back:
@@ -229,7 +233,7 @@ def committed(orders: Any) -> int:
 
 
 @pytest.mark.parametrize("command", ["run", "repair"])
-def test_foreign_manifest_changes_no_tables_of_others(shop: MakeShop, at_failpoint: At, command: str) -> None:
+def test_foreign_manifest_changes_no_tables_of_others(shop: MakeShop, at_failpoint: AtFailpoint, command: str) -> None:
     """Who may commit to the closing table names a manifest of his own there: the other table stays as it is."""
     orders = landed(shop)
     manifest, path = decided(orders, at_failpoint)
@@ -243,16 +247,19 @@ def test_foreign_manifest_changes_no_tables_of_others(shop: MakeShop, at_failpoi
     other = path.replace("frazil-orders", "forged")
     with closing.io.new_output(other).create() as file:
         file.write(replace(manifest, followers=(part, forged)).to_json().encode())
-    decided_in, said = closing.current_snapshot().snapshot_id, closing.current_snapshot().summary.additional_properties
+    decided_in, summary = (
+        closing.current_snapshot().snapshot_id,
+        closing.current_snapshot().summary.additional_properties,
+    )
     keys = (POSITION_KEY.format("orders"), BATCH_KEY.format("orders"))
     closing.append(
         closing.schema().as_arrow().empty_table(),
-        snapshot_properties={key: said[key] for key in keys} | {MANIFEST_KEY: other},
+        snapshot_properties={key: summary[key] for key in keys} | {MANIFEST_KEY: other},
     )
     head = closing.current_snapshot().snapshot_id
     values = {key: json.loads(closing.properties[key])["value"] for key in keys}
-    told = {key: json.dumps({"value": value, "snapshot": head}) for key, value in values.items()}
-    closing.transaction().set_properties(told).commit_transaction()
+    properties = {key: json.dumps({"value": value, "snapshot": head}) for key, value in values.items()}
+    closing.transaction().set_properties(properties).commit_transaction()
     before = catalog(orders).load_table("shop.theirs").metadata
 
     with pytest.raises(Terminal, match=r"gives parts to shop\.theirs: neither .* knows them") as refused:
@@ -260,14 +267,14 @@ def test_foreign_manifest_changes_no_tables_of_others(shop: MakeShop, at_failpoi
 
     assert "somebody else committed to shop.orders: roll that commit back" in str(refused.value)
     assert catalog(orders).load_table("shop.theirs").metadata == before
-    told = {key: json.dumps({"value": value, "snapshot": decided_in}) for key, value in values.items()}
+    properties = {key: json.dumps({"value": value, "snapshot": decided_in}) for key, value in values.items()}
     roll_back(orders, ORDERS)
-    catalog(orders).load_table(ORDERS).transaction().set_properties(told).commit_transaction()
+    catalog(orders).load_table(ORDERS).transaction().set_properties(properties).commit_transaction()
     orders.run()
     assert_all(orders, 4)
 
 
-def test_file_that_is_no_manifest_is_not_quoted(shop: MakeShop, at_failpoint: At) -> None:
+def test_file_that_is_no_manifest_is_not_quoted(shop: MakeShop, at_failpoint: AtFailpoint) -> None:
     """A path in a table may be that of any file that the storage holds."""
     orders = landed(shop)
     _, path = decided(orders, at_failpoint)

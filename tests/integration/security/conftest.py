@@ -94,9 +94,9 @@ class Guarded:
             },
         }
 
-    def allow(self, *given: Grant, user: str = USER) -> None:
+    def allow(self, *grants: Grant, user: str = USER) -> None:
         """Grant something to a user."""
-        grant(self.ruler, user, given)
+        grant(self.ruler, user, grants)
 
 
 @contextmanager
@@ -112,9 +112,9 @@ def serving(root: Path, ports: list[int], extend: Callable[[Secured, int], Secur
     with token_server(tokens, own.authority, root):
         try:
             local_broker.start(home, processes, print, secured=own)
-            made = Guarded(own, tokens, f"127.0.0.1:{kafka}", f"127.0.0.1:{listener}", log)
-            set_passwords(made.ruler, own.users)
-            yield made
+            guarded = Guarded(own, tokens, f"127.0.0.1:{kafka}", f"127.0.0.1:{listener}", log)
+            set_passwords(guarded.ruler, own.users)
+            yield guarded
         finally:
             local_broker.stop(processes)
 
@@ -151,15 +151,15 @@ class Ward:
 
     def project(self, properties: dict[str, str], **more: str) -> Project:
         """The project under one entry of the settings, with more keys. What it keeps secret comes out of a file."""
-        given = dict(properties)
-        servers = given.pop("bootstrap.servers")
-        hidden = {key: given[key] for key in given if key.endswith((".password", ".secret"))}
+        client_properties = dict(properties)
+        servers = client_properties.pop("bootstrap.servers")
+        hidden = {key: client_properties[key] for key in client_properties if key.endswith((".password", ".secret"))}
         (self.root / "secrets.properties").write_text(files.write(hidden))
-        given |= {key: f"${{file:{self.root}/secrets.properties:{key}}}" for key in hidden}
-        entry = {"bootstrap_servers": servers, "token_provider": given.pop(TOKEN_PROVIDER, None)}
+        client_properties |= {key: f"${{file:{self.root}/secrets.properties:{key}}}" for key in hidden}
+        entry = {"bootstrap_servers": servers, "token_provider": client_properties.pop(TOKEN_PROVIDER, None)}
         catalog = {"uri": f"sqlite:///{self.root}/catalog.db", "warehouse": f"file://{self.root}/warehouse"}
         settings = {
-            "clusters": {"guarded": {**entry, **more, "properties": given}},
+            "clusters": {"guarded": {**entry, **more, "properties": client_properties}},
             "catalogs": {"lake": catalog},
         }
         (self.root / "settings.yaml").write_text(json.dumps(settings))
@@ -183,16 +183,16 @@ class Ward:
 @pytest.fixture
 def ward(guarded: Guarded, tmp_path: Path) -> Ward:
     """A pipeline of its own."""
-    made = Ward(guarded, tmp_path, f"o{uuid4().hex[:10]}")
-    topic = made.names["topic"]
+    ward = Ward(guarded, tmp_path, f"o{uuid4().hex[:10]}")
+    topic = ward.names["topic"]
     create_topic(guarded.ruler, topic, 1)
     values = [b'{"id": 1}', b"broken", b'{"id": 2}']
     produce(guarded.ruler, topic, [OutgoingRecord(key=None, value=value) for value in values])
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "orders.yaml").write_text(
-        PIPELINE.format(name=made.name, **{k: made.names[k] for k in ("topic", "letters")})
+        PIPELINE.format(name=ward.name, **{k: ward.names[k] for k in ("topic", "letters")})
     )
-    return made
+    return ward
 
 
 def user_of(mechanism: str) -> str:

@@ -19,8 +19,8 @@ def test_listed_grants_of_captures_suffice_and_are_needed(ward: Any) -> None:
     names = {"topic": f"{ward.name}-logs", "positions": f"{ward.name}-positions", "capture": ward.name}
     (ward.root / "access.log").write_text("one\ntwo\n")
     (ward.root / "captures").mkdir()
-    of = {"capture": "file", "name": ward.name, "topic": names["topic"], "cluster": "guarded", "partitions": 1}
-    (ward.root / "captures" / "logs.yaml").write_text(json.dumps({**of, "paths": [f"{ward.root}/access.log"]}))
+    definition = {"capture": "file", "name": ward.name, "topic": names["topic"], "cluster": "guarded", "partitions": 1}
+    (ward.root / "captures" / "logs.yaml").write_text(json.dumps({**definition, "paths": [f"{ward.root}/access.log"]}))
     loaded = ward.project(ward.guarded.clients()["SCRAM-SHA-512"])
     settings = ward.root / "settings.yaml"
     settings.write_text(

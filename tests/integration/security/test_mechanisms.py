@@ -19,9 +19,9 @@ def test_every_client_accepts_cluster_entry(ward: Any, mechanism: str) -> None:
     ward.guarded.allow(*ward.needed(), user=user_of(mechanism))
     shop = ward.shop(ward.guarded.clients()[mechanism])
 
-    found = shop.run()
+    exit_code = shop.run()
 
-    assert (found.written, found.dead) == (2, 1)
+    assert (exit_code.written, exit_code.dead) == (2, 1)
     assert shop.ids() == [1, 2]
     ruler, topic = ward.guarded.ruler, ward.names["topic"]
     assert values(ruler, ward.names["letters"]) == [b"broken"]

@@ -39,10 +39,10 @@ def old_server(authority: Authority, folder: Path) -> Iterator[str]:
         def serve() -> None:
             while True:
                 try:
-                    taken, _ = listening.accept()
-                    context.wrap_socket(taken, server_side=True).close()
+                    connection, _ = listening.accept()
+                    context.wrap_socket(connection, server_side=True).close()
                 except ssl.SSLError:
-                    taken.close()
+                    connection.close()
                 except OSError:
                     if listening.fileno() < 0:
                         return
@@ -73,7 +73,9 @@ def test_wrong_credentials_are_terminal_and_name_their_setting(guarded: Any, tmp
         own = {"ssl.certificate.location": str(certificate), "ssl.key.location": str(key)}
         return {**clients["SSL"], **own}
 
-    nothing_shown = {key: of for key, of in clients["SSL"].items() if "certificate" not in key and "key" not in key}
+    nothing_shown = {
+        key: client for key, client in clients["SSL"].items() if "certificate" not in key and "key" not in key
+    }
     other_ca = Authority.make("other").identity.store(tmp_path, "other-ca")[0]
     with old_server(authority, tmp_path) as old:
         cases = {
@@ -90,14 +92,14 @@ def test_wrong_credentials_are_terminal_and_name_their_setting(guarded: Any, tmp
             "set ssl.certificate.location": nothing_shown,
             "no token was received": {**clients["OAUTHBEARER"], "sasl.oauthbearer.client.secret": "wrong-secret"},
         }
-        with ThreadPoolExecutor(len(cases)) as together:
-            asked = {
-                mends: together.submit(refusal, lambda of=of: observe(Cluster("prod", of), ["orders"]))
-                for mends, of in cases.items()
+        with ThreadPoolExecutor(len(cases)) as pool:
+            futures = {
+                mends: pool.submit(refusal, lambda client=case: observe(Cluster("prod", client), ["orders"]))
+                for mends, case in cases.items()
             }
-            found = {mends: future.result() for mends, future in asked.items()}
+            refusals = {mends: future.result() for mends, future in futures.items()}
 
-    for mends, (failure, seconds) in found.items():
+    for mends, (failure, seconds) in refusals.items():
         assert type(failure) is Terminal, failure
         assert mends in (failure.next_step or ""), failure
         assert "clusters.prod" in str(failure) or "broker's" in mends, failure
@@ -127,7 +129,9 @@ MISSING = [
 ]
 
 
-@pytest.mark.parametrize(("missing", "mend"), MISSING, ids=lambda of: " ".join(of) if isinstance(of, tuple) else "")
+@pytest.mark.parametrize(
+    ("missing", "mend"), MISSING, ids=lambda case: " ".join(case) if isinstance(case, tuple) else ""
+)
 def test_each_missing_grant_is_refused_by_name(ward: Any, missing: tuple[str, str, str], mend: str) -> None:
     """Without any one of the listed grants the run is refused in time, names the grant, and has published nothing."""
     kind, name, operation = (part.format(**ward.names) for part in missing)
@@ -147,10 +151,10 @@ def test_each_missing_grant_is_refused_by_name(ward: Any, missing: tuple[str, st
 def test_unwritable_consumer_group_does_not_stop_pipeline(ward: Any) -> None:
     """Without the grant of the mirror the records land all the same, and the run says which group could not be moved."""
     ward.guarded.allow(*ward.needed(*(role for role in GRANTED if role != "mirror")))
-    shop, said = ward.shop(ward.guarded.clients()["SCRAM-SHA-512"]), list[str]()
+    shop, lines = ward.shop(ward.guarded.clients()["SCRAM-SHA-512"]), list[str]()
 
-    assert shop.run(report=said.append).written == 2
-    assert any(f"consumer group {ward.names['group']} could not be moved" in line for line in said)
+    assert shop.run(report=lines.append).written == 2
+    assert any(f"consumer group {ward.names['group']} could not be moved" in line for line in lines)
 
 
 def test_invisible_consumer_group_is_reported_as_missing_grant(ward: Any) -> None:

@@ -44,20 +44,20 @@ SETTINGS = {
 @contextmanager
 def arguments_seen() -> Iterator[set[str]]:
     """Arguments of all processes of the machine that run while the block does."""
-    seen, ended = set[str](), threading.Event()
+    lines, ended = set[str](), threading.Event()
 
     def look() -> None:
         while not ended.wait(0.2):
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 try:
-                    seen.add(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+                    lines.add(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
                 except OSError:
                     continue  # it has ended
 
     thread = threading.Thread(target=look)
     thread.start()
     try:
-        yield seen
+        yield lines
     finally:
         ended.set()
         thread.join()
@@ -65,12 +65,12 @@ def arguments_seen() -> Iterator[set[str]]:
 
 def holding(root: Path, secrets: list[str], put: set[Path]) -> list[str]:
     """Files below a folder that hold one of the secrets, but for those where they were put."""
-    found = []
+    pids = []
     for path in root.rglob("*"):
         if path.is_file() and path not in put:
             content = path.read_bytes()
-            found += [f"{secret} in {path}" for secret in secrets if secret.encode() in content]
-    return found
+            pids += [f"{secret} in {path}" for secret in secrets if secret.encode() in content]
+    return pids
 
 
 @pytest.fixture
@@ -91,27 +91,27 @@ def test_secret_is_found_nowhere_else(marked: Any, engine: str) -> None:
     password = marked.guarded.clients()["SCRAM-SHA-512"]["sasl.password"]
     secrets = [password, *MARKS.values()]
     env = os.environ | marked.environment | MARKS | {"PYTHONPATH": str(project_root() / "include")}
-    said: list[str] = []
+    lines: list[str] = []
 
     def frazil(*arguments: str) -> int:
         command = [sys.executable, "-m", "frazil.cli", *arguments]
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=_SECONDS)
-        said.append(done.stdout + done.stderr)
+        lines.append(done.stdout + done.stderr)
         return done.returncode
 
     with arguments_seen() as seen:
-        assert frazil("plan", marked.name, "--json") == 0, said[-1]
-        assert frazil("run", marked.name, "--engine", engine, "--json") == 0, said[-1]
-        assert '"written":2' in said[-1]
-        assert frazil("status", marked.name) in (0, 1), said[-1]
-        assert frazil("validate") == 0, said[-1]
+        assert frazil("plan", marked.name, "--json") == 0, lines[-1]
+        assert frazil("run", marked.name, "--engine", engine, "--json") == 0, lines[-1]
+        assert '"written":2' in lines[-1]
+        assert frazil("status", marked.name) in (0, 1), lines[-1]
+        assert frazil("validate") == 0, lines[-1]
         (marked.root / "secrets.properties").write_text(f"sasl.password={MARKS['WRONG_PASSWORD']}\n")
-        assert frazil("run", marked.name, "--engine", engine) == 78, said[-1]
-        assert "sasl.password" in said[-1]
+        assert frazil("run", marked.name, "--engine", engine) == 78, lines[-1]
+        assert "sasl.password" in lines[-1]
 
     own = [line for line in seen if marked.name in line]
     assert any("frazil.cli run" in line for line in own)
     assert any("SparkSubmit" in line for line in own) == (engine == "spark")
     assert [line for line in seen for secret in secrets if secret in line] == []
-    assert [text for text in said for secret in secrets if secret in text] == []
+    assert [text for text in lines for secret in secrets if secret in text] == []
     assert holding(marked.root, secrets, {marked.root / "secrets.properties"}) == []

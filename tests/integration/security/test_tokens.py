@@ -89,9 +89,9 @@ def test_every_client_takes_tokens_of_the_provider(ward: Any, login: str, reques
     ward.guarded.allow(*ward.needed())
     shop = ward.shop(properties)
 
-    found = shop.run()
+    exit_code = shop.run()
 
-    assert (found.written, found.dead) == (2, 1)
+    assert (exit_code.written, exit_code.dead) == (2, 1)
     ruler, topic = ward.guarded.ruler, ward.names["topic"]
     assert values(ruler, ward.names["letters"]) == [b"broken"]
     assert group_offsets(ruler, ward.names["group"], [(topic, 0)]) == {(topic, 0): 3}

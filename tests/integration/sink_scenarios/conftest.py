@@ -41,8 +41,8 @@ class Place:
     def send(self, records: Iterable[SinkRecord]) -> None:
         """Send records, in their order within each partition."""
         producer = Producer(dict(self.shop.cluster.properties))
-        for of in records:
-            producer.produce(self.shop.topic + of.topic, of.bytes, partition=of.partition)
+        for record in records:
+            producer.produce(self.shop.topic + record.topic, record.bytes, partition=record.partition)
         assert producer.flush(10) == 0
 
     def run(self) -> Any:
@@ -80,14 +80,16 @@ def place(shop: Callable[..., Any], catalog: Catalog, request: pytest.FixtureReq
     """Make the place of a scenario."""
 
     def make(scenario: Scenario) -> Place:
-        made = shop(partitions=scenario.partitions)
+        new_shop = shop(partitions=scenario.partitions)
         for suffix in filter(None, scenario.topics):
-            create_topic(made.cluster, made.topic + suffix, scenario.partitions)
+            create_topic(new_shop.cluster, new_shop.topic + suffix, scenario.partitions)
         if catalog == "rest":
             settings: Path = request.getfixturevalue("rest_settings")()
-            made = replace(made, project=Project.load(environment(made.project) | {SETTINGS_VARIABLE: str(settings)}))
-        topics = ", ".join(made.topic + suffix for suffix in scenario.topics)
-        return Place(made.with_pipeline(HEAD.format(topics=topics) + scenario.file), scenario)
+            new_shop = replace(
+                new_shop, project=Project.load(environment(new_shop.project) | {SETTINGS_VARIABLE: str(settings)})
+            )
+        topics = ", ".join(new_shop.topic + suffix for suffix in scenario.topics)
+        return Place(new_shop.with_pipeline(HEAD.format(topics=topics) + scenario.file), scenario)
 
     return make
 
@@ -97,11 +99,11 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let somebody else do something when the next run gets to these points, so many times."""
 
     def arrange(deed: Callable[[], object], *points: Failpoint, times: int = 1) -> None:
-        left = [times]
+        remaining = [times]
 
         def reached(point: Failpoint) -> None:
-            if point in points and left[0]:
-                left[0] -= 1
+            if point in points and remaining[0]:
+                remaining[0] -= 1
                 deed()
 
         monkeypatch.setattr(failpoints, "hit", reached)
@@ -109,46 +111,46 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return arrange
 
 
-def killed_between_publishes(made: Place, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def killed_between_publishes(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Land all records, the last ones by runs that are killed, each behind one more publish than the one before.
 
     Returns:
         How many publishes of the last batch had happened behind its decision, run by run; the last run finished it.
     """
-    *earlier, last = made.scenario.rounds
+    *earlier, last = place.scenario.rounds
     if not earlier:
-        made.run()  # the pipeline begins
+        place.run()  # the pipeline begins
     for records in earlier:
-        made.send(records)
-        made.run()
-    made.send(last)
-    decided = made.parts + 1
+        place.send(records)
+        place.run()
+    place.send(last)
+    decided = place.parts + 1
     states = []
     _kill_behind(0, monkeypatch)
-    while _is_killed(made):
-        states.append(made.parts - decided)
+    while _is_killed(place):
+        states.append(place.parts - decided)
         assert len(states) < _MOST, f"a batch that never ends: {states}"
         _kill_behind(1, monkeypatch)
-    return [*states, made.parts - decided]
+    return [*states, place.parts - decided]
 
 
 def _kill_behind(publishes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the next run be killed behind so many publishes: each thread that wants another one ends, and so does the run."""
-    left, lock = [publishes], Lock()
+    remaining, lock = [publishes], Lock()
 
     def reached(point: Failpoint) -> None:
         if point in _PUBLISHING:
             with lock:
-                if not left[0]:
+                if not remaining[0]:
                     raise Killed
-                left[0] -= 1
+                remaining[0] -= 1
 
     monkeypatch.setattr(failpoints, "hit", reached)
 
 
-def _is_killed(made: Place) -> bool:
+def _is_killed(place: Place) -> bool:
     try:
-        made.run()
+        place.run()
     except Killed:
         return True
     return False

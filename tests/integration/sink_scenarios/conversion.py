@@ -45,7 +45,7 @@ _ZONED = (
     "2026-05-01T10:30:00", "2026-05-01 08:30:00.000-02:00", 1777631400000,
 )  # fmt: skip
 
-_DECLARED = "{" + ", ".join(f'{name}: "{of}"' for name, of in _ALL.items()) + "}"
+_DECLARED = "{" + ", ".join(f'{name}: "{type_name}"' for name, type_name in _ALL.items()) + "}"
 
 CONVERSION = (
     Scenario(
@@ -92,7 +92,7 @@ destinations: [{table: shop.events, columns: {ii: int, other: string}}]
         "times with all spellings of an offset",
         "TestRecordConverter.testTimestampWithZoneConversion, testTimestampWithZoneAndFractionalSecondsConversion",
         "destinations: [{table: shop.events, columns: {tz: {type: timestamptz, unit: ms}}}]",
-        (sink_records(*({"tz": of} for of in _ZONED), {"tz": "May 1st"}),),
+        (sink_records(*({"tz": zoned} for zoned in _ZONED), {"tz": "May 1st"}),),
         {
             "shop.events": TableContents(
                 {"tz": "timestamptz"}, ((datetime(2026, 5, 1, 10, 30, tzinfo=UTC),),) * len(_ZONED)

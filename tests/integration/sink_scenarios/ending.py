@@ -13,29 +13,32 @@ from tests.integration.sink_scenarios.scenario import TableContents
 from tests.operations import LETTERS, assert_clean, lake
 
 
-def assert_ends(made: Place) -> None:
+def assert_ends(place: Place) -> None:
     """The tables are as the scenario says, nothing is left to do, and Frazil's own check agrees."""
-    scenario, shop = made.scenario, made.shop
-    assert {name: table_contents(shop, name, of) for name, of in scenario.tables.items()} == scenario.tables
+    scenario, shop = place.scenario, place.shop
+    assert {name: table_contents(shop, name, contents) for name, contents in scenario.tables.items()} == scenario.tables
     assert letters(shop) == list(scenario.letters)
     batches = shop.history()
-    assert (sum(of.read for of in batches), sum(of.filtered for of in batches)) == (scenario.read, scenario.filtered)
-    before = made.publishes
-    assert (made.run().batches, made.publishes) == (0, before)
+    assert (sum(batch.read for batch in batches), sum(batch.filtered for batch in batches)) == (
+        scenario.read,
+        scenario.filtered,
+    )
+    before = place.publishes
+    assert (place.run().batches, place.publishes) == (0, before)
     assert_clean(shop)
 
 
-def table_contents(shop: Any, name: str, asked: TableContents) -> TableContents:
+def table_contents(shop: Any, name: str, contents: TableContents) -> TableContents:
     """What a table holds."""
     table = lake(shop).load_table(name)
-    columns = {of.name: type_of(of) for of in table.schema().fields if of.name not in KAFKA}
+    columns = {field.name: type_of(field) for field in table.schema().fields if field.name not in KAFKA}
     order = KAFKA[:3]
-    found = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: tuple(row[of] for of in order))
+    rows = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: tuple(row[column] for column in order))
     return TableContents(
         columns,
-        tuple(tuple(row[name] for name in asked.columns) for row in found),
-        tuple(f"{of.name} {of.transform}" for of in table.spec().fields),
-        asked.files if asked.files is None else len(list(table.scan().plan_files())),
+        tuple(tuple(row[name] for name in contents.columns) for row in rows),
+        tuple(f"{field.name} {field.transform}" for field in table.spec().fields),
+        contents.files if contents.files is None else len(list(table.scan().plan_files())),
     )
 
 
@@ -48,5 +51,5 @@ def letters(shop: Any) -> list[tuple[int, str | None, str]]:
     """Offset, table and code of the dead letters."""
     if lake(shop).find_table(LETTERS) is None:
         return []
-    found = ((row["offset"], row["destination"], row["code"]) for row in shop.rows(LETTERS))
-    return sorted(found, key=str)
+    letters = ((row["offset"], row["destination"], row["code"]) for row in shop.rows(LETTERS))
+    return sorted(letters, key=str)

@@ -101,19 +101,23 @@ EVENT = "{id: long, type: string, ts: {type: timestamptz, unit: ms}, payload: st
 EVENT_COLUMNS = {"id": "long", "type": "string", "ts": "timestamptz", "payload": "string"}
 
 
-def event(number: int, kind: str | None, at: datetime = FIRST, payload: str | None = "hello world!") -> dict[str, Any]:
+def event(
+    number: int, kind: str | None, instant: datetime = FIRST, payload: str | None = "hello world!"
+) -> dict[str, Any]:
     """An event as JSON without a schema has it."""
-    return {"id": number, "type": kind, "ts": millis(at), "payload": payload}
+    return {"id": number, "type": kind, "ts": millis(instant), "payload": payload}
 
 
-def row(number: int, kind: str | None, at: datetime = FIRST, payload: str | None = "hello world!") -> tuple[Any, ...]:
+def row(
+    number: int, kind: str | None, instant: datetime = FIRST, payload: str | None = "hello world!"
+) -> tuple[Any, ...]:
     """Its row."""
-    return number, kind, at, payload
+    return number, kind, instant, payload
 
 
-def millis(at: datetime) -> int:
+def millis(instant: datetime) -> int:
     """Milliseconds since 1970, as Kafka Connect counts."""
-    return int(at.timestamp()) * 1000
+    return int(instant.timestamp()) * 1000
 
 
 Schema = dict[str, Any]
@@ -121,18 +125,18 @@ Schema = dict[str, Any]
 TIMESTAMP: Schema = {"type": "int64", "name": "org.apache.kafka.connect.data.Timestamp", "version": 1}
 
 
-def schema(of: str | Schema, *, optional: bool = True) -> Schema:
+def schema(kind: str | Schema, *, optional: bool = True) -> Schema:
     """A schema of Kafka Connect: of a type by its name, or with what else belongs to it."""
-    return {**({"type": of} if isinstance(of, str) else of), "optional": optional}
+    return {**({"type": kind} if isinstance(kind, str) else kind), "optional": optional}
 
 
 def struct(*, optional: bool = True, **fields: Schema) -> Schema:
     """The schema of a struct."""
     return schema(
-        {"type": "struct", "fields": [{**of, "field": name} for name, of in fields.items()]}, optional=optional
+        {"type": "struct", "fields": [{**field, "field": name} for name, field in fields.items()]}, optional=optional
     )
 
 
-def with_schema(of: Schema, value: Any) -> dict[str, Any]:
+def with_schema(declared: Schema, value: Any) -> dict[str, Any]:
     """A value beside its schema, as JsonConverter writes both."""
-    return {"schema": of, "payload": value}
+    return {"schema": declared, "payload": value}

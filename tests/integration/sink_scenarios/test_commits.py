@@ -44,20 +44,20 @@ HASTY = {"commit.retry.num-retries": "1", "commit.retry.min-wait-ms": "1", "comm
 
 def begun(place: MakePlace) -> Place:
     """A place whose next commits are those of its records."""
-    made = place(LETTER)
-    made.run()
+    new_place = place(LETTER)
+    new_place.run()
     for table in (EVENTS, LETTERS, LEDGER):
-        with lake(made.shop).load_table(table).transaction() as transaction:
+        with lake(new_place.shop).load_table(table).transaction() as transaction:
             transaction.set_properties(HASTY)
     (records,) = LETTER.rounds
-    made.send(records)
-    return made
+    new_place.send(records)
+    return new_place
 
 
-def commit_elsewhere(made: Place, table: str) -> None:
+def commit_elsewhere(place: Place, table: str) -> None:
     """Somebody else's snapshot, without rows."""
-    found = lake(made.shop).load_table(table)
-    found.append(schema_to_pyarrow(found.schema(), include_field_ids=False).empty_table())
+    loaded = lake(place.shop).load_table(table)
+    loaded.append(schema_to_pyarrow(loaded.schema(), include_field_ids=False).empty_table())
 
 
 @STEPS
@@ -68,14 +68,16 @@ def test_commits_that_fail_three_times_neither_lose_nor_double_rows(
 
     After the sink's TestCoordinator.testCommitBoundedRetry, testCommitCounterResetsOnSuccess.
     """
-    made = begun(place)
-    meanwhile(lambda: commit_elsewhere(made, table), P(f"{step}.committing"), P(f"{step}.retrying"), times=3)
+    place_now = begun(place)
+    meanwhile(lambda: commit_elsewhere(place_now, table), P(f"{step}.committing"), P(f"{step}.retrying"), times=3)
 
-    assert made.run().batches == 1
+    assert place_now.run().batches == 1
 
-    summaries = [of.summary for of in lake(made.shop).load_table(table).metadata.snapshots]
-    assert sum(of is not None and "frazil.batch" not in of.additional_properties for of in summaries) == 3
-    assert_ends(made)
+    summaries = [snapshot.summary for snapshot in lake(place_now.shop).load_table(table).metadata.snapshots]
+    assert (
+        sum(summary is not None and "frazil.batch" not in summary.additional_properties for summary in summaries) == 3
+    )
+    assert_ends(place_now)
 
 
 @STEPS
@@ -86,17 +88,17 @@ def test_commits_that_always_fail_name_their_table(
 
     After the sink's TestCoordinator.testCommitFailedExceptionPropagates, testPartialCommitFailureMetric.
     """
-    made = begun(place)
-    meanwhile(lambda: commit_elsewhere(made, table), P(f"{step}.committing"), P(f"{step}.retrying"), times=1000)
+    place_now = begun(place)
+    meanwhile(lambda: commit_elsewhere(place_now, table), P(f"{step}.committing"), P(f"{step}.retrying"), times=1000)
 
     with pytest.raises(Retryable, match=table):
-        made.run()
+        place_now.run()
 
-    shown = len(made.shop.rows(EVENTS)), len(made.shop.rows(LETTERS))
+    shown = len(place_now.shop.rows(EVENTS)), len(place_now.shop.rows(LETTERS))
     assert shown == {"decide": (0, 0), "follow": (2, 0), "record": (2, 1)}[step]
     meanwhile(lambda: None)
-    made.run()
-    assert_ends(made)
+    place_now.run()
+    assert_ends(place_now)
 
 
 @pytest.mark.parametrize(
@@ -111,14 +113,14 @@ def test_leader_that_slept_does_not_repeat_commits_of_its_successor(
     After the sink's TestCommitState.testIsCommitReadyIgnoresZombieCoordinatorPayloads, TestCoordinator.testCoordinatorCommittedOffsetValidation,
     and, in Tabular's, testShouldDeduplicateDataFilesBeforeAppending.
     """
-    made = begun(place)
+    place_now = begun(place)
     ran = []
-    meanwhile(lambda: ran.append(made.run()), point)
+    meanwhile(lambda: ran.append(place_now.run()), point)
 
-    made.run()
+    place_now.run()
 
     assert len(ran) == 1
-    assert_ends(made)
+    assert_ends(place_now)
 
 
 def test_files_of_replaced_partition_spec_are_not_committed(place: MakePlace) -> None:
@@ -126,23 +128,23 @@ def test_files_of_replaced_partition_spec_are_not_committed(place: MakePlace) ->
 
     After the sink's TestCoordinator.testCommitError.
     """
-    made, staged = begun(place), []
+    place_now, staged = begun(place), []
 
     def stage(order: StageOrder) -> Staged:
         staged.append(stage_inline(order))
         if not staged[1:]:
-            with lake(made.shop).load_table(EVENTS).update_spec() as update:
+            with lake(place_now.shop).load_table(EVENTS).update_spec() as update:
                 update.add_identity("id")
         return staged[-1]
 
-    made.shop.run(stage=stage)
+    place_now.shop.run(stage=stage)
 
     assert len(staged) == 2
-    table = lake(made.shop).load_table(EVENTS)
+    table = lake(place_now.shop).load_table(EVENTS)
     assert {task.file.spec_id for task in table.scan().plan_files()} == {table.spec().spec_id}
-    assert [of.name for of in table.spec().fields] == ["id"]
-    found = [(row["id"], row["_kafka_offset"]) for row in made.shop.rows(EVENTS)]
-    assert found == [(1, 0), (3, 2)]
+    assert [field.name for field in table.spec().fields] == ["id"]
+    rows = [(row["id"], row["_kafka_offset"]) for row in place_now.shop.rows(EVENTS)]
+    assert rows == [(1, 0), (3, 2)]
 
 
 def test_run_without_records_creates_no_snapshot(place: MakePlace) -> None:
@@ -150,9 +152,9 @@ def test_run_without_records_creates_no_snapshot(place: MakePlace) -> None:
 
     After the sink's TestCoordinator.testCommitNoFiles.
     """
-    made = begun(place)
-    made.run()
-    before = made.publishes
+    place_now = begun(place)
+    place_now.run()
+    before = place_now.publishes
 
-    assert [made.run().batches, made.run().batches, made.publishes - before] == [0, 0, 0]
-    assert_ends(made)
+    assert [place_now.run().batches, place_now.run().batches, place_now.publishes - before] == [0, 0, 0]
+    assert_ends(place_now)

@@ -14,9 +14,9 @@ pytestmark = pytest.mark.embedded
 @pytest.mark.parametrize("connector", [each for each in DOCUMENTED if not each.is_merged], ids=str)
 def test_imported_connector_lands_what_the_sink_lands(place: MakePlace, connector: DocumentedConnector) -> None:
     """Every record is a row or left out on record, and verify agrees."""
-    made = place(connector.scenario())
-    for records in made.scenario.rounds:
-        made.send(records)
-        made.run()
+    new_place = place(connector.scenario())
+    for records in new_place.scenario.rounds:
+        new_place.send(records)
+        new_place.run()
 
-    assert_ends(made)
+    assert_ends(new_place)

@@ -29,15 +29,15 @@ class S3Shop:
 
     def objects(self) -> set[str]:
         """Keys of all objects of the warehouse."""
-        found = self.server.files().get_file_info(FileSelector(f"{BUCKET}/{self.prefix}", recursive=True))
-        return {of.path for of in found if of.type == FileType.File}
+        file_infos = self.server.files().get_file_info(FileSelector(f"{BUCKET}/{self.prefix}", recursive=True))
+        return {file_info.path for file_info in file_infos if file_info.type == FileType.File}
 
 
 @pytest.fixture
 def proxy(s3: S3Server) -> Iterator[FaultProxy]:
     """A proxy before the S3 server."""
-    with fault_proxy(s3.port) as made:
-        yield made
+    with fault_proxy(s3.port) as proxy:
+        yield proxy
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def s3_shop(shop: Callable[..., Any], s3: S3Server, proxy: FaultProxy, tmp_path:
     """Make a shop in S3 whose catalog is an SQLite file: `s3_shop(partitions=1)`, `properties` are the store's."""
 
     def make(properties: Mapping[str, str] | None = None, **options: Any) -> S3Shop:
-        made, prefix = shop(**options), f"warehouse-{uuid4().hex[:8]}"
+        new_shop, prefix = shop(**options), f"warehouse-{uuid4().hex[:8]}"
         lake = {
             "uri": f"sqlite:///{tmp_path}/catalog.db",
             "warehouse": f"s3://{BUCKET}/{prefix}",
@@ -54,7 +54,7 @@ def s3_shop(shop: Callable[..., Any], s3: S3Server, proxy: FaultProxy, tmp_path:
         settings = tmp_path / "settings.yaml"
         clusters = {"local": {"bootstrap_servers": "${local:kafka}"}}
         settings.write_text(json.dumps({"clusters": clusters, "catalogs": {"lake": lake}}))
-        project = Project.load(environment(made.project) | {SETTINGS_VARIABLE: str(settings)})
-        return S3Shop(replace(made, project=project), proxy, s3, prefix)
+        project = Project.load(environment(new_shop.project) | {SETTINGS_VARIABLE: str(settings)})
+        return S3Shop(replace(new_shop, project=project), proxy, s3, prefix)
 
     return make

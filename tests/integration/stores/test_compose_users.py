@@ -40,24 +40,28 @@ def login(tmp_path: Path, free_ports: FreePorts) -> Iterator[Login]:
     if program is None:
         pytest.skip("no S3 server, and no Go to build it")
     (number,) = free_ports(1)
-    at = f"{LOOPBACK}:{number}"
+    address = f"{LOOPBACK}:{number}"
     folders = {of: tmp_path / of.strip("/") for of in ("/users", "/data/attributes", "/data/objects")}
     for folder in folders.values():
         folder.mkdir(parents=True)
     service = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]["object-store"]
-    arguments = [{":7070": at, **folders}.get(of, of) for of in service["command"]]
+    arguments = [{":7070": address, **folders}.get(argument, argument) for argument in service["command"]]
     bare = ("setpriv", "--no-new-privs", "--bounding-set=-all") if os.geteuid() == 0 and shutil.which("setpriv") else ()
     set_up("users", str(folders["/users"]))
     home = Home.resolve({"FRAZIL_HOME": str(tmp_path / "home")})
     processes = Processes(home.run, home.logs, home.root)
     env = os.environ | {"ROOT_ACCESS_KEY": "root-access", "ROOT_SECRET_KEY": "root-secret"}
-    processes.start(Spec("s3", (*bare, str(program), *map(str, arguments)), env, at, object_store.GRACE_SECONDS))
+    processes.start(Spec("s3", (*bare, str(program), *map(str, arguments)), env, address, object_store.GRACE_SECONDS))
     try:
         assert until(lambda: answers(number), 30)
-        set_up("bucket", at, BUCKET)
-        set_up("bucket", at, BUCKET)  # the service runs at each `up`
+        set_up("bucket", address, BUCKET)
+        set_up("bucket", address, BUCKET)  # the service runs at each `up`
         yield lambda name: S3FileSystem(
-            access_key=f"{name}-ACCESS", secret_key=f"{name}-SECRET", endpoint_override=at, scheme="http", region=REGION
+            access_key=f"{name}-ACCESS",
+            secret_key=f"{name}-SECRET",
+            endpoint_override=address,
+            scheme="http",
+            region=REGION,
         )
     finally:
         processes.stop(("s3", object_store.GRACE_SECONDS))
@@ -73,7 +77,7 @@ def test_reader_of_the_stack_writes_nothing_and_writer_has_its_bucket(login: Log
     writer.delete_file(f"{BUCKET}/warehouse/b")
 
     assert reader.open_input_stream(f"{BUCKET}/warehouse/a").read() == b"rows"
-    assert [of.base_name for of in reader.get_file_info(FileSelector(f"{BUCKET}/warehouse"))] == ["a"]
+    assert [file_info.base_name for file_info in reader.get_file_info(FileSelector(f"{BUCKET}/warehouse"))] == ["a"]
     with pytest.raises(OSError, match=r"ACCESS_DENIED|AccessDenied"), reader.open_output_stream(f"{BUCKET}/c") as file:
         file.write(b"forged")
     with pytest.raises(OSError, match=r"ACCESS_DENIED|AccessDenied"):

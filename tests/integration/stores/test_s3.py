@@ -50,36 +50,36 @@ faults = pytest.mark.parametrize(
 )
 
 
-def batch_of(made: S3Shop, n: int) -> None:
+def batch_of(shop: S3Shop, n: int) -> None:
     """Send four records: two good, two bad."""
-    send(made.shop, {0: [order(4 * n), bad(4 * n + 1), order(4 * n + 2), bad(4 * n + 3)]})
+    send(shop.shop, {0: [order(4 * n), bad(4 * n + 1), order(4 * n + 2), bad(4 * n + 3)]})
 
 
-def assert_all(made: S3Shop, batches: int) -> None:
+def assert_all(shop: S3Shop, batches: int) -> None:
     """Every record of so many batches has its one outcome, no object was deleted, and another run changes nothing."""
-    orders = made.shop
-    assert made.proxy.unused == 0
+    orders = shop.shop
+    assert shop.proxy.unused == 0
     assert [offset for _, offset in places(orders)] == list(range(0, 4 * batches, 2))
     assert [offset for _, offset, _ in letters(orders)] == list(range(1, 4 * batches, 2))
     assert_clean(orders)
     before = state(orders)
     assert (orders.run().read, state(orders)) == (0, before)
-    assert [path for method, path in made.proxy.seen if method == "DELETE"] == []
+    assert [path for method, path in shop.proxy.seen if method == "DELETE"] == []
 
 
 @faults
 def test_occasional_s3_failures_do_not_fail_batch(s3_shop: MakeShop, fault: str) -> None:
     """Whatever request of a batch is struck, it is sent again and the batch lands."""
-    made = s3_shop(partitions=1)
-    made.shop.run()
+    shop = s3_shop(partitions=1)
+    shop.shop.run()
     for n, (method, path) in enumerate(PLACES.values()):
-        batch_of(made, n)
-        made.proxy.script(method, path, FAULTS[fault])
+        batch_of(shop, n)
+        shop.proxy.script(method, path, FAULTS[fault])
 
-        result = made.shop.run()
+        result = shop.shop.run()
 
-        assert (result.written, made.proxy.unused) == (2, 0)
-    assert_all(made, len(PLACES))
+        assert (result.written, shop.proxy.unused) == (2, 0)
+    assert_all(shop, len(PLACES))
 
 
 @faults
@@ -88,86 +88,86 @@ def test_unavailable_s3_neither_loses_nor_doubles_records(
 ) -> None:
     """Given up, the run rides it out or says that another may come, and that one lands what is missing, once."""
     monkeypatch.setattr(files, "S3_ATTEMPTS", 1)  # of six the last comes half a minute later
-    made = s3_shop(partitions=1)
-    made.shop.run()
+    shop = s3_shop(partitions=1)
+    shop.shop.run()
     ended = []
     for n, (method, path) in enumerate(PLACES.values()):
-        batch_of(made, n)
-        made.proxy.script(method, path, FAULTS[fault])
-        ended.append(runs(made))
-        assert made.proxy.unused == 0
-        assert ended[-1] or runs(made)
+        batch_of(shop, n)
+        shop.proxy.script(method, path, FAULTS[fault])
+        ended.append(runs(shop))
+        assert shop.proxy.unused == 0
+        assert ended[-1] or runs(shop)
     assert not all(ended)
-    assert_all(made, len(PLACES))
+    assert_all(shop, len(PLACES))
 
 
 @pytest.mark.full
 def test_slow_s3_does_not_hang_run(s3_shop: MakeShop) -> None:
     """Requests that nobody answers end at the time limit, and are sent again."""
-    made = s3_shop(partitions=1, properties={"s3.request-timeout": "1"})
-    made.shop.run()
+    shop = s3_shop(partitions=1, properties={"s3.request-timeout": "1"})
+    shop.shop.run()
     over = Event()
-    batch_of(made, 0)
+    batch_of(shop, 0)
     for carried_out, (method, path) in enumerate([PLACES["data file"], PLACES["metadata"]]):
-        made.proxy.script(method, path, hung(over, carried_out=bool(carried_out)))
+        shop.proxy.script(method, path, hung(over, carried_out=bool(carried_out)))
     try:
-        made.shop.run()
+        shop.shop.run()
     finally:
         over.set()
-    assert_all(made, 1)
+    assert_all(shop, 1)
 
 
 def test_replay_in_s3_deletes_no_object(s3_shop: MakeShop) -> None:
     """A replay whose uploads and reads are struck replaces its range once, and deletes no object."""
-    made = s3_shop(partitions=1)
+    shop = s3_shop(partitions=1)
     for n in range(2):
-        batch_of(made, n)
-        made.shop.run()
+        batch_of(shop, n)
+        shop.shop.run()
     for method, path in (PLACES["metadata"], PLACES["list of manifests, read"], PLACES["metadata of letters"]):
-        made.proxy.script(method, path, FAULTS[ONE])
+        shop.proxy.script(method, path, FAULTS[ONE])
 
-    replay(made.shop, "earliest")
+    replay(shop.shop, "earliest")
 
-    assert {row["_frazil_batch"] for row in made.shop.rows()} == {position(made.shop).n}
-    assert_all(made, 2)
+    assert {row["_frazil_batch"] for row in shop.shop.rows()} == {position(shop.shop).n}
+    assert_all(shop, 2)
 
 
 def test_wrong_s3_key_is_not_retried(s3_shop: MakeShop) -> None:
     """A key that does not fit stops a pipeline, and the error does not tell it."""
-    made = s3_shop(partitions=1, properties={"s3.secret-access-key": "hunter2"})
+    shop = s3_shop(partitions=1, properties={"s3.secret-access-key": "hunter2"})
 
     with pytest.raises(Terminal, match="the storage refused") as stopped:
-        made.shop.run()
+        shop.shop.run()
 
     assert "hunter2" not in str(stopped.value)
 
 
 def test_order_and_outcome_in_a_bucket_survive_lost_answers(s3_shop: MakeShop) -> None:
     """A store without rename: objects are there as a whole, beside the ledger's, and hold no key of the store."""
-    made = s3_shop(partitions=1)
-    batch_of(made, 0)
-    made.shop.run()
-    project, pipeline = made.shop.project, made.shop.pipeline
+    shop = s3_shop(partitions=1)
+    batch_of(shop, 0)
+    shop.shop.run()
+    project, pipeline = shop.shop.project, shop.shop.pipeline
     handover = Handover.begin(project, storage_of(project, pipeline), "orders", "a run")
-    made.proxy.script("PUT", r"/orders__ledger/metadata/frazil-orders-job-.*\.json", FAULTS[ONE], FAULTS[ONE])
+    shop.proxy.script("PUT", r"/orders__ledger/metadata/frazil-orders-job-.*\.json", FAULTS[ONE], FAULTS[ONE])
 
     handover.hand_over("{}", outlives=True)
     driver = Handover.from_arguments(project, "ingest", handover.arguments)
     assert driver.read_order() == ("{}", True)
     driver.leave(Outcome(result="1,000 rows"))
-    (key,) = (key for key in made.objects() if handover.attempt in key)
-    text = made.server.files().open_input_stream(key).read().decode()
+    (key,) = (key for key in shop.objects() if handover.attempt in key)
+    text = shop.server.files().open_input_stream(key).read().decode()
 
-    assert made.proxy.unused == 0
-    assert made.server.properties(made.server.port)["s3.secret-access-key"] not in text
+    assert shop.proxy.unused == 0
+    assert shop.server.properties(shop.server.port)["s3.secret-access-key"] not in text
     assert handover.take(INTERNAL.retryable("lost")) == "1,000 rows"
-    assert not [key for key in made.objects() if "-job-" in key]
+    assert not [key for key in shop.objects() if "-job-" in key]
 
 
-def runs(made: S3Shop) -> bool:
+def runs(shop: S3Shop) -> bool:
     """Whether a run comes to its end; one that doesn't says that another may."""
     try:
-        made.shop.run()
+        shop.shop.run()
     except (Retryable, OutcomeUnknown):
         return False
     return True

@@ -41,16 +41,16 @@ def test_spark_reaches_s3_by_one_settings_entry(
 @pytest.mark.full
 def test_maintenance_works_in_s3(s3_shop: Callable[..., S3Shop], monkeypatch: pytest.MonkeyPatch) -> None:
     """Small objects become one, an old one that nobody names goes, and the rows and the position stay."""
-    made = s3_shop(partitions=1)
-    orders = made.shop
+    shop = s3_shop(partitions=1)
+    orders = shop.shop
     monkeypatch.setenv("FRAZIL_KAFKA_PORT", str(orders.project.home.ports.kafka))  # the job's, too
     for n in range(6):
         send(orders, {0: [order(n)]})
         orders.run()
-    table = f"{BUCKET}/{made.prefix}/shop/orders"
-    with made.server.files().open_output_stream(f"{table}/data/nobodys.parquet") as stream:
+    table = f"{BUCKET}/{shop.prefix}/shop/orders"
+    with shop.server.files().open_output_stream(f"{table}/data/nobodys.parquet") as stream:
         stream.write(b"left by a killed run")
-    for path in (made.server.folder / table).rglob("*.*"):
+    for path in (shop.server.folder / table).rglob("*.*"):
         os.utime(path, (1e9, 1e9))
 
     wanted = Order("shop.orders", ("compaction", "orphans"), force=True)
@@ -58,10 +58,10 @@ def test_maintenance_works_in_s3(s3_shop: Callable[..., S3Shop], monkeypatch: py
 
     assert text is not None
     (done,) = MaintenanceResult.from_json(text).tables
-    assert [(of.step, of.status) for of in done.steps] == [("compaction", "done"), ("orphans", "done")]
+    assert [(step.step, step.status) for step in done.steps] == [("compaction", "done"), ("orphans", "done")]
     assert (done.before.files, done.after.files) == (6, 1)
     assert done.steps[1].counts["orphan_files"] == 1
-    assert f"{table}/data/nobodys.parquet" not in made.objects()
+    assert f"{table}/data/nobodys.parquet" not in shop.objects()
     assert [offset for _, offset in places(orders)] == list(range(6))
     assert_clean(orders)
     assert orders.run().read == 0

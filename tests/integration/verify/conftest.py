@@ -45,8 +45,8 @@ def delete_records(cluster: Cluster) -> Callable[[str, dict[int, int]], None]:
 
     def delete(topic: str, before: dict[int, int]) -> None:
         admin = AdminClient(dict(cluster.properties))
-        asked = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
-        for answer in admin.delete_records(asked).values():
+        partitions = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
+        for answer in admin.delete_records(partitions).values():
             answer.result()
 
     return delete

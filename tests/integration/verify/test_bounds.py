@@ -14,8 +14,8 @@ from frazil.errors import Terminal
 Make = Callable[..., Any]
 
 
-def totals(found: Any, *names: str) -> tuple[int, ...]:
-    return tuple(sum(getattr(partition, name) for partition in found.partitions) for name in names)
+def totals(verification: Any, *names: str) -> tuple[int, ...]:
+    return tuple(sum(getattr(partition, name) for partition in verification.partitions) for name in names)
 
 
 def test_only_what_was_asked_for_is_compared(shop: Make, check: Make, tmp_path: Path) -> None:
@@ -37,13 +37,13 @@ def test_bounds_that_name_nothing_are_refused(shop: Make, check: Make, tmp_path:
     orders = shop(partitions=1)
     orders.produce_orders(range(5))
     orders.run()
-    other, low, high = (tmp_path / name for name in ("other.json", "low.json", "high.json"))
-    other.write_text(json.dumps({orders.topic: {"7": 5}}))
+    second_file, low, high = (tmp_path / name for name in ("other.json", "low.json", "high.json"))
+    second_file.write_text(json.dumps({orders.topic: {"7": 5}}))
     low.write_text(json.dumps({orders.topic: [1]}))
     high.write_text(json.dumps({orders.topic: [4]}))
 
     with pytest.raises(Terminal, match=f"{orders.topic}/7"):
-        check(orders, str(other))
+        check(orders, str(second_file))
     with pytest.raises(Terminal, match="4 to 1"):
         check(orders, str(high), str(low))
     with pytest.raises(Terminal, match="before --from"):

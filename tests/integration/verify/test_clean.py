@@ -22,8 +22,8 @@ from tests.servers import delete_topic
 Make = Callable[..., Any]
 
 
-def totals(found: Any, *names: str) -> tuple[int, ...]:
-    return tuple(sum(getattr(partition, name) for partition in found.partitions) for name in names)
+def totals(verification: Any, *names: str) -> tuple[int, ...]:
+    return tuple(sum(getattr(partition, name) for partition in verification.partitions) for name in names)
 
 
 def test_good_bad_and_filtered_records_are_told_apart(shop: Make, check: Make) -> None:
@@ -35,27 +35,27 @@ def test_good_bad_and_filtered_records_are_told_apart(shop: Make, check: Make) -
     orders.produce_orders(range(100, 120))
     orders.run()
 
-    found = check(orders)
+    report = check(orders)
 
-    assert found.is_clean, list(map(str, found.differences))
-    assert totals(found, "records", "rows", "letters", "filtered") == (125, 122, 2, 1)
-    assert totals(found, "missing", "duplicate", "unexpected", "changed", "unchecked") == (0,) * 5
+    assert report.is_clean, list(map(str, report.differences))
+    assert totals(report, "records", "rows", "letters", "filtered") == (125, 122, 2, 1)
+    assert totals(report, "missing", "duplicate", "unexpected", "changed", "unchecked") == (0,) * 5
 
 
 def test_aborted_records_are_not_missed(shop: Make, check: Make, transactions: Make) -> None:
     """Aborted records and the markers of transactions have no outcome, at the end of the log too."""
     orders = shop(partitions=1)
     orders.produce_orders(range(5))
-    for at, is_committed in enumerate([True, False, True, False, False]):
-        values = [json.dumps({"id": 10 * at + n}).encode() for n in range(4)]
+    for index, is_committed in enumerate([True, False, True, False, False]):
+        values = [json.dumps({"id": 10 * index + n}).encode() for n in range(4)]
         transactions(orders.topic, values, commit=is_committed)
     orders.run()
 
-    found = check(orders)
+    report = check(orders)
 
-    assert found.is_clean, list(map(str, found.differences))
-    assert totals(found, "records", "rows") == (13, 13)
-    assert totals(found, "covered") > (20,)
+    assert report.is_clean, list(map(str, report.differences))
+    assert totals(report, "records", "rows") == (13, 13)
+    assert totals(report, "covered") > (20,)
 
 
 TYPES = """
@@ -107,10 +107,10 @@ def test_stored_types_are_compared_equal(shop: Make, check: Make) -> None:
     orders.produce(json.dumps(document).encode() for document in [FULL, {}, {"r": {}}, *ones])
     orders.run()
 
-    found = check(orders)
+    report = check(orders)
 
-    assert found.is_clean, list(map(str, found.differences))
-    assert totals(found, "rows") == (len(FULL) + 3,)
+    assert report.is_clean, list(map(str, report.differences))
+    assert totals(report, "rows") == (len(FULL) + 3,)
 
 
 def test_records_that_retention_deleted_are_not_missed(shop: Make, check: Make) -> None:
@@ -121,10 +121,10 @@ def test_records_that_retention_deleted_are_not_missed(shop: Make, check: Make) 
     admin = AdminClient(dict(orders.cluster.properties))
     admin.delete_records([TopicPartition(orders.topic, 0, 20)])[TopicPartition(orders.topic, 0, 20)].result()
 
-    found = check(orders)
+    report = check(orders)
 
-    assert found.is_clean, list(map(str, found.differences))
-    assert totals(found, "records", "rows", "unchecked") == (10, 30, 20)
+    assert report.is_clean, list(map(str, report.differences))
+    assert totals(report, "records", "rows", "unchecked") == (10, 30, 20)
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
@@ -140,10 +140,10 @@ def test_outcome_may_outlive_compacted_record(
     table(orders).append([table(orders).rows().to_pylist()[0] | {"_kafka_offset": 3}])
     set_policy(orders.topic, policy)
 
-    found = check(orders)
+    report = check(orders)
 
-    assert totals(found, "unexpected", "unchecked") == ((0, 1) if policy == "compact" else (1, 0))
-    assert [difference.kind for difference in found.differences] == ["ledger" if policy == "compact" else "unexpected"]
+    assert totals(report, "unexpected", "unchecked") == ((0, 1) if policy == "compact" else (1, 0))
+    assert [difference.kind for difference in report.differences] == ["ledger" if policy == "compact" else "unexpected"]
 
 
 def test_foreign_rows_are_not_taken_for_ours(shop: Make, check: Make, table: Make) -> None:
@@ -155,10 +155,10 @@ def test_foreign_rows_are_not_taken_for_ours(shop: Make, check: Make, table: Mak
     orders.produce_orders(range(6, 9))
     orders.run()
 
-    found = check(orders)
+    report = check(orders)
 
-    assert found.is_clean, list(map(str, found.differences))
-    assert found.foreign == 1
+    assert report.is_clean, list(map(str, report.differences))
+    assert report.foreign == 1
 
 
 def test_rows_of_earlier_topic_are_not_compared_with_recreated_one(shop: Make, check: Make) -> None:
@@ -170,10 +170,10 @@ def test_rows_of_earlier_topic_are_not_compared_with_recreated_one(shop: Make, c
     create_topic(orders.cluster, orders.topic, 1)
     orders.produce_orders(range(100, 120))
 
-    found = check(orders)
+    report = check(orders)
 
-    assert (found.count, found.older_incarnation, found.partitions) == (0, 5, ())
-    assert not found.is_clean  # nothing was compared
+    assert (report.count, report.older_incarnation, report.partitions) == (0, 5, ())
+    assert not report.is_clean  # nothing was compared
 
 
 def test_changed_file_does_not_make_older_batches_wrong(shop: Make, check: Make) -> None:
@@ -191,10 +191,10 @@ def test_changed_file_does_not_make_older_batches_wrong(shop: Make, check: Make)
     edited.produce([b'{"id": 3, "more": 4}', b'{"id": 3, "more": "x"}'])
     edited.run()
 
-    found = check(edited)
+    report = check(edited)
 
-    assert found.is_clean, list(map(str, found.differences))
-    assert totals(found, "rows", "letters", "filtered", "lenient") == (3, 2, 1, 0)
+    assert report.is_clean, list(map(str, report.differences))
+    assert totals(report, "rows", "letters", "filtered", "lenient") == (3, 2, 1, 0)
 
 
 def test_edit_that_changes_no_outcome_does_not_weaken_check(shop: Make, check: Make, table: Make) -> None:
@@ -206,10 +206,10 @@ def test_edit_that_changes_no_outcome_does_not_weaken_check(shop: Make, check: M
     edited = orders.with_pipeline(text + "owner: somebody else\n")
     table(edited).overwrite(lambda row: row | ({"name": None} if row["id"] == 1 else {}))
 
-    found = check(edited)
+    report = check(edited)
 
-    assert [difference.kind for difference in found.differences] == ["changed"]
-    assert totals(found, "lenient") == (0,)
+    assert [difference.kind for difference in report.differences] == ["changed"]
+    assert totals(report, "lenient") == (0,)
 
 
 def test_table_that_cannot_be_checked_is_not_called_clean(shop: Make) -> None:
@@ -249,13 +249,13 @@ def test_records_with_headers_that_cannot_be_read_are_dead_letters(shop: Make, c
         send_with_header(orders.cluster.bootstrap_servers, orders.topic, b'{"id": %d}' % number, name)
     orders.run()
 
-    found = check(orders)
+    report = check(orders)
 
     (letter,) = orders.rows("shop.orders__dead_letters")
     assert (letter["code"], letter["offset"], letter["value"]) == ("INVALID_HEADERS", 1, b'{"id": 1}')
     assert orders.ids() == [0, 2]
-    assert found.is_clean, list(map(str, found.differences))
-    assert totals(found, "records", "rows", "letters") == (3, 2, 1)
+    assert report.is_clean, list(map(str, report.differences))
+    assert totals(report, "records", "rows", "letters") == (3, 2, 1)
 
 
 def test_renamed_column_is_no_difference_and_its_values_are_named(shop: Make, check: Make, table: Make) -> None:
@@ -269,11 +269,11 @@ def test_renamed_column_is_no_difference_and_its_values_are_named(shop: Make, ch
     put(orders, {"id": 2, "price": 4, "at": {"x": 2}, "note": "b"}, {"id": 3, "cost": 5, "at": {"y": 6}})
     orders.run()
 
-    found = check(orders)
+    report = check(orders)
 
-    assert found.is_clean, list(map(str, found.differences))
+    assert report.is_clean, list(map(str, report.differences))
     why = "the column, or a field of it, had another name"
-    assert found.cells_not_compared == {"shop.orders": {"cost": (1, why), "at": (1, why)}}
-    assert found.notes == ("shop.orders: null was accepted for price in rows from before these columns changed",)
+    assert report.cells_not_compared == {"shop.orders": {"cost": (1, why), "at": (1, why)}}
+    assert report.notes == ("shop.orders: null was accepted for price in rows from before these columns changed",)
     table(orders).overwrite(lambda row: row | ({"note": None} if row["id"] == 1 else {"cost": None}))
     assert [difference.offset for difference in check(orders).differences] == [0, 2]

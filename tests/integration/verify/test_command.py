@@ -48,9 +48,9 @@ def test_clean_pipeline_ends_with_success(shop: Make, frazil: Make) -> None:
     assert f"{orders.topic}/0" in out
 
     code, out = frazil(orders, "verify", "orders", "--json")
-    said = json.loads(out)
-    assert (code, said["is_clean"], said["count"], said["differences"]) == (0, True, 0, [])
-    assert (said["partitions"][0]["records"], said["partitions"][0]["letters"]) == (13, 1)
+    body = json.loads(out)
+    assert (code, body["is_clean"], body["count"], body["differences"]) == (0, True, 0, [])
+    assert (body["partitions"][0]["records"], body["partitions"][0]["letters"]) == (13, 1)
 
 
 def test_values_that_were_not_compared_are_reported(shop: Make, frazil: Make) -> None:
@@ -67,8 +67,8 @@ def test_values_that_were_not_compared_are_reported(shop: Make, frazil: Make) ->
     assert "values were not compared, since transforms change them (Flatten): only places, bytes and counts" in out
     assert "orders: clean but for values, 2 records through batch 1" in out.splitlines()[-1]
 
-    said = json.loads(frazil(orders, "verify", "orders", "--json")[1])
-    assert (said["values_compared"], said["values_not_compared_because"]) == (False, "transforms change them (Flatten)")
+    body = json.loads(frazil(orders, "verify", "orders", "--json")[1])
+    assert (body["values_compared"], body["values_not_compared_because"]) == (False, "transforms change them (Flatten)")
 
 
 def test_spoiled_pipeline_ends_with_failure(shop: Make, frazil: Make, table: Make) -> None:
@@ -87,9 +87,9 @@ def test_spoiled_pipeline_ends_with_failure(shop: Make, frazil: Make, table: Mak
     assert max(map(len, out.splitlines())) < 400
 
     code, out = frazil(orders, "verify", "orders", "--json")
-    said = json.loads(out)
-    assert (code, said["is_clean"], said["count"], len(said["differences"])) == (1, False, 12, 12)
-    assert said["differences"][0]["kind"] == "changed"
+    body = json.loads(out)
+    assert (code, body["is_clean"], body["count"], len(body["differences"])) == (1, False, 12, 12)
+    assert body["differences"][0]["kind"] == "changed"
 
 
 def test_invalid_bounds_are_refused(shop: Make, frazil: Make) -> None:

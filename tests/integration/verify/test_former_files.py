@@ -31,8 +31,8 @@ def kept_files(orders: Any) -> list[Path]:
 
 
 def found_in(check: Make, orders: Any) -> list[tuple[str, int | None]]:
-    found = check(orders)
-    return [(difference.kind, difference.offset) for difference in found.differences]
+    report = check(orders)
+    return [(difference.kind, difference.offset) for difference in report.differences]
 
 
 @pytest.fixture
@@ -51,11 +51,11 @@ def landed(shop: Make) -> Any:
 
 def test_rows_of_former_files_are_judged_by_them(landed: Any, check: Make) -> None:
     """A record that the first file called bad, and the present one would not, is clean; nothing is lenient."""
-    found = check(landed)
+    report = check(landed)
 
-    assert found.is_clean, list(map(str, found.differences))
-    assert sum(partition.lenient for partition in found.partitions) == 0
-    assert found.batches_not_judged == {}
+    assert report.is_clean, list(map(str, report.differences))
+    assert sum(partition.lenient for partition in report.partitions) == 0
+    assert report.batches_not_judged == {}
     assert len(kept_files(landed)) == 2
 
 
@@ -128,12 +128,12 @@ def test_batch_whose_file_is_not_known_is_named(landed: Any, check: Make, spoil:
     else:
         file.write_text(file.read_text().replace("long", "string"))
 
-    found = check(landed)
+    report = check(landed)
 
-    assert found.is_clean, list(map(str, found.differences))
-    ((why, batches),) = found.batches_not_judged.items()
+    assert report.is_clean, list(map(str, report.differences))
+    ((why, batches),) = report.batches_not_judged.items()
     assert (batches, "not kept" in why) == ((1,), spoil == "gone")
-    assert sum(partition.lenient for partition in found.partitions) == 4
+    assert sum(partition.lenient for partition in report.partitions) == 4
 
 
 def test_batch_of_unknown_file_is_not_named_once_it_was_replayed(landed: Any, check: Make) -> None:
@@ -143,10 +143,10 @@ def test_batch_of_unknown_file_is_not_named_once_it_was_replayed(landed: Any, ch
     file.unlink()
     replay(landed, EARLIEST)
 
-    found = check(landed)
+    report = check(landed)
 
-    assert found.is_clean, list(map(str, found.differences))
-    assert found.batches_not_judged == {}
+    assert report.is_clean, list(map(str, report.differences))
+    assert report.batches_not_judged == {}
 
 
 def test_batches_of_a_schema_file_are_judged_by_the_schema_of_then(shop: Make, check: Make, table: Make) -> None:
@@ -163,9 +163,9 @@ def test_batches_of_a_schema_file_are_judged_by_the_schema_of_then(shop: Make, c
     later = edited(orders, "engine: inline", "engine: inline ")
     later.produce([b"\x08\x02b"])
     later.run()
-    found = check(later)
-    assert found.is_clean, list(map(str, found.differences))
-    assert found.batches_not_judged == {}
+    report = check(later)
+    assert report.is_clean, list(map(str, report.differences))
+    assert report.batches_not_judged == {}
 
     table(later).overwrite(lambda row: row | ({"name": None} if row["id"] == 1 else {}))
 
@@ -187,8 +187,8 @@ def test_batch_lands_though_its_file_can_not_be_kept(
     path.unlink()
     later = edited(orders, ", empty_value: filter", "")
 
-    found = check(later)
+    report = check(later)
 
-    assert found.is_clean, list(map(str, found.differences))
-    ((why, batches),) = found.batches_not_judged.items()
+    assert report.is_clean, list(map(str, report.differences))
+    ((why, batches),) = report.batches_not_judged.items()
     assert (batches, "not kept" in why) == ((3,), True)

@@ -14,8 +14,8 @@ from frazil.verify.kafka import PartitionReader
 Make = Callable[..., Any]
 
 
-def totals(found: Any, *names: str) -> tuple[int, ...]:
-    return tuple(sum(getattr(partition, name) for partition in found.partitions) for name in names)
+def totals(verification: Any, *names: str) -> tuple[int, ...]:
+    return tuple(sum(getattr(partition, name) for partition in verification.partitions) for name in names)
 
 
 def test_rows_that_vanished_with_their_records_are_missed(
@@ -31,10 +31,10 @@ def test_rows_that_vanished_with_their_records_are_missed(
     assert not check(orders).is_clean
     table(orders).delete(id=row["id"])
 
-    found = check(orders)
+    report = check(orders)
 
-    assert [difference.kind for difference in found.differences] == ["ledger"]
-    assert "rows of batch 1 in shop.orders" in str(found.differences[0])
+    assert [difference.kind for difference in report.differences] == ["ledger"]
+    assert "rows of batch 1 in shop.orders" in str(report.differences[0])
 
 
 def test_records_that_retention_deletes_meanwhile_do_not_end_check(
@@ -47,16 +47,16 @@ def test_records_that_retention_deletes_meanwhile_do_not_end_check(
     ask = PartitionReader.log
 
     def then_delete(reader: PartitionReader) -> tuple[int, int]:
-        found = ask(reader)
+        answer = ask(reader)
         delete_records(orders.topic, {0: 20})
-        return found
+        return answer
 
     monkeypatch.setattr(PartitionReader, "log", then_delete)
 
-    found = check(orders)
+    report = check(orders)
 
-    assert found.is_clean, list(map(str, found.differences))
-    assert totals(found, "records", "rows", "unchecked", "expired") == (10, 30, 20, 20)
+    assert report.is_clean, list(map(str, report.differences))
+    assert totals(report, "records", "rows", "unchecked", "expired") == (10, 30, 20, 20)
 
 
 def test_hanging_catalog_ends_check_in_time() -> None:

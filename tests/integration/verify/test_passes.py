@@ -38,10 +38,10 @@ def orders(shop: Make) -> Any:
     return orders
 
 
-def outcomes(found: Any) -> tuple[int, int, int]:
+def outcomes(verification: Any) -> tuple[int, int, int]:
     """Records, rows and letters, of a clean verification."""
-    assert found.is_clean, list(map(str, found.differences))
-    (partition,) = found.partitions
+    assert verification.is_clean, list(map(str, verification.differences))
+    (partition,) = verification.partitions
     return partition.records, partition.rows, partition.letters
 
 
@@ -101,10 +101,10 @@ def test_rows_of_recreated_topic_are_kept_apart_from_older_ones(orders: Any, che
     send(orders, {0: [order(100), bad(101)]})
     reset(orders, "earliest")
     orders.run()
-    found = check(orders)
+    report = check(orders)
 
-    assert outcomes(found) == (2, 1, 1)
-    assert found.older_incarnation == 12
+    assert outcomes(report) == (2, 1, 1)
+    assert report.older_incarnation == 12
 
 
 @pytest.mark.parametrize("is_replayed", [True, False])
@@ -112,10 +112,10 @@ def test_lost_dead_letters_are_missed_unless_given_up(orders: Any, check: Make, 
     """Letters that came back are compared, those that were given up on record are counted."""
     drop(orders, LETTERS)
     repair(orders, LETTERS, replays=is_replayed)
-    found = check(orders)
+    report = check(orders)
 
-    assert outcomes(found) == (12, 6, 6 if is_replayed else 0)
-    assert found.partitions[0].given_up == (0 if is_replayed else 6)
+    assert outcomes(report) == (12, 6, 6 if is_replayed else 0)
+    assert report.partitions[0].given_up == (0 if is_replayed else 6)
 
 
 def test_rewritten_ledger_is_trusted(orders: Any, check: Make) -> None:
@@ -130,15 +130,17 @@ def test_rows_of_unknown_batches_are_counted_as_uncompared(orders: Any, check: M
     """Ledger rows that were given up on record leave rows that can't be compared: counted, and said."""
     table = lake(orders).load_table(ORDERS)
     older = table.metadata.snapshots[:-1]
-    table.maintenance.expire_snapshots().by_ids([of.snapshot_id for of in older]).commit()
-    for manifest in (of.summary.additional_properties.get("frazil.manifest") for of in older if of.summary):
+    table.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in older]).commit()
+    for manifest in (
+        snapshot.summary.additional_properties.get("frazil.manifest") for snapshot in older if snapshot.summary
+    ):
         if manifest is not None:
             table.io.delete(manifest)  # else a repair finds it: each manifest names the batch before
     drop(orders, LEDGER)
     repair(orders, LEDGER)
     send(orders, {0: [order(20)]})
     orders.run()
-    found = check(orders)
+    report = check(orders)
 
-    assert outcomes(found)[0] == 5  # the last batch's manifest is known
-    assert found.partitions[0].unchecked == 8
+    assert outcomes(report)[0] == 5  # the last batch's manifest is known
+    assert report.partitions[0].unchecked == 8

@@ -29,16 +29,16 @@ NUMBERS = range(20)
 @pytest.fixture
 def handed(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, int]]:
     """How often each record, by partition and offset, was read."""
-    found: Counter[tuple[int, int]] = Counter()
+    counts: Counter[tuple[int, int]] = Counter()
     genuine = PartitionReader.read
 
     def counted(reader: PartitionReader, start: int, end: int) -> Iterator[Message]:
         for message in genuine(reader, start, end):
-            found[message.partition() or 0, message.offset() or 0] += 1
+            counts[message.partition() or 0, message.offset() or 0] += 1
             yield message
 
     monkeypatch.setattr(PartitionReader, "read", counted)
-    return found
+    return counts
 
 
 @pytest.mark.parametrize("window", [1, 3, 250_000])
@@ -56,12 +56,12 @@ def test_topic_is_read_once_for_all_tables(
         send(orders, {partition: [record(number) for number in NUMBERS]})
         orders.run()
 
-    found = check(orders)
+    report = check(orders)
 
-    assert found.is_clean, found.differences
+    assert report.is_clean, report.differences
     assert set(handed.values()) == {1}
     assert len(handed) == 2 * len(NUMBERS)
-    assert Counter((of.table, of.records) for of in found.partitions) == dict.fromkeys(
+    assert Counter((part.table, part.records) for part in report.partitions) == dict.fromkeys(
         ((table, len(NUMBERS)) for table in TABLES), 2
     )
 
@@ -79,34 +79,38 @@ def test_lost_row_is_reported_for_its_own_table(
     audit = table(orders, "shop.audit")
     audit.append([row for row in audit.rows().to_pylist() if row["_kafka_offset"] == 5])
 
-    found = check(orders)
+    report = check(orders)
 
-    said = sorted((of.kind, of.table, of.offset) for of in found.differences if of.kind != "ledger")
-    assert said == [("duplicate", "shop.audit", 5), ("missing", "shop.orders", 3)]
+    differences = sorted(
+        (difference.kind, difference.table, difference.offset)
+        for difference in report.differences
+        if difference.kind != "ledger"
+    )
+    assert differences == [("duplicate", "shop.audit", 5), ("missing", "shop.orders", 3)]
 
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often a value was parsed to route its record, a record was handed to a table, and the ledger was read."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     parse, take, rows = transforms.object_of, Comparison.take, tables_of_verify._ledger_rows
 
     def parsed(raw: bytes, decoder: Any) -> Any:
-        found["parsed"] += 1
+        counts["parsed"] += 1
         return parse(raw, decoder)
 
     def taken(comparison: Comparison, message: Message, offset: int) -> None:
-        found["handed"] += 1
+        counts["handed"] += 1
         take(comparison, message, offset)
 
     def read(ledger: Any, pipeline: Any) -> Any:
-        found["ledger"] += 1
+        counts["ledger"] += 1
         return rows(ledger, pipeline)
 
     monkeypatch.setattr(tables_of_verify, "_ledger_rows", read)
     monkeypatch.setattr(transforms, "object_of", parsed)
     monkeypatch.setattr(Comparison, "take", taken)
-    return found
+    return counts
 
 
 def test_work_follows_the_records_and_not_the_tables_times_the_records(
@@ -120,22 +124,28 @@ def test_work_follows_the_records_and_not_the_tables_times_the_records(
     send(orders, {0: [None, None]})
     orders.run()
 
-    found = check(orders)
+    report = check(orders)
 
-    assert found.is_clean, found.differences
-    assert len(found.partitions) == tables
-    assert found.records == count + 2
+    assert report.is_clean, report.differences
+    assert len(report.partitions) == tables
+    assert report.records == count + 2
     assert work["handed"] <= count
     assert work["ledger"] == 1
     assert work["parsed"] <= 2 * count  # to hand it on, and to judge it
-    assert {(of.records, of.rows, of.filtered) for of in found.partitions} == {(count + 2, 10, count - 8)}
+    assert {(partition.records, partition.rows, partition.filtered) for partition in report.partitions} == {
+        (count + 2, 10, count - 8)
+    }
 
     table(orders, "shop.t3").delete(_kafka_offset=33)
-    other = table(orders, "shop.t4")
-    other.append(table(orders, "shop.t5").rows().to_pylist()[:1])
+    fourth_table = table(orders, "shop.t4")
+    fourth_table.append(table(orders, "shop.t5").rows().to_pylist()[:1])
     wrong = check(orders)
-    said = sorted((of.kind, of.table, of.offset) for of in wrong.differences if of.kind != "ledger")
-    assert said == [("missing", "shop.t3", 33), ("unexpected", "shop.t4", 5)]
+    differences = sorted(
+        (difference.kind, difference.table, difference.offset)
+        for difference in wrong.differences
+        if difference.kind != "ledger"
+    )
+    assert differences == [("missing", "shop.t3", 33), ("unexpected", "shop.t4", 5)]
 
 
 def test_record_that_an_edited_file_sends_elsewhere_is_left_out_as_the_ledger_counts(
@@ -153,4 +163,6 @@ def test_record_that_an_edited_file_sends_elsewhere_is_left_out_as_the_ledger_co
     assert check(edited).is_clean
 
     table(orders, "shop.refunds").delete(_kafka_offset=1)
-    assert ("missing", "shop.refunds") in {(of.kind, of.table) for of in check(edited).differences}
+    assert ("missing", "shop.refunds") in {
+        (difference.kind, difference.table) for difference in check(edited).differences
+    }

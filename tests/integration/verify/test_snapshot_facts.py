@@ -27,7 +27,7 @@ def orders(shop: Make) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"dead_codes": '{"INVALID_JSON": 2}'}, "INVALID_JSON"),
         ({"snapshot_id": 1}, "snapshot"),
@@ -37,15 +37,15 @@ def orders(shop: Make) -> Any:
     ],
 )
 def test_ledger_is_compared_with_snapshots(
-    orders: Any, check: Make, table: Make, change: dict[str, Any], said: str
+    orders: Any, check: Make, table: Make, change: dict[str, Any], message: str
 ) -> None:
     """What the ledger alone was made to say, snapshots and dead letters deny: the batch and the fact are named."""
     table(orders, "shop.orders__ledger").overwrite(lambda row: row | (change if row["n"] == 1 else {}))
 
-    found = [difference for difference in check(orders).differences if difference.kind == "ledger"]
+    differences = [difference for difference in check(orders).differences if difference.kind == "ledger"]
 
-    assert {difference.batch for difference in found} == {1}
-    assert any(said in str(difference) for difference in found), list(map(str, found))
+    assert {difference.batch for difference in differences} == {1}
+    assert any(message in str(difference) for difference in differences), list(map(str, differences))
 
 
 def test_batch_is_judged_by_the_file_that_its_snapshot_names(orders: Any, check: Make, table: Make) -> None:
@@ -66,9 +66,11 @@ def test_altered_reason_of_dead_letter_is_found(orders: Any, check: Make, table:
         lambda row: row | change if row["code"] == "INVALID_JSON" else row
     )
 
-    found = [difference for difference in check(orders).differences if difference.kind == "changed"]
+    differences = [difference for difference in check(orders).differences if difference.kind == "changed"]
 
-    assert [(of.batch, next(iter(change)) in of.expected, of.actual) for of in found] == [(1, True, *change.values())]
+    assert [
+        (difference.batch, next(iter(change)) in difference.expected, difference.actual) for difference in differences
+    ] == [(1, True, *change.values())]
 
 
 def test_missing_manifest_of_finished_batch_is_noted(orders: Any, check: Make) -> None:
@@ -77,9 +79,9 @@ def test_missing_manifest_of_finished_batch_is_noted(orders: Any, check: Make) -
     path = head.summary.additional_properties["frazil.manifest"]
     Path(path.removeprefix("file://")).unlink()
 
-    found = check(orders)
-    assert found.is_clean, list(map(str, found.differences))
-    assert [path in note for note in found.notes] == [True]
+    report = check(orders)
+    assert report.is_clean, list(map(str, report.differences))
+    assert [path in note for note in report.notes] == [True]
 
 
 def test_missing_data_file_is_reported(orders: Any, check: Make) -> None:
@@ -88,8 +90,8 @@ def test_missing_data_file_is_reported(orders: Any, check: Make) -> None:
     path = next(task.file.file_path for task in letters.scan().plan_files())
     Path(path.removeprefix("file://")).unlink()
 
-    with pytest.raises(FileGone) as told:
+    with pytest.raises(FileGone) as error:
         check(orders)
 
-    assert told.value.next_step is not None
-    assert "orphan removal" in told.value.next_step
+    assert error.value.next_step is not None
+    assert "orphan removal" in error.value.next_step

@@ -28,7 +28,7 @@ def test_each_tampering_is_named(tmp_path: Path, cluster: Cluster, name: str, is
     """What verify says is what docs/reliability.md says that it says."""
     landed = Landed(tmp_path, cluster, CIRCUMSTANCES[name])
     landed.land(is_edited=is_edited)
-    assert [str(of) for of in landed.verified().differences] == []
+    assert [str(difference) for difference in landed.verified().differences] == []
 
     assert missed(landed, name, is_edited=is_edited) == MISSED.get(f"{name}_edited" if is_edited else name, {})
 
@@ -93,6 +93,6 @@ def test_rows_of_another_pipeline_are_only_counted(orders: Any, check: Make, tab
         mirrored = json.dumps({"snapshot": 1, "value": json.dumps(position)})
         transaction.set_properties({"kafka.offsets.neighbour": mirrored})
 
-    found = check(orders)
+    report = check(orders)
 
-    assert (found.count, found.foreign) == (0, 1)
+    assert (report.count, report.foreign) == (0, 1)

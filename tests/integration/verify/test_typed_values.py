@@ -78,7 +78,7 @@ def avro(shop: Make) -> Any:
     plain = shop(partitions=1)
     orders = plain.with_pipeline(AVRO % (plain.topic, json.dumps(SCHEMA)))
     values = list(avro_values())
-    keyed = [((90 + at).to_bytes(8, "big"), value, []) for at, value in enumerate(values)]
+    keyed = [((90 + index).to_bytes(8, "big"), value, []) for index, value in enumerate(values)]
     produce(orders, [*keyed, (None, b"\xff", []), (None, None, []), (b"key", values[0], []), (None, values[1], [])])
     orders.run()
     return orders
@@ -90,16 +90,17 @@ def transformed(shop: Make) -> Any:
     plain = shop(partitions=1)
     orders = plain.with_pipeline(TRANSFORMED % plain.topic)
     values = [
-        json.dumps({"id": at, "name": f"n{at}", "amount": "x" if at == 2 else str(at)}).encode() for at in range(6)
+        json.dumps({"id": number, "name": f"n{number}", "amount": "x" if number == 2 else str(number)}).encode()
+        for number in range(6)
     ]
-    headers: list[list[tuple[str, bytes]]] = [[("test", b"")] if at == 1 else [] for at in range(6)]
-    produce(orders, [(None, None if at == 4 else value, headers[at]) for at, value in enumerate(values)])
+    headers: list[list[tuple[str, bytes]]] = [[("test", b"")] if number == 1 else [] for number in range(6)]
+    produce(orders, [(None, None if index == 4 else value, headers[index]) for index, value in enumerate(values)])
     orders.run()
     return orders
 
 
 def found_in(check: Make, orders: Any) -> list[tuple[str, int | None]]:
-    return [(of.kind, of.offset) for of in check(orders).differences]
+    return [(difference.kind, difference.offset) for difference in check(orders).differences]
 
 
 @pytest.mark.parametrize(("name", "counts"), [("avro", (5, 2, 1)), ("transformed", (3, 1, 2))])
@@ -107,12 +108,12 @@ def test_typed_values_are_compared_and_clean(
     request: pytest.FixtureRequest, check: Make, name: str, counts: tuple[int, ...]
 ) -> None:
     """Every cell is known; what was left out is told by the file, not by the ledger's count."""
-    found = check(request.getfixturevalue(name))
+    report = check(request.getfixturevalue(name))
 
-    assert found.is_clean, list(map(str, found.differences))
-    assert (found.values_compared, found.cells_not_compared) == (True, {})
-    (of,) = found.partitions
-    assert (of.rows, of.letters, of.filtered) == counts
+    assert report.is_clean, list(map(str, report.differences))
+    assert (report.values_compared, report.cells_not_compared) == (True, {})
+    (partition,) = report.partitions
+    assert (partition.rows, partition.letters, partition.filtered) == counts
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def test_row_of_a_filtered_record_is_found(transformed: Any, check: Make, table:
 def test_dead_letter_of_good_record_is_found(avro: Any, check: Make, table: Make) -> None:
     """A value that its schema reads is no dead letter."""
     letters = table(avro, "shop.orders__dead_letters")
-    (row,) = [of for of in table(avro).rows().to_pylist() if of["id"] == 3]
+    (row,) = [avro_row for avro_row in table(avro).rows().to_pylist() if avro_row["id"] == 3]
     letter = letters.rows().to_pylist()[0] | {
         "offset": 3,
         "key": (93).to_bytes(8, "big"),
@@ -195,14 +196,14 @@ def test_values_of_columns_that_keyed_records_brought_are_compared(shop: Make, c
         [{"id": 6, "at": {"x": 2, "more": [{"y": True}]}, "tags": [], "note": None}],
     ]
     for values in batches:
-        produce(orders, [(f"c{at}".encode(), json.dumps(value).encode(), []) for at, value in enumerate(values)])
+        produce(orders, [(f"c{index}".encode(), json.dumps(value).encode(), []) for index, value in enumerate(values)])
         orders.run()
 
-    found = check(orders)
-    assert found.is_clean, list(map(str, found.differences))
-    assert (found.values_compared, found.cells_not_compared) == (True, {})
-    (of,) = found.partitions
-    assert (of.rows, of.letters) == (5, 1)
+    report = check(orders)
+    assert report.is_clean, list(map(str, report.differences))
+    assert (report.values_compared, report.cells_not_compared) == (True, {})
+    (partition,) = report.partitions
+    assert (partition.rows, partition.letters) == (5, 1)
 
     changes: dict[int, dict[str, Any]] = {0: {"customer": "c9"}, 1: {"id": None}, 2: {"tags": ["b"]}, 5: {"at": None}}
     table(orders).overwrite(lambda row: row | changes.get(row["_kafka_offset"], {}))
