@@ -246,7 +246,7 @@ def test_tables_are_read_while_a_connection_of_airflow_waits(
     for name in ("batches", "letters", "letter", "reports", "snapshots", "schema_changes"):
         asked = getattr(source, name)
         monkeypatch.setattr(source, name, lambda *of, asked=asked: order.append("tables") or asked(*of))
-    monkeypatch.setattr("frazil_airflow.page.asking.RUNS.find", lambda *_: order.append("runs") or {})
+    monkeypatch.setattr("frazil_airflow.page.request.RUNS.find", lambda *_: order.append("runs") or {})
 
     assert open_page().get(path).status_code == 200
     assert order == ["tables", "runs"]

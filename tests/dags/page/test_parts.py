@@ -155,39 +155,39 @@ def test_chart_library_is_the_reviewed_one():
 def test_a_pipeline_that_was_never_read_says_so_before_what_airflow_knows():
     """That its last run failed is known at once; the rest is not, and must not look as if it were."""
     from frazil.monitor.condition import Runs
-    from frazil_airflow.page.asking import PageRequest
+    from frazil_airflow.page.request import PageRequest
     from tests.dags.page.source import Allowed, MadeUp, pipeline
 
-    asking = PageRequest(MadeUp({"a": pipeline("a")}), Allowed(frozenset()), session=None)
+    page_request = PageRequest(MadeUp({"a": pipeline("a")}), Allowed(frozenset()), session=None)
 
-    assert asking._judged(pipeline("a"), Runs()).why == "not read yet"
-    failed = asking._judged(pipeline("a"), Runs(last_state="failed", last_run="r1"))
+    assert page_request._view(pipeline("a"), Runs()).why == "not read yet"
+    failed = page_request._view(pipeline("a"), Runs(last_state="failed", last_run="r1"))
     assert (failed.state, failed.why) == ("Failed", "not read yet; the last run failed: r1")
 
 
 def test_old_figures_are_shown_with_their_age():
     """Nobody looked for two days: what is shown first is of then. A run is at work up to now, and a batch is not called stuck."""
     from frazil.monitor.condition import Runs
-    from frazil_airflow.page.asking import PageRequest
+    from frazil_airflow.page.request import PageRequest
     from tests.dags.page.source import Allowed, MadeUp, condition, pipeline
 
     now = datetime.now(UTC)
     then = now - timedelta(days=2)
     old = replace(condition("a", unfinished=7, unfinished_since=then - timedelta(seconds=2)), read_at=then)
     fresh = replace(condition("b"), read_at=now)
-    asking = PageRequest(MadeUp({}, {"a": old, "b": fresh}), Allowed(frozenset()), session=None)
+    page_request = PageRequest(MadeUp({}, {"a": old, "b": fresh}), Allowed(frozenset()), session=None)
     runs = Runs(running_since=now - timedelta(minutes=3))
 
-    stale = asking._judged(pipeline("a"), runs)
+    stale = page_request._view(pipeline("a"), runs)
     assert stale.state == "Running"
     assert stale.why.startswith("read 2.0 d ago; at work for 3 min")
-    assert asking._judged(pipeline("b"), runs).why.startswith("at work for 3 min")
+    assert page_request._view(pipeline("b"), runs).why.startswith("at work for 3 min")
 
 
 def test_run_counts_are_shared_for_some_seconds(monkeypatch: pytest.MonkeyPatch):
     """For some seconds what one asked is told to all, DAG by DAG, also that Airflow knows none; then it is asked anew."""
     from frazil.monitor.condition import Runs
-    from frazil_airflow.page import asking as runs
+    from frazil_airflow.page import request as runs
 
     asked: list[list[str]] = []
 
@@ -201,7 +201,7 @@ def test_run_counts_are_shared_for_some_seconds(monkeypatch: pytest.MonkeyPatch)
 
     assert recent.find(None, ["a", "unknown"]) == {"a": Runs(failures=1)}
     assert recent.find(None, ["a", "b", "unknown"]) == {"a": Runs(failures=1), "b": Runs(failures=2)}
-    now[0] += runs.KEPT_SECONDS
+    now[0] += runs.CACHE_SECONDS
     assert recent.find(None, ["a"]) == {"a": Runs(failures=3)}
     assert asked == [["a", "unknown"], ["b"], ["a"]]
 
@@ -213,7 +213,7 @@ def test_runs_are_counted_from_the_metadata_of_airflow():
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
 
-    from frazil_airflow.page.asking import runs_of
+    from frazil_airflow.page.request import runs_of
 
     begun = datetime(2026, 5, 1, tzinfo=UTC)
 
