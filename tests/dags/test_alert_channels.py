@@ -211,7 +211,7 @@ def test_refused_notification_counts_as_failed(status: int, hook: Posts, connect
 def test_missing_connection_does_not_silence_other_channels(hook: Posts, connect: Connect, tmp_path: Path):
     """Each channel is tried, and the answer says by name which was told."""
     from frazil.project import Project
-    from frazil_airflow.alerts.channels import send
+    from frazil_airflow.alerts.channels import channels_of, send
 
     web = connect("web", conn_type="http", host=f"http://127.0.0.1:{hook.port}")
     project = Project.load(
@@ -220,7 +220,7 @@ def test_missing_connection_does_not_silence_other_channels(hook: Posts, connect
         )
     )
 
-    told = send(project, NOTICE)
+    told = send(project, NOTICE, channels_of(project, NOTICE))
 
     assert list(told) == ["gone", "web"]
     assert "gone" in str(told["gone"])

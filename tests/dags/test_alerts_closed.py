@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from frazil.alerts.failure import failure, of_chore
-from frazil.alerts.rules import Case, Judged
+from frazil.alerts.failure import failure
+from frazil.alerts.rules import Case
 from frazil.monitor.condition import Condition
+from frazil.pipeline.channels import Notice
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil_airflow.alerts import callbacks
@@ -90,17 +91,17 @@ def test_unmonitored_pipeline_leaves_no_incident_open(
     else:
         path.write_text(path.read_text() + becomes)
 
-    for _ in range(monitor.MISSED if becomes is None else 1):
+    for _ in range(monitor.MISSED_CHECKS if becomes is None else 1):
         assert notifications(hook) == [("refused/orders", "firing")]
         monitor.look()
 
     assert notifications(hook) == [("refused/orders", "firing"), ("refused/orders", "recovered")]
-    assert hook.bodies[-1]["cause"] == f"{why} Nobody watches it. It was:\nrecords are lost"
+    assert hook.bodies[-1]["cause"] == f"{why} It is no longer monitored. It was:\nrecords are lost"
     assert store.texts.keys() == {"frazil_api_complaint"}  # of this Airflow, which no pipeline has to do with
 
 
 def closing(store: VariableStore, minutes: int = 0) -> list[str]:
-    return monitor.close_unwatched(Project.load(), NOW + timedelta(minutes=minutes), store)
+    return monitor.close_unmonitored(Project.load(), NOW + timedelta(minutes=minutes), store)
 
 
 def test_unavailable_channel_hears_of_removed_pipeline_later(project: Callable[..., Project], hook: Posts):
@@ -110,7 +111,7 @@ def test_unavailable_channel_hears_of_removed_pipeline_later(project: Callable[.
     (known.pipelines_folder / "orders.yaml").unlink()
     hook.status = 503
 
-    assert [closing(store) for _ in range(monitor.MISSED - 1)] == [[], []]
+    assert [closing(store) for _ in range(monitor.MISSED_CHECKS - 1)] == [[], []]
     (problem,) = closing(store)
     hook.status = 200
 
@@ -139,7 +140,7 @@ def test_resolution_of_late_run_is_sent_once_while_channel_is_away(
     found = [closing(variables, minutes) for minutes in range(0, 10, 2)]
 
     assert notifications(hook) == [("stale/orders", "firing"), ("stale/orders", "recovered")]
-    assert found[monitor.MISSED - 1][0].startswith("channel away was not notified of stale/orders")
+    assert found[monitor.MISSED_CHECKS - 1][0].startswith("channel away was not notified of stale/orders")
     assert list(variables.texts) == ["frazil_alerts__orders"]
 
 
@@ -148,11 +149,11 @@ def test_folder_missing_for_moment_resolves_no_alerts(project: Callable[..., Pro
     known, store = project(), VariableStore(texts={"frazil_failure__ingest__orders": "{}"})
     away = known.pipelines_folder.with_name("away")
 
-    for minutes in range(0, 12, 2 * monitor.MISSED):
+    for minutes in range(0, 12, 2 * monitor.MISSED_CHECKS):
         assert send_notices(known, REFUSED, store, minutes) == []
         known.pipelines_folder.rename(away)
         known.pipelines_folder.mkdir()
-        assert [closing(store, minutes + 2 * of) for of in range(1, monitor.MISSED)] == [[], []]
+        assert [closing(store, minutes + 2 * of) for of in range(1, monitor.MISSED_CHECKS)] == [[], []]
         known.pipelines_folder.rmdir()
         away.rename(known.pipelines_folder)
 
@@ -166,7 +167,7 @@ def test_late_run_during_monitor_check_is_kept(
     """What it wrote since the monitor read its page is taken over by the next look."""
     known = project(PROMISE)
 
-    def judge(case: Case) -> Judged:
+    def judge(case: Case) -> Mapping[str, Notice | None]:
         callbacks.notify_of_late_run("orders")
         return judged(case)
 
@@ -189,7 +190,7 @@ def test_file_under_edit_resolves_no_alerts_of_its_pipeline(project: Callable[..
     path = known.pipelines_folder / "orders.yaml"
     path.rename(path.with_name("shop.yaml")).write_text("name: [")
 
-    assert monitor.close_unwatched(Project.load(), NOW, store) == []
+    assert monitor.close_unmonitored(Project.load(), NOW, store) == []
 
     assert notifications(hook) == [("refused/orders", "firing")]
     assert "frazil_alerts__orders" in store.texts
@@ -205,7 +206,7 @@ def test_silenced_kind_of_alert_is_resolved(project: Callable[..., Project], hoo
     assert send_notices(silent, WELL, store, minutes=6) == []
 
     assert notifications(hook) == [("refused/orders", "firing"), ("refused/orders", "recovered")]
-    assert hook.bodies[-1]["cause"].startswith("This channel is told of it no more: ")
+    assert hook.bodies[-1]["cause"].startswith("This channel no longer gets this alert: ")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,7 @@ def test_failed_report_is_notified(
     """What a failed report, or form, left is told with a link to its DAG, and over when it is forgotten."""
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.org")
     place = f"frazil_failure__{dag}"
-    left = of_chore(failure(dag, "r1", NOW, "no space", final=True), kind)
+    left = failure(dag, "r1", NOW, "no space", final=True, chore=kind)
     store, known = VariableStore(texts={place: left.to_json()}), project()
 
     assert send_notices(known, WELL, store) == []
@@ -243,7 +244,7 @@ def test_pipeline_with_failing_check_does_not_silence_others(
     def read(_project: Project, of: Pipeline, **_: object) -> Condition:
         return replace(REFUSED, pipeline=of.name)
 
-    def judge(case: Case) -> Judged:
+    def judge(case: Case) -> Mapping[str, Notice | None]:
         if case.condition.pipeline == "broken":
             raise KeyError("a fault")
         return judged(case)
@@ -253,7 +254,7 @@ def test_pipeline_with_failing_check_does_not_silence_others(
     monkeypatch.setattr("frazil.monitor.reading.read", read)
     monkeypatch.setattr("frazil.alerts.rules.judge", judge)
 
-    with pytest.raises(RuntimeError, match=r"^broken: nobody could be told: KeyError: 'a fault'$"):
+    with pytest.raises(RuntimeError, match=r"^broken: no notice could be sent: KeyError: 'a fault'$"):
         monitor.look()
 
     assert notifications(hook) == [("refused/orders", "firing")]

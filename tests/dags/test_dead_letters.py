@@ -110,7 +110,7 @@ def shelf(monkeypatch: pytest.MonkeyPatch, notes: list[str]) -> SimpleNamespace:
     monkeypatch.setattr("frazil.report.letter_reports.open_report", lambda *_: "<page>")
     monkeypatch.setattr("frazil.report.letter_reports.note_told", note_told)
     monkeypatch.setattr("frazil_airflow.alerts.channels.send", send)
-    monkeypatch.setattr("frazil_airflow.alerts.channels.told_channels", lambda *_: ["chat", "mail"])
+    monkeypatch.setattr("frazil_airflow.alerts.channels.channels_of", lambda *_: ["chat", "mail"])
     return shelf
 
 
@@ -130,7 +130,7 @@ def test_retry_after_failed_channel_notifies_only_that_channel(write_pipeline: W
 
     assert [only for _, only in shelf.sent] == [["chat", "mail"], ["mail"]]
     assert (shelf.kept[0].is_unsent, found["told"]) == (False, ("chat", "mail"))
-    with pytest.raises(AirflowSkipException, match=r"the last report, 20261121T120000000Z, told those up to batch 7"):
+    with pytest.raises(AirflowSkipException, match=r"the last report, 20261121T120000000Z, covers batches up to 7"):
         report()
     assert len(shelf.sent) == 2
     assert shelf.notes[-1].startswith("no new dead letters: the last report, ")
@@ -146,9 +146,9 @@ def test_small_report_is_kept_and_sent_to_nobody(write_pipeline: Write, shelf: S
     assert shelf.sent == []
     (note,) = shelf.notes
     assert note.split("; ") == [
-        "5 dead letters new (TOO_DEEP 5), 4 open, 2 in the period before, 1 came home meanwhile",
+        "5 dead letters new (TOO_DEEP 5), 4 open, 2 in the period before, 1 became rows meanwhile",
         "batches 4 to 7, report 20261121T120000000Z",
-        "below the threshold, nobody is told",
+        "below the threshold, not sent",
     ]
 
 

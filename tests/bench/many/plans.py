@@ -19,7 +19,7 @@ from frazil.kafka.client import client as kafka_client
 from frazil.kafka.client.client import Admin
 from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
-from frazil.report.lag import Watch
+from frazil.report.lag import LagWatch
 from frazil.run.batches.plan import plan_run
 from frazil.runtime.home import Home, bootstrap_servers
 from tests.bench.many.files import names, topics_of, write
@@ -90,12 +90,12 @@ def _topics(text: str) -> str:
 
 def _looks(project: Project, of: list[str]) -> str:
     """What `trigger` costs: a look at Kafka, most of the time without the tables."""
-    watches = [Watch(project, project.pipeline(name)) for name in of]
+    watches = [LagWatch(project, project.pipeline(name)) for name in of]
     for watch in watches:
-        watch.look(_ENOUGH)
+        watch.measure(_ENOUGH)
     cpu, began = time.process_time(), time.perf_counter()
     for watch in watches * ROUNDS:
-        watch.look(_ENOUGH)
+        watch.measure(_ENOUGH)
     return _each(cpu, began, len(watches) * ROUNDS)
 
 
