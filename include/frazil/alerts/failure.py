@@ -78,7 +78,8 @@ def failure(
     not for ingestion; no record waits for such a run, so it is never critical.
     """
     cause, next_step = _split_cause(message)
-    kind: FailureKind = chore or next((kind for text, kind in _KIND_BY_TEXT if text in cause), "failed_run")
+    kind_by_text: FailureKind = next((kind for text, kind in _KIND_BY_TEXT if text in cause), "failed_run")
+    kind = kind_by_text if chore is None else chore
     severity: Severity = "critical" if final and chore is None else "warning"
     return Failure(dag, run, instant, kind, severity, cause.strip()[:MAX_CAUSE], next_step.strip()[:MAX_CAUSE] or None)
 

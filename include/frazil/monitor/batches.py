@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import groupby
 from threading import Lock, RLock
 from typing import Any, Final, Generic, TypeVar
@@ -256,7 +257,7 @@ class Ledger:
         with self._lock:
             newest = sorted((file.n[1] for file in self._files), reverse=True)
         for least in newest[_FEW - 1 :: _FEW] + newest[-1:]:
-            decided = self._load_figures(lambda file, least=least: file.n[1] >= least).batches["decided"]
+            decided = self._load_figures(partial(_reaches, least)).batches["decided"]
             if len(decided):
                 return datetime.fromtimestamp(pc.max(decided).as_py(), UTC)
         return None
@@ -312,6 +313,10 @@ class Ledgers:
         if table is not None:
             ledger.refresh(table)
         return ledger
+
+
+def _reaches(n: int, file: LedgerFile) -> bool:
+    return file.n[1] >= n
 
 
 def _size(file: LedgerFile) -> int:

@@ -51,6 +51,10 @@ _EXPECTED_INSTANT = (
 def params(pipeline: Pipeline) -> dict[str, Param]:
     """Return the fields of the form that starts a replay."""
     codes = [code.value for code in DeadCode]
+    # A pattern may match any topic, so there is no list to choose from.
+    known_topics: dict[str, Any] = (
+        {} if pipeline.source.topics_pattern is not None else {"examples": sorted(pipeline.source.topics)}
+    )
     return {
         CODES: Param(
             [],
@@ -66,8 +70,7 @@ def params(pipeline: Pipeline) -> dict[str, Param]:
             items={"type": "string"},
             title="Topics",
             description="Only dead letters of these topics. Empty: any topic.",
-            # A pattern may match any topic, so there is no list to choose from.
-            **({} if pipeline.source.topics_pattern is not None else {"examples": sorted(pipeline.source.topics)}),
+            **known_topics,
         ),
         SINCE: _instant_field(
             "Since", f"Only records with this Kafka timestamp or a later one: {_EXPECTED_INSTANT}. Empty: any time."
