@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException, DagRunTriggerException
 
-from frazil_airflow.tasks.ingest_tasks import CatchUpOperator
+from frazil_airflow.tasks.catch_up import CatchUpOperator
 
 pytestmark = pytest.mark.dags
 

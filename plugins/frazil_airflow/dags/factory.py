@@ -257,7 +257,9 @@ def _record_task(pipeline: Pipeline, outcome_task: str) -> BaseOperator:
 
 
 def _catch_up_task(pipeline: Pipeline, records: int) -> BaseOperator:
-    return ingest_tasks.CatchUpOperator(
+    from frazil_airflow.tasks.catch_up import CatchUpOperator
+
+    return CatchUpOperator(
         task_id="catch_up",
         pipeline=pipeline.name,
         dag_id=f"{INGEST}{pipeline.name}",
