@@ -89,6 +89,15 @@ def test_restarted_triggerer_does_not_trigger_again(monkeypatch: pytest.MonkeyPa
     assert calls(monkeypatch, store, [seen(0, 90), seen(0, 90)], []) == []
 
 
+@pytest.mark.parametrize("stored", [{"epoch": 0}, {"epoch": 0, "ends": 3, "at": 1.0}, "call"])
+def test_unreadable_stored_call_does_not_end_trigger(monkeypatch: pytest.MonkeyPatch, stored: object) -> None:
+    """Another version wrote it: it counts as none, and the next call replaces it."""
+    store = Store(call=stored)
+
+    assert calls(monkeypatch, store, [seen(0, 60), seen(0, 60)], []) == [60]
+    assert store["call"]["ends"] == {"orders/0": 60}
+
+
 def test_no_run_is_triggered_beside_running_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduled run is at work: none is called until it has ended, and then only for what is left."""
     waits, left = seen(0, 60), seen(60, 120)

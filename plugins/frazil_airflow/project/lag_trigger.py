@@ -117,7 +117,10 @@ class LagTrigger(BaseEventTrigger):
 
     async def _last_call(self) -> Call | None:
         stored = await self._store.aget(CALL)
-        return Call.from_json(stored) if isinstance(stored, dict) else None
+        try:
+            return Call.from_json(stored) if isinstance(stored, dict) else None
+        except (KeyError, TypeError, ValueError):  # written by another version: the next call replaces it
+            return None
 
     @property
     def _store(self) -> Any:
