@@ -82,22 +82,22 @@ _timing = partial(_metric, "timing", "run")
 _table_gauge = partial(_metric, "gauge", "maintenance")
 _gauge = partial(_metric, "gauge", "condition")
 
-RUN_BATCHES = _counter("frazil.run.batches", "batches", "Batches that were landed.")
+RUN_BATCHES = _counter("frazil.run.batches", "batches", "Batches that landed.")
 RUN_RECORDS = _counter(
     "frazil.run.records",
     "records",
-    "Records that were read, by what became of them: `written`, `dead`, `filtered`.",
+    "Records that were read, by outcome: `written`, `dead`, `filtered`.",
     "outcome",
 )
 RUN_DEAD_LETTERS = _counter("frazil.run.dead_letters", "records", "Dead letters by reason code.", "code")
-RUN_UNKNOWN = _counter(
-    "frazil.run.unknown_fields", "records", "Records that were written, with fields that no column takes."
-)
+RUN_UNKNOWN = _counter("frazil.run.unknown_fields", "records", "Written records with fields that no column takes.")
 RUN_ROWS = _counter("frazil.run.rows", "rows", "Rows that a destination got, replays included.", "table")
 RUN_FILES = _counter("frazil.run.files", "files", "Data files that a destination got.", "table")
-RUN_BYTES = _counter("frazil.run.bytes", "bytes", "Size of these files.", "table")
+RUN_BYTES = _counter("frazil.run.bytes", "bytes", "Bytes of data files that a destination got.", "table")
 RUN_CAPTURED = _counter("frazil.run.captured", "records", "Records that a capture sent.")
-RUN_SECONDS = _timing("frazil.run.duration", "seconds", "From the plan to the ledger's last row, all tries.")
+RUN_SECONDS = _timing(
+    "frazil.run.duration", "seconds", "Duration of a run, from the plan to the ledger's last row, with all tries."
+)
 BATCH_PHASE = _timing(
     "frazil.batch.phase",
     "seconds",
@@ -116,10 +116,10 @@ TABLE_FIGURES = {
     name: _table_gauge(f"frazil.table.{name}", unit, description, "table")
     for name, unit, description in (
         ("files", "files", "Data files of a table."),
-        ("bytes", "bytes", "Size of its data files."),
-        ("small_files", "files", "Data files that are too small."),
+        ("bytes", "bytes", "Bytes of a table's data files."),
+        ("small_files", "files", "Data files of a table that are too small."),
         ("delete_files", "files", "Delete files of a table."),
-        ("manifests", "manifests", "Manifests of its snapshot."),
+        ("manifests", "manifests", "Manifests of a table's current snapshot."),
         ("snapshots", "snapshots", "Snapshots of a table."),
     )
 }
@@ -131,54 +131,58 @@ STEPS = _metric(
     "maintenance",
     "frazil.maintenance.steps",
     "steps",
-    "Steps that were due, by their end: `done`, `gave_way` (others changed the same files), `failed`.",
+    "Due steps of maintenance, by outcome: `done`, `gave_way` (another process changed the same files), `failed`.",
     *_STEP,
     "status",
 )
 STEP_SECONDS = _metric(
-    "timing", "maintenance", "frazil.maintenance.step", "seconds", "A step of maintenance that was tried.", *_STEP
+    "timing", "maintenance", "frazil.maintenance.step", "seconds", "Duration of a step of maintenance that ran.", *_STEP
 )
 
-STATE = _gauge("frazil.state", "0 or 1", "1 for the word that `frazil status` has for it, 0 for all others.", "state")
-LAG_RECORDS = _gauge("frazil.lag.records", "records", "Records not read yet.")
+STATE = _gauge("frazil.state", "0 or 1", "1 for the state that `frazil status` shows, 0 for all others.", "state")
+LAG_RECORDS = _gauge("frazil.lag.records", "records", "Unread records.")
 LAG_SECONDS = _gauge(
-    "frazil.lag.seconds", "seconds", "Age of the oldest of them, or of a capture's lines; 0 without any."
+    "frazil.lag.seconds",
+    "seconds",
+    "Age of the oldest unread record, or of a capture's oldest waiting line; 0 without any.",
 )
 LAG_FILES = _gauge("frazil.lag.files", "files", "Files with lines that a capture did not send yet.")
-LAG_BYTES = _gauge("frazil.lag.bytes", "bytes", "Bytes of these files that it did not send yet.")
+LAG_BYTES = _gauge("frazil.lag.bytes", "bytes", "Bytes in these files that the capture did not send yet.")
 HELD_BACK = _gauge("frazil.lag.held_back", "records", "Records behind open transactions.")
-TOPIC_RECORDS = _gauge("frazil.topic.lag_records", "records", "Records of a topic not read yet.", "topic")
-TOPIC_SECONDS = _gauge("frazil.topic.lag_seconds", "seconds", "Age of the oldest of them; 0 without any.", "topic")
+TOPIC_RECORDS = _gauge("frazil.topic.lag_records", "records", "Unread records of a topic.", "topic")
+TOPIC_SECONDS = _gauge(
+    "frazil.topic.lag_seconds", "seconds", "Age of the oldest unread record of a topic; 0 without any.", "topic"
+)
 FRESHNESS = _gauge(
     "frazil.freshness",
     "seconds",
     "Commit time less record time over the last day: `p50`, `p95`, `p99`.",
     "percentile",
 )
-COMMIT_AGE = _gauge("frazil.commit.age", "seconds", "Since the position moved last, by a batch.")
+COMMIT_AGE = _gauge("frazil.commit.age", "seconds", "Time since a batch last moved the position.")
 COMPLETE_AGE = _gauge(
-    "frazil.complete_through.age", "seconds", "Since the instant through which the tables are complete."
+    "frazil.complete_through.age", "seconds", "Time since the instant through which the tables are complete."
 )
 RETENTION_LEFT = _gauge(
     "frazil.retention.left",
     "seconds",
-    "Until Kafka's retention may delete records that were not read, at least, in the most urgent partition; 0: it may have.",
+    "Time until Kafka's retention may delete unread records of the most urgent partition, at least; 0 if it may have deleted some.",
     "topic",
 )
 RETENTION_HEADROOM = _gauge(
     "frazil.retention.headroom",
     "offsets",
-    "Offsets between the log start and the position, in that partition; below zero, so many are lost.",
+    "Offsets from the log start to the position, in the most urgent partition; negative if so many were deleted unread.",
     "topic",
 )
 RETENTION_CUT = _gauge(
-    "frazil.retention.cut_to", "seconds", "The shortest retention that still keeps what was not read yet.", "topic"
+    "frazil.retention.cut_to", "seconds", "The shortest retention that still keeps all unread records.", "topic"
 )
 OPEN_LETTERS = _gauge("frazil.dead_letters.open", "records", "Dead letters that no batch landed.")
 REFUSED = _gauge("frazil.refused", "0 or 1", "Whether a plan would refuse.")
 UNREADABLE = _gauge("frazil.unreadable", "0 or 1", "Whether Kafka or the catalog can't be read now.")
 UNFINISHED = _gauge("frazil.unfinished", "0 or 1", "Whether a decided batch is not finished.")
-FAILURES = _gauge("frazil.failures", "runs", "Runs that failed one after the other, up to now.")
+FAILURES = _gauge("frazil.failures", "runs", "Runs that failed since the last success.")
 PAUSED = _gauge("frazil.paused", "0 or 1", "Whether the schedule is paused.")
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog
 
 _KAFKA_PORT = 9092
-_LANDED = ("destination", "dead_letters")
+_LANDED_ROLES = ("destination", "dead_letters")
 """Roles, in the ledger, of tables that get records."""
 
 _JDBC = re.compile(r"jdbc:(?P<scheme>\w+)://(?P<host>[\w.-]+(:\d+)?)/(?P<database>[\w-]+)")
@@ -105,7 +105,7 @@ def run_lineage(project: Project, pipeline: Pipeline, plan: RunPlan, *, has_land
     records, size = counts if batches and len(names) == 1 else (None, None)
     by_table: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        if row["role"] in _LANDED and (row["role"] == "destination" or row["rows"]):
+        if row["role"] in _LANDED_ROLES and (row["role"] == "destination" or row["rows"]):
             by_table.setdefault(row["table"], []).append(row)
     return Lineage(tuple(TopicRead(name, records, size) for name in names), tuple(_tables(lake, by_table)))
 

@@ -51,7 +51,7 @@ def _head(pipeline: Pipeline) -> Iterator[str]:
     yield f"| Interval | `{pipeline.interval}` (UTC) |"
     if pipeline.session_for is not None:
         yield f"| A run of the schedule stays for | `{pipeline.session_for}`: `ingest` lands a batch at every interval |"
-    yield f"| First run began at | {pipeline.start} |"
+    yield f"| The first run begins at | {pipeline.start} |"
     yield f"| Records per batch | at most {pipeline.limits.max_records:,} |"
     yield f"| Engine | `{pipeline.engine}` |"
     yield ""

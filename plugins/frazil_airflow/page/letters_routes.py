@@ -29,13 +29,13 @@ from frazil_airflow.page.rendering import render
 from frazil_airflow.page.request import PageRequest, PageRequestDep
 from frazil_airflow.project.pipelines import INGEST, REPORT
 
-MOST = 16_384
+MAX_BYTES = 16_384
 """Bytes of a payload that are shown."""
 
-MOST_OF_HEADER = 512
+MAX_HEADER_BYTES = 512
 """Bytes of a header that are shown: a record may have many headers."""
 
-MOST_INDENTED = 4 * MOST
+MAX_INDENTED = 4 * MAX_BYTES
 """Characters of indented JSON that are shown. Indentation makes deeply nested brackets up to forty times as long."""
 
 Kind = Literal["null", "empty", "json", "text", "hex"]
@@ -61,10 +61,10 @@ class Payload:
     text: str | None = None
     hexadecimal: str = ""
     is_cut: bool = False
-    most: int = MOST
+    most: int = MAX_BYTES
 
 
-def payload_text(content: bytes | None, most: int = MOST) -> Payload:
+def payload_text(content: bytes | None, most: int = MAX_BYTES) -> Payload:
     """Make the first `most` bytes readable. JSON is indented if it is not cut; any other text is shown unchanged."""
     if content is None:
         return Payload("null", 0)
@@ -113,7 +113,7 @@ def _json(text: str) -> str | None:
     except (ValueError, RecursionError):
         return None
     indented = "".join(_indented(_TOKEN.findall(text)))
-    return indented if len(indented) <= MOST_INDENTED else None
+    return indented if len(indented) <= MAX_INDENTED else None
 
 
 def _indented(tokens: Sequence[str]) -> Iterator[str]:
@@ -245,7 +245,7 @@ def _without_records(pipeline: Pipeline, letters: Iterable[DeadLetter]) -> tuple
 
 
 def _record(whole: WholeLetter) -> dict[str, Any]:
-    headers = [(key[:HEADER_KEY], payload_text(value, MOST_OF_HEADER)) for key, value in whole.headers[:MOST_HEADERS]]
+    headers = [(key[:HEADER_KEY], payload_text(value, MAX_HEADER_BYTES)) for key, value in whole.headers[:MOST_HEADERS]]
     return {
         "key": payload_text(whole.key),
         "value": payload_text(whole.value),

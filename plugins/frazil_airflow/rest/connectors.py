@@ -261,10 +261,10 @@ def _why_failed(call: ApiCall, stored: StoredConnector, runs: Runs) -> str | Non
     return refusal.splitlines()[0] if refusal else f"the last {runs.failures} runs failed, at last {runs.last_run}"
 
 
-def _set_paused(call: ApiCall, name: str, answer: HTTPStatus, *, is_paused: bool) -> Response:
+def _set_paused(call: ApiCall, name: str, status_code: HTTPStatus, *, is_paused: bool) -> Response:
     stored = call.connector(name, "PUT")
     call.ask_airflow("PATCH", stored.pipeline, "", {"is_paused": is_paused})
-    return Response(status_code=answer)
+    return Response(status_code=status_code)
 
 
 def _start_run(call: ApiCall, stored: StoredConnector) -> None:

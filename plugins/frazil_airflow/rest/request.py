@@ -126,7 +126,9 @@ def refuse_forged(request: Request) -> None:
     """
     if request.method in _READING or "authorization" in request.headers or _media_type(request) == _JSON:
         return
-    message = f"A change with a login by cookie has the header Content-Type: {_JSON}; or send an Authorization header"
+    message = (
+        f"A change that logs in by a cookie must have the header Content-Type: {_JSON}, or an Authorization header"
+    )
     raise HTTPException(HTTPStatus.FORBIDDEN, message)
 
 

@@ -13,7 +13,7 @@ from airflow.utils.types import DagRunType
 
 from frazil_airflow.page import rendering
 from frazil_airflow.page.access import pipeline_of, run_of
-from frazil_airflow.page.letters_routes import MOST, payload_text
+from frazil_airflow.page.letters_routes import MAX_BYTES, payload_text
 
 UPLOT = {
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
@@ -49,9 +49,9 @@ def test_any_bytes_have_a_view(content: bytes | None, kind: str):
     """Whatever a producer sent, the page of its letter opens, and is of bounded size."""
     found = payload_text(content)
     assert found.kind == kind
-    assert len(found.text or "") <= MOST
-    assert len(found.hexadecimal) <= MOST * 6
-    assert found.is_cut == (content is not None and len(content) > MOST)
+    assert len(found.text or "") <= MAX_BYTES
+    assert len(found.hexadecimal) <= MAX_BYTES * 6
+    assert found.is_cut == (content is not None and len(content) > MAX_BYTES)
 
 
 def test_a_dump_has_offset_bytes_and_characters():
