@@ -249,7 +249,7 @@ class Ledger:
         return next(iter(points_of(batches, waits, _EVER)), Point(since))
 
     def last_commit(self) -> datetime | None:
-        """When a batch with records was decided last; None if none was.
+        """When the last batch with records was decided; None without one.
 
         Raises:
             Retryable: The storage can't be read now.

@@ -185,16 +185,14 @@ class Watch:
 
     def _round(self, project: Project) -> None:
         """Read every pipeline and capture once."""
-        pipelines = {
-            name: pipeline for name, pipeline in project.flows().items() if not self._names or name in self._names
-        }
+        flows = {name: flow for name, flow in project.flows().items() if not self._names or name in self._names}
         with self._lock:
-            self._readings = {name: self._readings.get(name) for name in pipelines}
-            self._objectives = {name: freshness_objective(pipeline, utc_now()) for name, pipeline in pipelines.items()}
+            self._readings = {name: self._readings.get(name) for name in flows}
+            self._objectives = {name: freshness_objective(flow, utc_now()) for name, flow in flows.items()}
             if self._closed.is_set():
                 return
-            runs = self._pool.submit(self._runs_of, tuple(pipelines))
-            reads = {name: self._pool.submit(self._read, project, flow, runs) for name, flow in pipelines.items()}
+            runs = self._pool.submit(self._runs_of, tuple(flows))
+            reads = {name: self._pool.submit(self._read, project, flow, runs) for name, flow in flows.items()}
         for name, read_future in reads.items():
             try:
                 failure = read_future.exception()

@@ -325,7 +325,7 @@ def remarks(report: LetterReport) -> Iterator[str]:
     """Further facts about letters in the report's batches, one sentence each."""
     period = report.batches
     if period is not None and period.came_home:
-        yield f"{counted(period.came_home)} became rows meanwhile, of any time."
+        yield f"{counted(period.came_home)} of any time became rows meanwhile."
 
 
 @dataclass(frozen=True, slots=True)

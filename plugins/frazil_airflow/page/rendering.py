@@ -42,11 +42,11 @@ def short(value: float | None) -> str:
     """A number in about five characters: `9,999`, `12.3k`, `4.6M`."""
     if value is None:
         return NONE
-    for size, letter in _STEPS:
+    for size, suffix in _STEPS:
         if abs(value) >= size:
-            unit = 1_000 if letter == "k" else size
+            unit = 1_000 if suffix == "k" else size
             shown = value / unit
-            return f"{shown:.0f}{letter}" if shown >= 100 else f"{shown:.1f}{letter}"
+            return f"{shown:.0f}{suffix}" if shown >= 100 else f"{shown:.1f}{suffix}"
     return f"{value:,.0f}"
 
 
