@@ -1,6 +1,6 @@
-"""Shows broken pipelines as an import error of this file, with file, key and remedy.
+"""Shows broken pipelines as an import error of this file, with file, key and next step.
 
-Airflow drops every DAG of a file that fails. So the complaints have a file without DAGs, and the others go on working.
+Airflow drops every DAG of a file that fails. So this file has no DAG, and the DAGs of other files are kept.
 """
 
 from __future__ import annotations

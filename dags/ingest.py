@@ -1,4 +1,4 @@
-"""One Airflow DAG per pipeline file: `ingest__<pipeline>` lands its Kafka topics in its Iceberg table."""
+"""One Airflow DAG per pipeline file: `ingest__<pipeline>` lands its Kafka topics in its Iceberg tables."""
 
 from __future__ import annotations
 

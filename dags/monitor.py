@@ -1,4 +1,4 @@
-"""The Airflow DAG `monitor`: looks at all pipelines and tells people what is wrong. There is none without channels to tell."""
+"""The Airflow DAG `monitor`: checks all pipelines and sends alerts. It exists only if the settings name an alert channel."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Registers Frazil with the Airflow of a checkout. An installed Frazil registers itself by entry point, and Airflow refuses a
-second registration.
+"""Registers Frazil in an Airflow whose plugins folder is this checkout. An installed Frazil registers itself by its entry
+point, and Airflow refuses a second registration.
 """
 
 from __future__ import annotations

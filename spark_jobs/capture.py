@@ -1,4 +1,4 @@
-"""Job of one capture of a database: sends the rows that are new. See `frazil.spark.jobs.capture`."""
+"""Job of one capture of a database: sends new rows to Kafka. See `frazil.spark.jobs.capture`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ingest job of one pipeline: reads the planned ranges, lands them in batches. See `frazil.spark.jobs.ingest`."""
+"""Ingest job of one pipeline: lands the planned offset ranges in batches. See `frazil.spark.jobs.ingest`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maintenance job of one pipeline: does what its tables need. See `frazil.spark.jobs.maintenance`."""
+"""Maintenance job of one pipeline: runs the due steps on its tables. See `frazil.spark.jobs.maintenance`."""
 
 from __future__ import annotations
 

@@ -6,9 +6,7 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Describe Frazil as an Airflow provider, by names only: Airflow calls this while it reads its configuration, before it
-    can be imported.
-    """
+    """Describe Frazil as an Airflow provider. Classes are named as text: Airflow calls this before it can be imported itself."""
     return {
         "package-name": "frazil",
         "name": "Frazil",

@@ -1,6 +1,6 @@
-"""One interface to Airflow 3.1, 3.2 and 3.3: imports names from each version's modules, and adds missing ones.
+"""One interface to Airflow 3.1, 3.2 and 3.3: imports names from the modules of the installed version.
 
-Only this module asks which Airflow it runs under. Type checkers read the newest version's side.
+Other modules read Airflow's version only from here. Type checkers read the imports of the newest version.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from airflow.sdk.definitions.deadline import DeadlineAlert
 from packaging.version import Version
 
 AIRFLOW = Version(__version__).release[:2]
-"""Major and minor version of the Airflow that runs."""
+"""Major and minor version of the installed Airflow."""
 
 if TYPE_CHECKING or AIRFLOW >= (3, 2):
     from airflow.sdk import AssetOrTimeSchedule, CronDataIntervalTimetable, DeltaDataIntervalTimetable
@@ -58,11 +58,11 @@ __all__ = [
 ]
 
 HAS_ASSET_STATE = AIRFLOW >= (3, 3)
-"""Whether an asset has a state store, in which a watcher notes its last call: `trigger` of a pipeline needs it."""
+"""Whether assets have a state store. A pipeline's `trigger` needs it: its watcher stores the last call there."""
 
 
 def named_deadline(name: str, **deadline: Any) -> DeadlineAlert:
-    """Return a deadline, with a name where this Airflow shows one: from 3.3 on."""
+    """Return a deadline. From Airflow 3.3 on it has a name."""
     if AIRFLOW >= (3, 3):
         deadline["name"] = name
     return DeadlineAlert(**deadline)

@@ -1,4 +1,4 @@
-"""A task for other DAGs: wait until a pipeline is complete through an instant."""
+"""A sensor for other DAGs: it waits until a pipeline is complete through an instant."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from frazil_airflow.outputs.assets import THROUGH, completeness_asset
 
 
 class CompleteThrough(BaseSensorOperator):
-    """Wait until all records that Kafka had accepted by an instant are in the tables of a pipeline.
+    """Wait until the tables of a pipeline have all records that Kafka had accepted by an instant.
 
-    Between two looks it takes no worker (``mode="reschedule"``). Its return value is the instant that was reached.
+    Between two pokes it uses no worker (``mode="reschedule"``). It returns the instant through which the pipeline is complete.
 
     Args:
         pipeline: Name of the pipeline.
-        instant: ISO 8601 with an offset from UTC, a template: the end of the run's data interval unless it is given.
-        kwargs: As for any sensor. A look every minute, for as long as `timeout` says.
+        instant: ISO 8601 with an offset from UTC, templated. The default is the end of the run's data interval.
+        kwargs: As for any sensor. The default is a poke per minute.
     """
 
     template_fields = ("instant",)
@@ -31,10 +31,10 @@ class CompleteThrough(BaseSensorOperator):
         self.instant = instant
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Compare the instant with the one in the pipeline's last event.
+        """Compare the instant with that in the pipeline's last event.
 
         Raises:
-            AirflowFailException: The instant is not valid, or names no offset from UTC.
+            AirflowFailException: The instant is not valid, or has no offset from UTC.
         """
         instant = self._parsed_instant()
         last = context["inlet_events"][completeness_asset(self.pipeline)].ascending(ascending=False).limit(1)

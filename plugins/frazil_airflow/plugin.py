@@ -32,15 +32,15 @@ class FrazilPlugin(AirflowPlugin):
 
     @property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """Page, reports and REST API. A property, because only the api-server asks: no other process shall load FastAPI."""
+        """Page, reports and REST API. A property, so that FastAPI is loaded only in the api-server, which alone reads it."""
         if not self._apps:
             from frazil_airflow.outputs import report_page
             from frazil_airflow.page.app import create_app
             from frazil_airflow.rest import app as rest
-            from frazil_airflow.rest.asking import PREFIX
+            from frazil_airflow.rest.request import PREFIX
 
             self._apps.append({"app": report_page.create_app(), "url_prefix": REPORTS, "name": "frazil reports"})
-            # Before the page, whose prefix its own begins with: Airflow asks in this order.
+            # Before the page, because its prefix begins with the page's: the first application that fits gets the request.
             self._apps.append({"app": rest.create_app(), "url_prefix": PREFIX, "name": "frazil connect"})
             self._apps.append({"app": create_app(), "url_prefix": _PREFIX, "name": "frazil"})
         return self._apps

@@ -129,14 +129,14 @@ def opened(source: ProjectSource) -> Iterator[TestClient]:
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi.testclient import TestClient
 
-    from frazil_airflow.page import asking
+    from frazil_airflow.page import request
     from frazil_airflow.page.app import create_app
-    from frazil_airflow.page.asking import RecentRuns
+    from frazil_airflow.page.request import RecentRuns
 
-    asking.RUNS = RecentRuns()
+    request.RUNS = RecentRuns()
     app = create_app()
     admin = SimpleAuthManagerUser(username="admin", role="admin")
-    app.dependency_overrides |= {asking.source: lambda: source, get_user: lambda: admin}
+    app.dependency_overrides |= {request.shared_source: lambda: source, get_user: lambda: admin}
     with TestClient(app) as client:
         yield client
 

@@ -35,15 +35,15 @@ NOTICE = Notice(
 
 @pytest.fixture
 def hook() -> Iterator[Posts]:
-    with posts() as alert_posts:
-        yield alert_posts
+    with posts() as taken:
+        yield taken
 
 
 @pytest.fixture
 def mailbox(free_ports: FreePorts) -> Iterator[Mails]:
     (port,) = free_ports(1)
-    with mails(port) as mailbox:
-        yield mailbox
+    with mails(port) as taken:
+        yield taken
 
 
 @pytest.fixture
@@ -64,8 +64,8 @@ def pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Posts]:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    with posts(context) as alert_posts:
-        yield alert_posts
+    with posts(context) as taken:
+        yield taken
 
 
 def _self_signed(certificate: Path, key: Path) -> None:
@@ -75,26 +75,24 @@ def _self_signed(certificate: Path, key: Path) -> None:
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    private_key = ec.generate_private_key(ec.SECP256R1())
+    made = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
     signed = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
-        .public_key(private_key.public_key())
+        .public_key(made.public_key())
         .serial_number(1)
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(private_key, hashes.SHA256())
+        .sign(made, hashes.SHA256())
     )
     certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
     key.write_bytes(
-        private_key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        made.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
 
 
@@ -166,9 +164,7 @@ def test_incident_is_resolved_when_its_alert_is_over(pager: Posts, connect: Conn
 
     assert (deliver(channel), deliver(channel, recovered())) == (None, None)
 
-    assert [
-        (path, event["event_action"], event["dedup_key"], event["routing_key"]) for path, _, event in pager.got
-    ] == [
+    assert [(path, of["event_action"], of["dedup_key"], of["routing_key"]) for path, _, of in pager.got] == [
         ("/v2/enqueue", "trigger", "frazil/failed_run/pizzas", "routing-key"),
         ("/v2/enqueue", "resolve", "frazil/failed_run/pizzas", "routing-key"),
     ]
@@ -215,7 +211,7 @@ def test_refused_notification_counts_as_failed(status: int, hook: Posts, connect
 def test_missing_connection_does_not_silence_other_channels(hook: Posts, connect: Connect, tmp_path: Path):
     """Each channel is tried, and the answer says by name which was told."""
     from frazil.project import Project
-    from frazil_airflow.alerts.channels import send
+    from frazil_airflow.alerts.channels import channels_of, send
 
     web = connect("web", conn_type="http", host=f"http://127.0.0.1:{hook.port}")
     project = Project.load(
@@ -224,11 +220,11 @@ def test_missing_connection_does_not_silence_other_channels(hook: Posts, connect
         )
     )
 
-    problems = send(project, NOTICE)
+    told = send(project, NOTICE, channels_of(project, NOTICE))
 
-    assert list(problems) == ["gone", "web"]
-    assert "gone" in str(problems["gone"])
-    assert problems["web"] is None
+    assert list(told) == ["gone", "web"]
+    assert "gone" in str(told["gone"])
+    assert told["web"] is None
     assert len(hook.got) == 1
 
 

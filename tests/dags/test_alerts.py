@@ -14,7 +14,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowException
 
-from frazil.alerts.failure import failure, of_chore
+from frazil.alerts.failure import failure
 from frazil.alerts.notification_log import Page, to_json
 from frazil.monitor.condition import Condition, Runs
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -207,8 +207,8 @@ def test_failed_maintenance_is_resolved_once_its_dag_is_gone(
     project: Callable[..., Project], hook: Posts, becomes: str
 ):
     """No later run could end it, so the files do: no schedule, or no engine of that name in the settings."""
-    text = failure("maintain__orders", "r1", NOW, "no space", final=False)
-    store = VariableStore(texts={"frazil_failure__maintain__orders": of_chore(text, "failed_maintenance").to_json()})
+    failed = failure("maintain__orders", "r1", NOW, "no space", final=False, chore="failed_maintenance")
+    store = VariableStore(texts={"frazil_failure__maintain__orders": failed.to_json()})
 
     assert send_notices(project(), WELL, store) == []
     assert send_notices(project(f"maintenance: {{{becomes}}}\n"), WELL, store, minutes=2) == []
@@ -237,7 +237,7 @@ def test_one_unreadable_pipeline_does_not_silence_others(
 
     monkeypatch.setattr("frazil.monitor.reading.read", read)
 
-    with pytest.raises(RuntimeError, match="broken could not be looked at: KeyError: 'a fault'"):
+    with pytest.raises(RuntimeError, match="broken could not be checked: KeyError: 'a fault'"):
         monitor.look()
 
     assert [body["key"] for body in hook.bodies] == ["refused/orders"]
@@ -263,7 +263,7 @@ def test_hanging_catalog_does_not_delay_notifications_of_other_pipelines(
     monkeypatch.setattr("frazil.monitor.reading.read", read)
     monkeypatch.setattr(monitor, "READ_TIMEOUT", timedelta(seconds=1))
     try:
-        with pytest.raises(RuntimeError, match=r"^abyss could not be looked at: no answer within 0:00:01$"):
+        with pytest.raises(RuntimeError, match=r"^abyss could not be checked: no answer within 0:00:01$"):
             monitor.look()
     finally:
         answers.set()
@@ -333,8 +333,8 @@ def test_broken_and_removed_captures_are_notified(project: Callable[..., Project
 
     assert monitor.notify_of_broken_files(broken, NOW, store) == []
     (tmp_path / "captures" / "orders.yaml").unlink()
-    for look in range(monitor.MISSED):
-        assert monitor.close_unwatched(Project.load(), NOW + timedelta(minutes=look), store) == []
+    for look in range(monitor.MISSED_CHECKS):
+        assert monitor.close_unmonitored(Project.load(), NOW + timedelta(minutes=look), store) == []
 
     assert [(body["key"], body["status"]) for body in hook.bodies] == [
         ("refused/capture.orders", "firing"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException, DagRunTriggerException
 
-from frazil_airflow.tasks.ingest_tasks import CatchUpOperator
+from frazil_airflow.tasks.catch_up import CatchUpOperator
 
 pytestmark = pytest.mark.dags
 
@@ -20,7 +20,7 @@ def ends(
     monkeypatch: pytest.MonkeyPatch, waits: int = 500, runs: int = 1, kind: str = "scheduled", **filled: Any
 ) -> None:
     """The task of a run of this kind, with so many records waiting and so many runs queued or running."""
-    monkeypatch.setattr(CatchUpOperator, "_waiting", lambda _: waits)
+    monkeypatch.setattr(CatchUpOperator, "_unread_records", lambda _: waits)
     task = CatchUpOperator(task_id="catch_up", pipeline="orders", dag_id="ingest__orders", records=100)
     run = SimpleNamespace(run_type=kind, run_after=datetime(2026, 5, 1, 10, tzinfo=UTC))
     ti = SimpleNamespace(get_dr_count=lambda *_, **__: runs, xcom_push=lambda **_: None)
@@ -49,7 +49,7 @@ def test_few_remaining_records_start_no_catch_up_run(monkeypatch: pytest.MonkeyP
 
 def test_no_second_run_is_queued_for_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one is queued already, it takes what waits."""
-    with pytest.raises(AirflowSkipException, match="and so does a run"):
+    with pytest.raises(AirflowSkipException, match="a run that will read them is queued"):
         ends(monkeypatch, runs=2)
 
 
@@ -64,6 +64,6 @@ def test_no_second_run_is_queued_for_same_records(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_limited_run_starts_no_catch_up_run(monkeypatch: pytest.MonkeyPatch, kind: str, filled: dict[str, Any]) -> None:
-    """Whoever asked for less than all gets no run more."""
-    with pytest.raises(AirflowSkipException, match="asked for less than all"):
+    """A run that was to land only a part triggers no further one."""
+    with pytest.raises(AirflowSkipException, match="only a part of the new records"):
         ends(monkeypatch, kind=kind, **filled)

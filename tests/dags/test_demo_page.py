@@ -21,12 +21,16 @@ def test_demo_reads_page_as_it_is():
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi.testclient import TestClient
 
-    from frazil_airflow.page import asking
+    from frazil_airflow.page import request
     from frazil_airflow.page.app import create_app
 
     source = MadeUp({"payments": pipeline("payments")}, {"payments": condition("payments")})
     allowed, app = Allowed(frozenset({"ingest__payments"}), frozenset()), create_app()
-    app.dependency_overrides |= {asking.source: lambda: source, asking.access: lambda: allowed, get_user: lambda: None}
+    app.dependency_overrides |= {
+        request.shared_source: lambda: source,
+        request.access: lambda: allowed,
+        get_user: lambda: None,
+    }
     html = TestClient(app).get("/pipelines/payments").text
 
     page = parse_page(html)

@@ -44,7 +44,7 @@ def test_killed_task_is_notified_as_lost_process(variables: VariableStore):
     """Nobody has its error: the notice says that its process was lost."""
     callbacks.note_failed_task(context())
 
-    assert left(variables).cause.startswith("task ingest: its process ended without a word")
+    assert left(variables).cause.startswith("task ingest: its process ended without an error")
 
 
 def test_command_line_of_a_job_is_not_in_the_cause(variables: VariableStore):

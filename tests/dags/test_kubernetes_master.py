@@ -28,7 +28,7 @@ def test_driver_on_kubernetes_inherits_its_environment(tmp_path: Path, monkeypat
     provider = "airflow.providers.apache.spark.hooks.spark_submit"
     monkeypatch.delattr(f"{provider}.kube_client", raising=False)
     with pytest.raises(Terminal, match="Kubernetes provider is not installed"):
-        ingest.take(job)
+        ingest.use(job)
     monkeypatch.setattr(f"{provider}.kube_client", object(), raising=False)
     starts: list[dict[str, Any]] = []
 
@@ -44,7 +44,7 @@ def test_driver_on_kubernetes_inherits_its_environment(tmp_path: Path, monkeypat
             return 0
 
     monkeypatch.setattr(f"{provider}.subprocess.Popen", Job)
-    ingest.take(job)
+    ingest.use(job)
     ingest._get_hook().submit(str(job.application))
 
     (start,) = starts

@@ -59,7 +59,7 @@ def calls(
         return event
 
     monkeypatch.setattr(LagTrigger, "_enough", look)
-    monkeypatch.setattr(LagTrigger, "_at_work", lambda _: at_work.pop(0) if at_work else 0)
+    monkeypatch.setattr(LagTrigger, "_count_current_runs", lambda _: at_work.pop(0) if at_work else 0)
     trigger = LagTrigger("orders", "ingest__orders", 50, None, every)
     trigger.asset_state_store = store  # type: ignore[assignment]
     found: list[int] = []
@@ -87,6 +87,15 @@ def test_restarted_triggerer_does_not_trigger_again(monkeypatch: pytest.MonkeyPa
 
     assert calls(monkeypatch, store, [seen(0, 60), seen(0, 60)], []) == [60]
     assert calls(monkeypatch, store, [seen(0, 90), seen(0, 90)], []) == []
+
+
+@pytest.mark.parametrize("stored", [{"epoch": 0}, {"epoch": 0, "ends": 3, "at": 1.0}, "call"])
+def test_unreadable_stored_call_does_not_end_trigger(monkeypatch: pytest.MonkeyPatch, stored: object) -> None:
+    """Another version wrote it: it counts as none, and the next call replaces it."""
+    store = Store(call=stored)
+
+    assert calls(monkeypatch, store, [seen(0, 60), seen(0, 60)], []) == [60]
+    assert store["call"]["ends"] == {"orders/0": 60}
 
 
 def test_no_run_is_triggered_beside_running_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,8 +140,8 @@ def test_rotated_secret_reaches_trigger(
     secret.write_text("password=hunter1\n")
     settings.write_text(SETTINGS.replace("SECRET", str(secret)))
     monkeypatch.setenv("FRAZIL_SETTINGS", str(settings))
-    monkeypatch.setattr("frazil.monitor.watch.LOOK_SECONDS", 0)
-    monkeypatch.setattr(LagTrigger, "_at_work", lambda _: 0)
+    monkeypatch.setattr("frazil.monitor.watch.CHECK_SECONDS", 0)
+    monkeypatch.setattr(LagTrigger, "_count_current_runs", lambda _: 0)
     lag_trigger._shared_project_files.cache_clear()
 
     class Watch:
@@ -141,13 +150,13 @@ def test_rotated_secret_reaches_trigger(
         def __init__(self, project: Project, _: Pipeline) -> None:
             self.project = project
 
-        def look(self, _: Threshold) -> Waiting:
+        def measure(self, _: Threshold) -> Waiting:
             if self.project.cluster("local").properties["sasl.password"] != "hunter2":
                 secret.write_text("password=hunter2\n# rotated\n")
                 raise INTERNAL.terminal("the broker did not accept the credentials")
             return seen(0, 60)
 
-    monkeypatch.setattr("frazil.report.lag.Watch", Watch)
+    monkeypatch.setattr("frazil.report.lag.LagWatch", Watch)
     trigger = LagTrigger("orders", "ingest__orders", 50, None, 0.0)
     trigger.asset_state_store = Store()  # type: ignore[assignment]
 
@@ -185,7 +194,7 @@ def test_triggers_of_one_process_share_one_catalog(
     monkeypatch: pytest.MonkeyPatch, write_pipeline: Callable[..., Path]
 ) -> None:
     """All triggers of a process look with one project, so with one catalog's connections; a changed file gives them a new one."""
-    monkeypatch.setattr("frazil.monitor.watch.LOOK_SECONDS", 0)
+    monkeypatch.setattr("frazil.monitor.watch.CHECK_SECONDS", 0)
     write_pipeline("orders")
     lag_trigger._shared_project_files.cache_clear()
     projects: list[Project] = []
@@ -198,10 +207,10 @@ def test_triggers_of_one_process_share_one_catalog(
             projects.append(project)
             self.project = project
 
-        def look(self, _: Threshold) -> Waiting:
+        def measure(self, _: Threshold) -> Waiting:
             return seen(0, 1)
 
-    monkeypatch.setattr("frazil.report.lag.Watch", Watch)
+    monkeypatch.setattr("frazil.report.lag.LagWatch", Watch)
     triggers = [LagTrigger("orders", "ingest__orders", 50, None, 0.0) for _ in range(3)]
 
     for trigger in (*triggers, *triggers):

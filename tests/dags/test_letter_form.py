@@ -208,7 +208,7 @@ def test_dry_run_says_that_nothing_was_landed(write_pipeline: Write, notes: list
     write_pipeline("orders")
 
     _, returned = run_replay_task(monkeypatch, ReplayResult(2, 2, dead_codes={}), dry_run=True)
-    with pytest.raises(AirflowSkipException, match="no open dead letter among the chosen ones"):
+    with pytest.raises(AirflowSkipException, match="none of the chosen dead letters is open"):
         run_replay_task(monkeypatch, ReplayResult(dead_codes={}))
 
     assert notes[0].startswith("dry run, nothing was landed; orders: of 2 dead letters 2 would become rows")

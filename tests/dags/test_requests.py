@@ -173,7 +173,7 @@ def test_form_takes_every_way_to_write_offset(text: str | None):
 
 def reason_to_skip(end: Target | None = None, mode: str = "ingest") -> str:
     planned = PlannedRun(None, Position(0, 0, "c"), "2026-05-01T12:00:00.000+00:00")
-    return ingest_tasks._nothing(RunRequest("r", mode=mode, end=end), planned)
+    return ingest_tasks._why_nothing(RunRequest("r", mode=mode, end=end), planned)
 
 
 def test_backfill_that_does_nothing_says_why():

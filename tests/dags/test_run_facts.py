@@ -17,7 +17,14 @@ from frazil.errors import Retryable, Terminal
 from frazil.run.batches.dry_run import DryRun
 from frazil.run.batches.plan import RunResult
 from frazil_airflow.dags.dag_defaults import cron_of
-from frazil_airflow.outputs.run_summary import address, facts_of, look_sentence, sample_lines, sentence, with_facts
+from frazil_airflow.outputs.run_summary import (
+    address,
+    dry_run_sentence,
+    run_facts,
+    sample_lines,
+    sentence,
+    with_paragraph,
+)
 from frazil_airflow.project.run_request import limit_records
 from frazil_airflow.project.secrets import exit_code, terminal_is_final
 
@@ -72,7 +79,7 @@ RESULT = RunResult(
 
 def test_snapshot_ids_keep_all_their_digits():
     """Browsers and other readers of JSON round numbers beyond 53 bits: the id would name another snapshot."""
-    facts = facts_of(RESULT, plan_of((0,), (12,)))
+    facts = run_facts(RESULT, plan_of((0,), (12,)))
 
     assert facts["snapshot_ids"] == ["7136527834682345123"]
     assert facts["complete_through"] == "2026-01-01T00:00:00.000+00:00"
@@ -81,31 +88,31 @@ def test_snapshot_ids_keep_all_their_digits():
 
 def test_completeness_is_not_claimed_when_the_plan_could_not_see_the_end():
     """Records of an open transaction were accepted before the plan's instant and are not in."""
-    assert facts_of(RESULT, replace(plan_of((0,), (12,)), complete=False))["complete_through"] is None
+    assert run_facts(RESULT, replace(plan_of((0,), (12,)), complete=False))["complete_through"] is None
 
 
 def test_a_note_of_a_person_survives_ours():
     """A second try replaces our line and nothing else."""
-    text = sentence(facts_of(RESULT, plan_of((0,), (12,))))
+    said = sentence(run_facts(RESULT, plan_of((0,), (12,))))
 
-    note = with_facts("asked for by Ana\n\nFrazil: old numbers", text)
+    note = with_paragraph("asked for by Ana\n\nFrazil: old numbers", said)
 
     assert note == (
         "asked for by Ana\n\nFrazil: 9 rows, 2 dead letters (INVALID_JSON 2), 1 filtered in 1 batch, 4.2 s;"
         " complete through 2026-01-01T00:00:00.000+00:00"
     )
-    assert with_facts(None, text) == f"Frazil: {text}"
+    assert with_paragraph(None, said) == f"Frazil: {said}"
 
 
 def test_fields_that_are_left_out_are_reported():
     """The note of a run and that of a dry run say so, and the event of the table has the numbers."""
     left_out = UnknownFields(3, {"coupon": 3})
 
-    facts = facts_of(replace(RESULT, unknown_fields=left_out), plan_of((0,), (12,)))
+    facts = run_facts(replace(RESULT, unknown_fields=left_out), plan_of((0,), (12,)))
 
     assert (facts["unknown_records"], facts["unknown_fields"]) == (3, {"coupon": 3})
     assert "; 3 records with fields that no column takes (`coupon` 3); complete through" in sentence(facts)
-    assert look_sentence(replace(LOOK, unknown_fields=left_out)).endswith("no column takes (`coupon` 3)")
+    assert dry_run_sentence(replace(LOOK, unknown_fields=left_out)).endswith("no column takes (`coupon` 3)")
 
 
 HOSTILE_NAMES = (
@@ -123,7 +130,7 @@ def test_names_of_unknown_fields_are_no_markup_in_the_note_of_a_run():
     """Producers choose the names of fields: in Markdown each is a code span, on one line, and the note keeps its size."""
     hostile = UnknownFields.counted(9, dict.fromkeys(HOSTILE_NAMES, 1))
     plan = replace(plan_of((0,), (12,)), mode="replay", reason="a ` of a person", complete=False)
-    note = with_facts("asked for by Ana", sentence(facts_of(replace(RESULT, unknown_fields=hostile), plan)))
+    note = with_paragraph("asked for by Ana", sentence(run_facts(replace(RESULT, unknown_fields=hostile), plan)))
 
     inline = [token for token in MarkdownIt("gfm-like", {"linkify": False}).parse(note) if token.children]
     kinds = {child.type for token in inline for child in token.children or ()}
@@ -141,11 +148,11 @@ def test_replay_is_marked_with_mode_and_reason():
     """Mode and reason stand in the event and begin the line of the note."""
     plan = replace(plan_of((0,), (12,)), mode="replay", reason="wrong prices", complete=False)
 
-    facts = facts_of(RESULT, plan)
+    facts = run_facts(RESULT, plan)
 
     assert (facts["mode"], facts["reason"]) == ("replay", "wrong prices")
     assert sentence(facts).startswith("replay, reason: wrong prices; 9 rows, 2 dead letters (INVALID_JSON 2), ")
-    assert sentence(facts_of(RESULT, replace(plan, reason=None))).startswith("replay, reason: none given; 9 rows")
+    assert sentence(run_facts(RESULT, replace(plan, reason=None))).startswith("replay, reason: none given; 9 rows")
 
 
 LOOK = DryRun(
@@ -166,11 +173,11 @@ LOOK = DryRun(
 
 def test_note_of_dry_run_says_that_nothing_landed():
     """The note says that it did not, what it looked at, and whether a run would publish."""
-    assert look_sentence(LOOK) == (
+    assert dry_run_sentence(LOOK) == (
         "dry run, nothing was landed; looked at 12 of 5,000 offsets (2,048 bytes): 9 rows, 2 dead letters"
         " (INVALID_JSON 2), 1 filtered, 1.5 s"
     )
-    assert look_sentence(replace(LOOK, too_many_dead="2 of 12")).endswith("; a run would not publish this: 2 of 12")
+    assert dry_run_sentence(replace(LOOK, too_many_dead="2 of 12")).endswith("; a run would not publish this: 2 of 12")
     assert list(sample_lines(LOOK)) == [
         "dead letter INVALID_JSON, topic orders, partition 3, offset 17: expected one JSON document"
     ]

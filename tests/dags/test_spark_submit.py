@@ -67,7 +67,7 @@ def test_deploy_mode_cluster_is_refused_at_once(ingest: SparkIngestOperator, mon
 
 def test_spark_is_started_with_what_the_submission_says(ingest: SparkIngestOperator, job: Submission):
     """Master from the connection, everything else from the submission."""
-    ingest.take(job)
+    ingest.use(job)
 
     hook = ingest._get_hook()
     command = hook._build_spark_submit_command(ingest.application)
@@ -85,7 +85,7 @@ def test_spark_submit_beside_python_is_found_without_its_folder_on_the_path(
 ):
     """A worker that was started by its whole path has a PATH without the environment's programs."""
     monkeypatch.setenv("PATH", "/usr/bin")
-    ingest.take(job)
+    ingest.use(job)
 
     hook = ingest._get_hook()
     hook._build_spark_submit_command(ingest.application)
@@ -96,7 +96,7 @@ def test_task_log_has_no_partition_values_of_spark_lines(
     ingest: SparkIngestOperator, job: Submission, caplog: pytest.LogCaptureFixture
 ):
     """Lines of the JVM quote paths of data files; the provider logs them, and its error ends with the last of them."""
-    ingest.take(job)
+    ingest.use(job)
     hook = ingest._get_hook()
 
     with caplog.at_level(logging.INFO):
@@ -276,7 +276,7 @@ def test_session_starts_spark_with_first_plan_for_it(
         assert not (tmp_path / "plan").exists()
         return f"{submit(ended_order)}"
 
-    monkeypatch.setattr("frazil_airflow.tasks.ingest_tasks.stay", stay)
+    monkeypatch.setattr("frazil_airflow.tasks.ingest_tasks.run_session", stay)
 
     assert job_ends(ending(job, None, outcome_text)) == outcome_text
     assert RunPlan.from_json((tmp_path / "plan").read_text()) == ended_order
@@ -299,7 +299,7 @@ def submits(submit_program: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 finally:
                     ingest._hook._submit_sp.stdout.close()  # as above
 
-        monkeypatch.setattr("frazil_airflow.tasks.ingest_tasks.stay", stay)
+        monkeypatch.setattr("frazil_airflow.tasks.ingest_tasks.run_session", stay)
         ingest.execute({"run_id": "manual__1", "outlet_events": {}})  # type: ignore[typeddict-item]
         return (tmp_path / "jobs").read_text().splitlines()
 
@@ -353,7 +353,7 @@ def test_engine_of_another_dag_is_not_started(write_pipeline: Callable[..., Path
     monkeypatch.setattr("frazil.run.batches.session.run_session_with_jobs", serve)
 
     with pytest.raises(FrazilError, match="names another engine than its DAG") as refused:
-        ingest_tasks.stay("orders", order.to_json(), {}, lambda _: "done")
+        ingest_tasks.run_session("orders", order.to_json(), {}, lambda _: "done")
 
     assert not isinstance(refused.value, Retryable)
 

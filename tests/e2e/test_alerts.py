@@ -127,5 +127,5 @@ def _drill(embedded: Embedded, mailbox: Mails, hook: Posts) -> None:
         "[Frazil] recovered: payments: a run failed",
     ]
     logs = "".join(path.read_text() for path in embedded.project.home.logs.rglob("*.log"))
-    assert "told web: payments: a run failed" in logs
+    assert "channel web was notified: payments: a run failed" in logs
     assert WEB_TOKEN not in logs

@@ -1,1 +1,4 @@
-"""Alerts: the rules that raise them, their texts, and the log of notices already sent. Airflow's notifiers send them."""
+"""Alerts: the rules that raise them, their texts, and the log of sent notices. The plugin sends them, by Airflow's notifiers.
+
+Begin with `rules`.
+"""

@@ -1,8 +1,8 @@
-"""The stored failure of a run: the cause as the failing task saw it, for the alerts sent later."""
+"""The stored failure of a run: its cause, as the failed task saw it, for the alert that the monitor sends later."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -13,26 +13,27 @@ from frazil.pipeline.channels import Severity
 from frazil.pipeline.syntax.strict import read_json, write_json
 
 ChoreKind = Literal["failed_maintenance", "failed_report", "failed_replay"]
-"""What a failed run other than ingestion was for."""
+"""Kind of a failed run of maintenance, of a report on dead letters, or of a replay of dead letters."""
 
 FailureKind = Literal["failed_run", "tolerance", "conflict", ChoreKind]
 
 RUN_KINDS: tuple[FailureKind, ...] = ("failed_run", "tolerance", "conflict")
-"""What a failed ingest run may be about."""
+"""Kinds of a failed run of ingestion or capture."""
 
 MAX_CAUSE = 8_000
-"""Characters that are kept of an error: a Variable is no log."""
+"""Characters of a cause, and of a next step, that are stored: a Variable is no log."""
 
 _NEXT = "\n  next: "
-"""How Frazil's errors bring what to do; see `frazil.errors.FrazilError`."""
+"""Text before the next step in errors of Frazil; see `frazil.errors.FrazilError`."""
 
 _FOLDED_NEXT = " next: "
+"""The same in an error that a Spark job reports in one line; see `frazil.spark.jobs.driver`."""
 
-_MARKS: tuple[tuple[str, FailureKind], ...] = (
+_KIND_BY_TEXT: tuple[tuple[str, FailureKind], ...] = (
     (TOO_MANY_DEAD, "tolerance"),
     (BATCHES_REFUSED, "conflict"),
 )
-"""A job of another process brings its error as text only. So it is known by its words."""
+"""Text in an error -> kind of the failure: an error of another process, such as a Spark job, arrives as text only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,12 @@ class Failure:
     """A failed run.
 
     Attributes:
-        noted_at: When it was noted, UTC.
-        kind: Kind of the failure.
-        severity: `critical` if a person must act, else the next run may do.
-        next_step: What to do, if the error said it.
+        dag: Id of the DAG.
+        run: Id of the run.
+        noted_at: When the failure was stored, UTC.
+        severity: `critical` if a person must act; `warning` if the next run may succeed.
+        cause: Text of the error, without the next step.
+        next_step: What to do, if the error names it.
     """
 
     dag: str
@@ -68,22 +71,22 @@ class Failure:
         return read_json(TypeAdapter(cls), text)
 
 
-def failure(dag: str, run: str, instant: datetime, message: str, *, final: bool) -> Failure:
-    """The stored failure of an ingest run. `final`: retrying can't help, a person must act."""
+def failure(
+    dag: str, run: str, instant: datetime, message: str, *, final: bool, chore: ChoreKind | None = None
+) -> Failure:
+    """The failure of a run, to be stored. `final`: retrying can't help, a person must act. `chore`: the kind, if the run was
+    not for ingestion; no record waits for such a run, so it is never critical.
+    """
     cause, next_step = _split_cause(message)
-    kind: FailureKind = next((kind for mark, kind in _MARKS if mark in cause), "failed_run")
-    severity: Severity = "critical" if final else "warning"
+    kind_by_text: FailureKind = next((kind for text, kind in _KIND_BY_TEXT if text in cause), "failed_run")
+    kind = kind_by_text if chore is None else chore
+    severity: Severity = "critical" if final and chore is None else "warning"
     return Failure(dag, run, instant, kind, severity, cause.strip()[:MAX_CAUSE], next_step.strip()[:MAX_CAUSE] or None)
 
 
 def _split_cause(message: str) -> tuple[str, str]:
-    """Split an error's text into cause and next step. A Spark job reports both on one line: see `frazil.spark.jobs.driver`."""
+    """Split an error's text into cause and next step."""
     cause, mark, next_step = message.partition(_NEXT)
     if not mark and "\n" not in message:
         cause, mark, next_step = message.rpartition(_FOLDED_NEXT)
     return (cause, next_step) if mark else (message, "")
-
-
-def of_chore(failure: Failure, kind: ChoreKind) -> Failure:
-    """The failure of a DAG other than ingest: nothing is lost by it, so it is less urgent."""
-    return replace(failure, kind=kind, severity="warning")

@@ -1,10 +1,12 @@
-"""The log of notifications per pipeline: what each channel received, what is still to send, and when to repeat it.
+"""The log of notices: which channel received which notice of a pipeline, what is still to send, and when to repeat it.
 
-A page of the log is plain data, and each reading of a pipeline updates it. `due_messages` returns the messages to send and
-notes the attempt, which is stored *before* anything is sent; `record_attempt` notes the result. So a process that dies in
-between sends again, after a pause that grows with every attempt: no message is lost, and none is repeated forever. Only one
-monitor writes at a time, which Airflow ensures. If a suspended one overwrites a newer page, a notice may come twice, but none
-is missing.
+The log has a page per pipeline, as plain data, which each check of the monitor updates. `due_messages` returns the messages
+to send and notes an attempt for each; the caller stores the page *before* it sends. `record_attempt` notes the result. So
+after a process died in between, the message is sent again, with pauses that grow with each attempt: no message is lost, and
+none is repeated forever.
+
+Airflow ensures that only one monitor writes at a time. If a suspended one overwrites a newer page, a notice may be sent twice, but
+none is missing.
 """
 
 from __future__ import annotations
@@ -22,33 +24,34 @@ from frazil.pipeline.channels import SEVERITIES, Notice, Severity
 from frazil.pipeline.syntax.strict import read_json, write_json
 
 PATIENCE: Mapping[str, int] = {"unreadable": 3}
-"""Checks in a row that must find a condition before people are notified: a broker that restarts is no reason to notify."""
+"""Kind -> consecutive checks that must find the problem before a notice is sent, if more than one: a broker may just restart."""
 
 FIRST_WAIT = timedelta(minutes=1)
 LONGEST_WAIT = timedelta(hours=1)
-"""Between tries to tell a channel: each wait is twice as long as the one before."""
+"""First and longest wait between attempts to send a message. Each wait is twice as long as the one before."""
 
 GIVE_UP = timedelta(days=1)
-"""How long a channel is tried that can't be told that a trouble is over."""
+"""Time after the end of a problem during which channels that fail are tried again."""
 
-_LEFT = "This channel is told of it no more: the pipeline's file, or the settings file, says so."
+_UNSUBSCRIBED = "This channel no longer gets this alert: the pipeline's file or the settings file was changed."
 
 MAX_INTERVALS = 1_000
+"""Spans between runs, at most, whose lag is stored."""
 
 Channels = Callable[[str, Severity], Sequence[str]]
-"""Names of the channels that are told of a kind of such severity."""
+"""Kind and severity of a notice -> names of the channels that take it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """The messages about one problem that a channel received.
+    """What a channel received about one problem.
 
     Attributes:
-        told_at: When the channel last received a message; None if it never did, as far as is known.
+        told_at: When the channel last received a message; None if none is known to have arrived.
         severity: The severity in that message.
         tries: Number of attempts to send the present message.
-        tried_at: The last one.
-        left_at: Since when the channel no longer gets this kind of notice; None while it does.
+        tried_at: Time of the last attempt.
+        left_at: Since when the channel no longer takes this kind of notice; None while it does.
     """
 
     told_at: Annotated[datetime | None, Field(alias="at")] = None
@@ -58,26 +61,26 @@ class ChannelState:
     left_at: datetime | None = None
 
     def waits(self, now: datetime) -> bool:
-        """Whether the next try is still to wait."""
+        """Whether the next attempt is not due yet."""
         if not self.tries or self.tried_at is None:
             return False
         return now < self.tried_at + min(FIRST_WAIT * (1 << min(self.tries - 1, 16)), LONGEST_WAIT)
 
     def tried(self, now: datetime) -> ChannelState:
-        """The entry while an attempt to send is under way."""
+        """The state during a further attempt to send."""
         return replace(self, tries=self.tries + 1, tried_at=now)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One problem, from when it is first seen until every notified channel has received that it is over.
+    """One problem, from the first check that finds it until every notified channel has received that it is over.
 
     Attributes:
         notice: The present notice.
-        since: The first look.
-        looks: How many consecutive looks found the problem.
-        over_at: Since when it is over; None while it holds.
-        why_over: Why, if not because all is well.
+        since: When a check first found the problem.
+        looks: Number of consecutive checks that found it.
+        over_at: When it ended; None while it holds.
+        why_over: Why it ended, if not because the problem was solved.
         channels: Channels that received the notice, or may have.
     """
 
@@ -91,12 +94,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The log of one pipeline's notices.
+    """The page of one pipeline in the log.
 
     Attributes:
+        looked_at: When the last check was.
         entries: Kind -> problem.
-        fewest: The fewest unread records of each span between runs, the newest last: (begin in seconds since 1970, records).
-        missed: Looks, one after another, at which there was no such pipeline.
+        fewest: The fewest unread records in each span between runs, the newest last: (begin in seconds since 1970, records).
+        missed: Number of consecutive checks without such a pipeline.
     """
 
     looked_at: datetime | None = None
@@ -106,16 +110,16 @@ class Page:
 
     @property
     def finished(self) -> tuple[int, ...]:
-        """The fewest unread records of each span that is over."""
+        """The fewest unread records in each span that has ended."""
         return tuple(lag for _, lag in self.fewest[:-1])
 
     def with_lag(self, lag: int | None, span: Span, keep: int) -> Page:
-        """The page with one more measurement of the lag, in the present interval between runs."""
+        """The page with a further measurement of the lag, in the present span between runs. At most `keep` spans stay."""
         if lag is None:
             return self
         begin, before = (int(instant.timestamp()) for instant in (span.begin, span.before))
         newest = self.fewest[-1][0] if self.fewest else begin
-        # Nobody looked for a while, or the interval is another one now: nothing to compare with.
+        # If a span without a check lies in between, or the interval changed, the earlier spans say nothing.
         spans = dict(self.fewest) if newest in (begin, before) else {}
         spans[begin] = min(lag, spans.get(begin, lag))
         newest_spans = sorted(spans.items())[-min(keep, MAX_INTERVALS) :]
@@ -124,55 +128,53 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A notice to one channel."""
+    """A notice for one channel."""
 
     channel: str
     notice: Notice
 
 
 def update_page(page: Page, judged: Mapping[str, Notice | None], now: datetime) -> Page:
-    """The page after the monitor judged a pipeline: present problems, problems that are over, and problems that were not
-    judged, unchanged.
-    """
+    """The page after a check. `judged`: kind -> notice, or None without that problem. Kinds that are missing stay as they were."""
     entries = dict(page.entries)
     for kind, notice in judged.items():
         before = entries.get(kind)
         if notice is not None:
-            entries[kind] = _with_trouble(before, notice, now)
+            entries[kind] = _present_entry(before, notice, now)
         elif before is not None and before.over_at is None:
-            entries[kind] = _end_trouble(before, now)
+            entries[kind] = _ended_entry(before, now)
     return replace(_with_entries(page, entries), looked_at=now, missed=0)
 
 
 def close_page(page: Page, now: datetime, why: str) -> Page:
-    """The page of a pipeline that is no longer monitored: every problem on it is over, for the reason `why`."""
-    turned_page = update_page(page, dict.fromkeys(page.entries), now)
-    entries = {kind: replace(entry, why_over=entry.why_over or why) for kind, entry in turned_page.entries.items()}
-    return replace(turned_page, entries=entries, fewest=(), missed=page.missed)
+    """The page of a pipeline that is no longer monitored: every problem on it ends, for the reason `why`."""
+    ended = update_page(page, dict.fromkeys(page.entries), now)
+    entries = {kind: replace(entry, why_over=entry.why_over or why) for kind, entry in ended.entries.items()}
+    return replace(ended, entries=entries, fewest=(), missed=page.missed)
 
 
-def merge_pages(page: Page, second: Page) -> Page:
-    """The page merged with another one, on which callbacks logged notices while the monitor was down."""
+def merge_pages(page: Page, late_page: Page) -> Page:
+    """The page merged with the page of late runs, on which callbacks logged notices while the monitor was down."""
     entries = dict(page.entries)
-    for kind, theirs in second.entries.items():
-        own_entry = entries.get(kind, theirs)
-        channels = {**own_entry.channels, **theirs.channels}
-        entries[kind] = replace(theirs, since=min(own_entry.since, theirs.since), channels=channels)
+    for kind, late in late_page.entries.items():
+        entry = entries.get(kind, late)
+        channels = {**entry.channels, **late.channels}
+        entries[kind] = replace(late, since=min(entry.since, late.since), channels=channels)
     return replace(page, entries=entries)
 
 
-def _with_trouble(before: Entry | None, notice: Notice, now: datetime) -> Entry:
+def _present_entry(before: Entry | None, notice: Notice, now: datetime) -> Entry:
     if before is None:
         return Entry(notice, now)
     if before.over_at is None:
         return replace(before, notice=notice, looks=before.looks + 1)
-    # It is back before all knew that it was over. Who may have been told that must hear of it anew.
+    # The problem is back before all channels received its end. Channels that may have received the end get the notice again.
     channel_states = {name: state for name, state in before.channels.items() if not state.tries}
     return Entry(notice, before.since, before.looks + 1, channels=channel_states)
 
 
-def _end_trouble(before: Entry, now: datetime) -> Entry:
-    """Schedule the message that it is over, for every channel that received the notice or may have."""
+def _ended_entry(before: Entry, now: datetime) -> Entry:
+    """The entry after the problem ended: every channel that received the notice, or may have, is to receive the end."""
     channel_states = {
         name: replace(state, tries=0) for name, state in before.channels.items() if state.told_at or state.tries
     }
@@ -180,7 +182,7 @@ def _end_trouble(before: Entry, now: datetime) -> Entry:
 
 
 def _with_entries(page: Page, entries: Mapping[str, Entry]) -> Page:
-    """The page with these problems, without those that are over and whose end was sent to all channels."""
+    """The page with these problems, except those whose end all channels received."""
     return replace(
         page, entries={kind: entry for kind, entry in entries.items() if not entry.over_at or entry.channels}
     )
@@ -189,16 +191,15 @@ def _with_entries(page: Page, entries: Mapping[str, Entry]) -> Page:
 def due_messages(
     page: Page, channels: Channels, now: datetime, remind_after: timedelta
 ) -> tuple[Page, tuple[Message, ...]]:
-    """The messages to send now, and the page that notes the attempts: store it before sending.
+    """The page with an attempt noted for each due message, to be stored before sending; and the due messages.
 
-    A channel that received a problem also receives its end, even if the settings no longer send it this kind of notice:
-    nothing else would close its incident.
+    A channel that received a problem also receives its end, even if it no longer takes this kind of notice: nothing else
+    would close its incident.
     """
     entries, messages = dict(page.entries), []
     for kind, entry in page.entries.items():
-        states = dict(
-            _informed_channels(entry, channels(kind, "critical"), now)
-        )  # lets through whoever is told of anything
+        # Severity `critical`: all channels that take this kind at all.
+        states = dict(_informed_channels(entry, channels(kind, "critical"), now))
         ended = [name for name, state in states.items() if (entry.over_at or state.left_at) and not state.waits(now)]
         names = channels(kind, entry.notice.severity) if entry.over_at is None else ()
         names_due = ended + [
@@ -211,13 +212,13 @@ def due_messages(
 
 
 def _informed_channels(entry: Entry, recipients: Sequence[str], now: datetime) -> Iterator[tuple[str, ChannelState]]:
-    """Channels that received a notice of the problem, without those that failed for too long to still get its recovery."""
+    """Channels that received a notice of the problem, except those that could not be sent its end for longer than `GIVE_UP`."""
     for name, before in entry.channels.items():
         state = before
         if entry.over_at is None and name not in recipients and before.left_at is None:
             state = replace(before, left_at=now, tries=0)
         elif entry.over_at is None and name in recipients and before.left_at is not None:
-            continue  # it is told again, and may have been told that it is over: so anew
+            continue  # the channel takes the notice again, and may have received the end: so it begins anew
         end = entry.over_at or state.left_at
         if end is None or now < end + GIVE_UP:
             yield name, state
@@ -236,7 +237,7 @@ def _message(entry: Entry, state: ChannelState, now: datetime) -> Notice:
     notice = entry.notice
     if end := entry.over_at or state.left_at:
         lasted = f"Over since {end:%Y-%m-%d %H:%M} UTC, after {spoken((end - entry.since).total_seconds())}."
-        why = _LEFT if entry.over_at is None else entry.why_over
+        why = _UNSUBSCRIBED if entry.over_at is None else entry.why_over
         cause = f"{lasted if why is None else why} It was:\n{notice.cause}"
         severity = state.severity or notice.severity
         return replace(notice, severity=severity, recovered=True, cause=cause, next_step=None)
@@ -246,7 +247,7 @@ def _message(entry: Entry, state: ChannelState, now: datetime) -> Notice:
 
 
 def record_attempt(page: Page, message: Message, now: datetime, *, was_sent: bool) -> Page:
-    """The page after an attempt to send: a channel that got the message is noted, one that did not is tried again."""
+    """The page after an attempt to send. A message that was not sent is tried again."""
     kind = message.notice.kind
     entry = page.entries.get(kind)
     if entry is None or not was_sent:
@@ -268,9 +269,9 @@ def to_json(page: Page) -> str:
 
 
 def from_json(text: str) -> Page:
-    """From JSON. A key that this Frazil does not know is left out: a newer one wrote it.
+    """From JSON. Unknown keys, which a newer Frazil may write, are ignored.
 
     Raises:
-        ValueError: It is no page.
+        ValueError: The text is no page.
     """
     return read_json(_PAGE, text)

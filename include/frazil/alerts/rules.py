@@ -1,6 +1,7 @@
-"""Pure rules: from the condition and the thresholds of a pipeline, or a capture, to the troubles that it has.
+"""The rules of alerts: from the condition and the thresholds of a pipeline or capture to its problems, as pure functions.
 
-A kind that is not in the answer is unknown now: what was said of it stands. `None`: it is not so.
+For each kind of problem the result has a notice, or None if the problem does not exist. A kind is missing if that can't be
+decided now: then notices about it stay as they are.
 """
 
 from __future__ import annotations
@@ -18,57 +19,55 @@ from frazil.pipeline.channels import Notice, Severity
 from frazil.pipeline.models.alerts import Alerts
 from frazil.pipeline.models.maintenance import parse_age
 
-Judged = Mapping[str, Notice | None]
-
-Trouble = tuple[str, str, str]
+Problem = tuple[str, str, str]
 """Title, cause and next step."""
 
-Verdict = Trouble | Literal["unknown"] | None
+Verdict = Problem | Literal["unknown"] | None
 
 _NEXT = "\n  next: "
-_SHARE = 4
-"""Of a topic that keeps records only shortly, this part of what it keeps is the last warning."""
+_RETENTION_PART = 4
+"""The alert comes at the latest when one part in so many of the retention is left, even if `retention_left` is longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The facts about one pipeline that the rules judge.
+    """The facts about one pipeline or capture that the rules judge.
 
     Attributes:
-        condition: How the pipeline is doing.
-        promise: Freshness objective: how old the instant may be that its tables are complete through.
-        interval: Between the last run that was due and the next; two looks if that is longer.
-        fewest: Unread records, the fewest of each finished interval, the newest one last.
-        failure: The failure that the last failed ingest run stored, if any.
-        chores: The failures of maintenance, dead-letter report and dead-letter replay, for each that failed.
+        alerts: Thresholds of the file.
+        objective: Freshness objective: greatest age of the instant through which the pipeline is complete.
+        interval: Time between the last run that was due and the next; at least two checks of the monitor.
+        fewest: The fewest unread records in each span that has ended, the newest last.
+        failure: The stored failure of the last failed run of ingestion or capture, if any.
+        chores: Kind -> stored failure of maintenance, dead-letter report and dead-letter replay; None if the last run succeeded.
     """
 
     condition: Condition
     alerts: Alerts
-    promise: timedelta
+    objective: timedelta
     interval: timedelta
     fewest: Sequence[int] = ()
     failure: Failure | None = None
     chores: Mapping[ChoreKind, Failure | None] = field(default_factory=dict)
 
 
-def judge(case: Case) -> Judged:
-    """Decide for each kind of problem whether the pipeline has it."""
+def judge(case: Case) -> dict[str, Notice | None]:
+    """Decide for each kind of problem whether the pipeline has it; undecidable kinds are left out."""
     notices: dict[str, Notice | None] = {}
     for kind, (severity, rule) in _RULES.items():
         verdict = rule(case)
         if verdict != "unknown":
             notices[kind] = None if verdict is None else _notice(case, kind, severity, *verdict)
-    of_runs = dict(_failed(case))
-    if (trouble := _tables_not_made(case)) is not None and of_runs.get("tolerance") is None:
-        of_runs["tolerance"] = _notice(case, "tolerance", "warning", *trouble)
-    elif case.failure is None and case.condition.unreadable is None:  # and nothing else could end that one
-        of_runs.setdefault("tolerance", None)
-    return notices | of_runs | dict(_chores(case))
+    run_notices = dict(_failed_run(case))
+    if (problem := _tables_not_created(case)) is not None and run_notices.get("tolerance") is None:
+        run_notices["tolerance"] = _notice(case, "tolerance", "warning", *problem)
+    elif case.failure is None and case.condition.unreadable is None:  # ends a notice about tables that were not created
+        run_notices.setdefault("tolerance", None)
+    return notices | run_notices | dict(_chores(case))
 
 
-def _tables_not_made(case: Case) -> Trouble | None:
-    """Published batches whose records named more tables than may be made: a run that lands the rest does not fail."""
+def _tables_not_created(case: Case) -> Problem | None:
+    """Whether records named more tables than may be created. The runs landed the other records, so no run failed."""
     condition = case.condition
     count, read = condition.dead_codes.get(TABLE_NOT_MADE, 0), condition.rows + condition.dead + condition.filtered
     if read < DEAD_OF or count <= DEAD_SHARE * read or condition.open_letters == 0:
@@ -94,33 +93,33 @@ def _unreadable(case: Case) -> Verdict:
     return None if error is None else _error(case.condition, "Kafka or the catalog can't be read", error)
 
 
-def _error(condition: Condition, title: str, error: str) -> Trouble:
+def _error(condition: Condition, title: str, error: str) -> Problem:
     cause, _, step = error.partition(_NEXT)
-    return f"{condition.title}: {title}", cause, step or _look_at(condition, "lag")
+    return f"{condition.title}: {title}", cause, step or _show_command(condition, "lag")
 
 
-def _look_at(condition: Condition, command: str) -> str:
-    """The command that shows more of a pipeline, or of a capture."""
+def _show_command(condition: Condition, command: str) -> str:
+    """The command that shows more about a pipeline or a capture."""
     if condition.is_capture:
         return f"frazil {condition.title} --dry-run"
     return f"frazil {command} {condition.pipeline}"
 
 
-def _is_half_read(condition: Condition) -> bool:
-    """Whether the waiting time of the records is unknown, because Kafka answered only in part or not at all."""
+def _is_waiting_time_unknown(condition: Condition) -> bool:
+    """Whether it is unknown how long records have waited, because Kafka answered only in part or not at all."""
     is_partial = bool(condition.lag) and condition.lag_seconds is None and condition.unreadable is not None
     return (condition.lag_seconds if condition.unit == "rows" else condition.lag) is None or is_partial
 
 
 def _stale(case: Case) -> Verdict:
     condition = case.condition
-    if _is_half_read(condition):
+    if _is_waiting_time_unknown(condition):
         return "unknown"
     through = _complete_through(condition)
     if condition.runs.is_paused or condition.n is None or through is None:
         return None
     age = condition.read_at - through
-    if age <= case.promise:
+    if age <= case.objective:
         return None
     what, unread = (
         ("The topic has everything", f"{waiting(condition)}.")
@@ -129,14 +128,14 @@ def _stale(case: Case) -> Verdict:
     )
     cause = (
         f"{what} only through {_instant(through)}, {spoken(age.total_seconds())} before {_instant(condition.read_at)}; the"
-        f" freshness objective is {spoken(case.promise.total_seconds())}. {unread}"
+        f" freshness objective is {spoken(case.objective.total_seconds())}. {unread}"
     )
-    title = f"{condition.title}: stale for {spoken((age - case.promise).total_seconds())}"
-    return title, cause, _look_at(condition, "history")
+    title = f"{condition.title}: stale for {spoken((age - case.objective).total_seconds())}"
+    return title, cause, _show_command(condition, "history")
 
 
 def _complete_through(condition: Condition) -> datetime | None:
-    """The instant through which the tables are complete: now, if nothing is unread."""
+    """The instant through which the pipeline is complete: the time of the reading, if nothing is unread."""
     if condition.lag == 0 and not condition.held_back:
         return condition.read_at
     oldest = (
@@ -155,16 +154,16 @@ def _lag(case: Case) -> Verdict:
         return None
     unread = waiting(condition) if condition.is_capture else f"{condition.lag:,} records are not read yet"
     cause = f"{unread}; the limit is {most:,}.{_oldest(condition)}"
-    return f"{condition.title}: {waiting(condition)}", cause, _look_at(condition, "lag")
+    return f"{condition.title}: {waiting(condition)}", cause, _show_command(condition, "lag")
 
 
 def _growing(case: Case) -> Verdict:
     condition = case.condition
-    if _is_half_read(condition):
+    if _is_waiting_time_unknown(condition):
         return "unknown"
     last = case.fewest[-case.alerts.growing_intervals - 1 :]
     grows = len(last) > case.alerts.growing_intervals and all(a < b for a, b in pairwise(last))
-    # A few more of few are no growth: where runs keep up, nothing waits for two of them.
+    # While runs keep up, no record waits for two intervals: then a growing number means nothing.
     waits = condition.lag_seconds is None or condition.lag_seconds > 2 * case.interval.total_seconds()
     if not grows or not waits or condition.runs.is_paused:
         return None
@@ -172,12 +171,12 @@ def _growing(case: Case) -> Verdict:
         f"Smallest number of unread {condition.unit} in each interval: {', '.join(f'{count:,}' for count in last)}. More arrive"
         f" than are read.{_oldest(condition)}"
     )
-    return f"{condition.title}: lag is growing, {waiting(condition)}", cause, _look_at(condition, "lag")
+    return f"{condition.title}: lag is growing, {waiting(condition)}", cause, _show_command(condition, "lag")
 
 
 def _retention(case: Case) -> Verdict:
     condition = case.condition
-    if _is_half_read(condition):
+    if _is_waiting_time_unknown(condition):
         return "unknown"
     least = parse_age(case.alerts.retention_left).total_seconds()
     urgent = [retention for retention in condition.retention if _is_near(retention, least)]
@@ -187,8 +186,8 @@ def _retention(case: Case) -> Verdict:
     lines = [_retention_text(retention) for retention in urgent[:20]]
     if urgent[20:]:
         lines.append(f"and {len(urgent) - 20} more")
-    taking = "will soon delete" if first.headroom >= 0 else "deleted"
-    title = f"{condition.pipeline}: Kafka's retention {taking} unread records of {first.topic}/{first.partition}"
+    deletes = "will soon delete" if first.headroom >= 0 else "deleted"
+    title = f"{condition.pipeline}: Kafka's retention {deletes} unread records of {first.topic}/{first.partition}"
     step = (
         f"kafka-configs.sh --bootstrap-server BROKER --alter --entity-type topics --entity-name {first.topic} --add-config retention.ms=-1"
         f"\nfrazil lag {condition.pipeline}"
@@ -202,7 +201,7 @@ def _is_near(retention: Retention, least: float) -> bool:
     if retention.seconds_left is None:
         return False
     retained_seconds = retention.seconds_left + (retention.cut_to_seconds or 0.0)
-    return retention.seconds_left < min(least, retained_seconds / _SHARE)
+    return retention.seconds_left < min(least, retained_seconds / _RETENTION_PART)
 
 
 def _retention_text(retention: Retention) -> str:
@@ -212,21 +211,19 @@ def _retention_text(retention: Retention) -> str:
     return f"{where}: {spoken(retention.seconds_left or 0.0)} left until unread records are deleted"
 
 
-def _failed(case: Case) -> Iterator[tuple[str, Notice | None]]:
-    holds = _failure(case)
+def _failed_run(case: Case) -> Iterator[tuple[str, Notice | None]]:
+    failure = _present_failure(case)
     notice = None
-    if holds is not None:
+    if failure is not None:
         condition = case.condition
         runs = max(1, condition.runs.failures or 1)
-        title_of_one = f"{condition.title}: {_TITLES[holds.kind]}"
-        title = title_of_one if runs == 1 else f"{title_of_one}, {runs} times in a row"
-        cause = f"Run {holds.run}\n{holds.cause}"
-        notice = _notice(
-            case, holds.kind, holds.severity, title, cause, holds.next_step or _look_at(condition, "history")
-        )
-    # Without Airflow's word the tables tell that what a run left is over; where it left nothing, nobody can.
+        repeated = "" if runs == 1 else f", {runs} times in a row"
+        title, cause = f"{condition.title}: {_TITLES[failure.kind]}{repeated}", f"Run {failure.run}\n{failure.cause}"
+        step = failure.next_step or _show_command(condition, "history")
+        notice = _notice(case, failure.kind, failure.severity, title, cause, step)
+    # Without Airflow's runs, the tables show the end of a stored failure. Without a stored failure, nothing does.
     is_over = _is_over(case) if case.failure is not None else case.condition.runs.failures is not None
-    if holds is not None or case.condition.runs.last_state is not None or is_over:
+    if failure is not None or case.condition.runs.last_state is not None or is_over:
         yield from ((kind, notice if notice is not None and notice.kind == kind else None) for kind in RUN_KINDS)
 
 
@@ -237,8 +234,8 @@ _TITLES = {
 }
 
 
-def _failure(case: Case) -> Failure | None:
-    """The failure to notify people of; None if no run failed, or fewer than the threshold."""
+def _present_failure(case: Case) -> Failure | None:
+    """The failure for a notice; None if no run failed, or fewer than `alerts.failures`."""
     runs, failure = case.condition.runs, case.failure
     if failure is not None and failure.severity == "critical" and not _is_over(case):
         return failure
@@ -252,12 +249,12 @@ def _failure(case: Case) -> Failure | None:
         return Failure("", runs.last_run, ended_at, "failed_run", "warning", cause)
     if failure is None or _is_over(case):
         return None
-    is_counted = runs.failures is not None  # else it may be the last of many
+    is_counted = runs.failures is not None  # else this failure may be the last of several
     return None if is_counted and case.alerts.failures > 1 else failure
 
 
 def _is_over(case: Case) -> bool:
-    """Whether a later run did the work of the failed one. Without Airflow's run states, the tables decide."""
+    """Whether a later run did the work of the failed one: by Airflow's run states, or else by the tables."""
     condition, failure = case.condition, case.failure
     if failure is None:
         return True
@@ -278,17 +275,17 @@ _CHORES: Mapping[ChoreKind, tuple[str, str]] = {
     "failed_report": ("the report on dead letters failed", "frazil dead-letters report {}"),
     "failed_replay": ("the replay of dead letters failed", 'frazil dead-letters replay {} --reason "…" --dry-run'),
 }
-"""Title of each notice, and the command that shows more."""
+"""Kind -> title of its notice, and the command that shows more."""
 
 
 def _chores(case: Case) -> Iterator[tuple[str, Notice | None]]:
     name = case.condition.pipeline
-    for kind, (title, shown_by) in _CHORES.items():
+    for kind, (title, command) in _CHORES.items():
         failure = case.chores.get(kind)
         if failure is None:
             yield kind, None
         else:
-            step, cause = failure.next_step or shown_by.format(name), f"Run {failure.run}\n{failure.cause}"
+            step, cause = failure.next_step or command.format(name), f"Run {failure.run}\n{failure.cause}"
             yield kind, _notice(case, kind, failure.severity, f"{name}: {title}", cause, step)
 
 
@@ -300,7 +297,7 @@ _RULES: Mapping[str, tuple[Severity, Callable[[Case], Verdict]]] = {
     "lag_growing": ("warning", _growing),
     "retention": ("critical", _retention),
 }
-"""Kind -> how urgent it is, and what says whether it holds. A failed run says both itself."""
+"""Kind -> severity and rule, except for the kinds of failed runs, whose stored failure has both."""
 
 
 def _notice(case: Case, kind: str, severity: Severity, title: str, cause: str, step: str) -> Notice:

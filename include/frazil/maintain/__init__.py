@@ -1,4 +1,4 @@
-"""Maintenance of a pipeline's tables: inspects them, decides which steps are due, and runs these in order.
+"""Maintenance of a pipeline's tables: inspects them, decides which steps are due, and runs these in order. Begin with `run`.
 
-Whatever needs a catalog, a storage or an engine raises Retryable where that is not available now; docstrings don't say so again.
+Every function that needs a catalog, a storage or an engine raises Retryable if that is not available; docstrings don't repeat it.
 """

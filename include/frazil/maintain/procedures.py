@@ -1,4 +1,4 @@
-"""The port to an engine that carries out maintenance."""
+"""The interface of an engine that runs Iceberg's maintenance procedures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frazil.errors import Retryable
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Rows of partitions before an instant: the path of their column, its type (date, timestamp, timestamptz), the instant."""
+    """A filter for rows before an instant: path of a column, its type (date, timestamp, timestamptz), and the instant."""
 
     column: tuple[str, ...]
     type: str
@@ -22,7 +22,7 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class ZOrder:
-    """An order by several columns at once."""
+    """A Z-order by several columns."""
 
     columns: tuple[str, ...]
 
@@ -32,21 +32,21 @@ Argument = str | int | bool | datetime | tuple[str, ...] | Mapping[str, str] | B
 
 
 class Conflict(Retryable):
-    """Another process changed the files that a step was about to replace. The step did nothing; the table is sound."""
+    """Another process changed the files that a step was about to replace. The step changed nothing."""
 
 
 class Procedures(Protocol):
-    """Iceberg's procedures, called through an engine that is connected to the catalogs."""
+    """An engine that is connected to the catalogs and calls Iceberg's procedures."""
 
     def call(self, catalog: str, procedure: str, arguments: Mapping[str, Argument]) -> Iterator[dict[str, Any]]:
-        """Call a procedure of a catalog, and return its rows, which are read lazily.
+        """Call a procedure in a catalog, and return an iterator over its result's rows.
 
         Raises:
-            Conflict: Others changed the same files meanwhile.
+            Conflict: Another process changed the same files meanwhile.
         """
 
     def listed(self, paths: Iterable[str]) -> AbstractContextManager[str]:
-        """The name under which a procedure finds these files, all of them old, as a list of files that there are."""
+        """A context with a view that lists these files for a procedure; its value is the view's name."""
 
     def note(self, catalog: str, table: str, key: str, value: str) -> None:
         """Set a property of a table."""

@@ -1,5 +1,5 @@
-"""Maintenance of a pipeline's tables, one by one: inspect, decide and, with an engine, run the due steps in order; and
-its result, figures before and after, kept in a table property.
+"""Maintains a pipeline's tables, one after another: inspects them, decides which steps are due and, with an engine, runs
+these in order. Stores the result in a table property.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from frazil.run.state.context import RunContext
 from frazil.run.state.tables import PARALLEL_CALLS
 
 Status = Literal["due", "done", "skipped", "gave_way", "failed"]
-"""`due`: only looked. `gave_way`: others changed the same files meanwhile; the next run looks again."""
+"""`due`: this was only a preview. `gave_way`: another process changed the same files meanwhile; the next run decides anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A table in numbers; `score` is its health, 0 to 100."""
+    """Figures of a table; `score` is its health, 0 to 100."""
 
     score: int
     files: int
@@ -45,7 +45,7 @@ class Figures:
 
     @classmethod
     def from_inspection(cls, inspection: Inspection, health: Health) -> Self:
-        """The numbers of a table."""
+        """Take the figures from an inspection."""
         counts = (
             inspection.files,
             inspection.bytes,
@@ -59,7 +59,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """The result of a step: why it ran, its duration, and the engine's counts."""
+    """The outcome of a step: why it ran or did not, its duration, and the engine's counts."""
 
     step: str
     status: Status
@@ -70,16 +70,18 @@ class StepOutcome:
     @property
     def line(self) -> str:
         """One line for people."""
-        counted = ", ".join(
+        counts = ", ".join(
             f"{name.removesuffix('_count').replace('_', ' ')} {n:,}" for name, n in self.counts.items() if n
         )
-        took = f" in {self.seconds:.1f} s" if self.status != "skipped" and self.seconds else ""
-        return f"{self.step} {self.status.replace('_', ' ')}{took}: {self.reason}" + (f"; {counted}" if counted else "")
+        duration = f" in {self.seconds:.1f} s" if self.status != "skipped" and self.seconds else ""
+        return f"{self.step} {self.status.replace('_', ' ')}{duration}: {self.reason}" + (
+            f"; {counts}" if counts else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class TableOutcome:
-    """The result for one table. `health` lists what lowered its score before maintenance."""
+    """The outcome for one table. `health`: its score before maintenance, with the defects that lowered it."""
 
     table: str
     health: str
@@ -89,12 +91,12 @@ class TableOutcome:
 
     @property
     def did_something(self) -> bool:
-        """Whether a step was carried out, or tried."""
+        """Whether a step ran, with or without success."""
         return any(step.status in ("done", "gave_way", "failed") for step in self.steps)
 
     @property
     def lines(self) -> Iterator[str]:
-        """Lines for people."""
+        """The outcome as lines for people."""
         files = f"{self.before.files:,} files, {self.before.bytes:,} bytes, {self.before.snapshots:,} snapshots"
         yield f"{self.table}: health {self.health}; {files}"
         if any(step.status == "done" for step in self.steps):
@@ -105,14 +107,14 @@ class TableOutcome:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceResult:
-    """The result of a maintenance run, table by table."""
+    """The result of a maintenance run, by table."""
 
     pipeline: str
     tables: tuple[TableOutcome, ...]
     seconds: float = 0.0
 
     def to_json(self) -> str:
-        """As JSON: what `frazil maintain --json` prints and the task in Airflow returns."""
+        """As JSON, as `frazil maintain --json` prints it and the task in Airflow returns it."""
         return json.dumps({"v": 1, **asdict(self)}, separators=(",", ":"))
 
     @classmethod
@@ -121,7 +123,7 @@ class MaintenanceResult:
         return msgspec.json.decode(text, type=cls)
 
     def with_status(self, status: Status) -> tuple[tuple[str, StepOutcome], ...]:
-        """Steps with that status, each with its table."""
+        """Steps with a status, each with the name of its table."""
         return tuple(
             (outcome.table, step) for outcome in self.tables for step in outcome.steps if step.status == status
         )
@@ -146,20 +148,20 @@ class MaintenanceResult:
 
 
 MAINTAINED_KEY: Final = "frazil.maintained"
-"""Table property: the last run that did, or tried, something to the table. Others that did nothing commit nothing."""
+"""Table property with the result of the last maintenance in which a step ran. Maintenance without any commits nothing."""
 
-_LONGEST: Final = 300
-"""Of a reason: each metadata file of the table holds the property."""
+_MAX_REASON: Final = 300
+"""Characters of a reason in the property, which each metadata file of the table repeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """The last maintenance of a table.
+    """The last maintenance of a table in which a step ran.
 
     Attributes:
-        when: When it was over, UTC.
-        pipeline: Whose: several may land into one table.
-        outcome: Figures before and after, with the scores, and the steps, also those that rested, with the reason.
+        when: When it ended, UTC.
+        pipeline: The pipeline whose maintenance it was: several may land in one table.
+        outcome: Its outcome, with all steps, also those that did not run.
     """
 
     when: datetime
@@ -167,8 +169,8 @@ class Maintained:
     outcome: TableOutcome
 
     def to_json(self) -> str:
-        """The property's value as JSON."""
-        steps = tuple(replace(step, reason=step.reason[:_LONGEST]) for step in self.outcome.steps)
+        """As JSON, the value of the property."""
+        steps = tuple(replace(step, reason=step.reason[:_MAX_REASON]) for step in self.outcome.steps)
         body = asdict(replace(self.outcome, steps=steps))
         document = {"v": 1, "when": self.when.isoformat(timespec="seconds"), "pipeline": self.pipeline, "outcome": body}
         return json.dumps(document, separators=(",", ":"))
@@ -183,39 +185,36 @@ class Maintained:
 
 
 def last_maintenance(project: Project, pipeline: Pipeline) -> Mapping[str, Maintained]:
-    """The last maintenance result of each table of a pipeline, without tables that never had maintenance.
-
-    Costs one load of each table.
-    """
+    """Table -> its last maintenance, for the tables of a pipeline that had any. Loads each table once."""
     pipeline = project.with_auto_created(pipeline)
     lake = project.lake_of(pipeline)
 
-    def noted(name: str) -> str | None:
-        iceberg_table = lake.catalog_of(name).find_table(name)
-        return None if iceberg_table is None else iceberg_table.metadata.properties.get(MAINTAINED_KEY)
+    def property_of(name: str) -> str | None:
+        table = lake.catalog_of(name).find_table(name)
+        return None if table is None else table.metadata.properties.get(MAINTAINED_KEY)
 
     names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
     with ThreadPoolExecutor(PARALLEL_CALLS) as pool:
-        notes = dict(zip(names, pool.map(noted, names), strict=True))
-    return {name: Maintained.from_json(text) for name, text in notes.items() if text is not None}
+        texts = pool.map(property_of, names)
+        return {name: Maintained.from_json(text) for name, text in zip(names, texts, strict=True) if text is not None}
 
 
 _NO_EXPIRY: Final = Expiry(min_snapshots=1)
-"""By which snapshots are judged where the pipeline file leaves expiry out."""
+"""Rules for the snapshots' share of the health score if the pipeline file leaves expiry out."""
 
 
 def tables_to_maintain(pipeline: Pipeline, table: str | None = None) -> dict[str, TableMaintenance]:
-    """The tables of a pipeline that maintenance is for, with their rules: destinations, dead letters, ledger.
+    """Name -> rules of the pipeline's tables that have maintenance, or only of `table`: destinations, dead letters, ledger.
 
     Raises:
-        Terminal: The table is none of the pipeline's, or is left alone.
+        Terminal: The pipeline has no such table, or its file excludes it from maintenance.
     """
     names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
     rules_by_table = {name: rules for name in names if (rules := pipeline.maintenance.for_table(name)) is not None}
     if table is None:
         return rules_by_table
     if table not in rules_by_table:
-        why = "its file leaves it alone" if table in names else "it has no such table"
+        why = "its file excludes it from maintenance" if table in names else "it has no such table"
         raise NAME_UNKNOWN.terminal(
             f"pipeline {pipeline.name}: {table}: {why}", next_step=f"its tables: {', '.join(rules_by_table)}"
         )
@@ -223,7 +222,7 @@ def tables_to_maintain(pipeline: Pipeline, table: str | None = None) -> dict[str
 
 
 def preview(context: RunContext, order: Order) -> MaintenanceResult:
-    """Report which steps are due, without running any: no engine is needed.
+    """Decide which steps are due, without running any and without an engine.
 
     Raises:
         Terminal: There is no such table.
@@ -232,40 +231,42 @@ def preview(context: RunContext, order: Order) -> MaintenanceResult:
 
 
 def maintain(context: RunContext, order: Order, engine: Procedures | None) -> MaintenanceResult:
-    """Run the due steps on one table after another. A failure on one does not stop the others.
-
-    Without an engine it only looks.
+    """Run the due steps on one table after another. A failure on one does not stop the others. Without an engine no step runs.
 
     Raises:
         Terminal: There is no such table.
-        StateLost: A step lost what a table held, which must never be.
+        StateLost: A table lost its position or mark: a bug.
     """
     began = time.monotonic()
     rules_by_table = tables_to_maintain(context.pipeline, order.table)
-    done = tuple(
+    outcomes = tuple(
         outcome
         for name, rules in rules_by_table.items()
         if (outcome := _table(context, name, rules, order, engine)) is not None
     )
-    return MaintenanceResult(context.pipeline.name, done, round(time.monotonic() - began, 3))
+    return MaintenanceResult(context.pipeline.name, outcomes, round(time.monotonic() - began, 3))
 
 
 def _table(
     context: RunContext, name: str, rules: TableMaintenance, order: Order, engine: Procedures | None
 ) -> TableOutcome | None:
-    """One table; None if it does not exist yet."""
+    """Maintain one table; None if it does not exist yet."""
     if context.lake.find_table(name) is None:
         return None
-    before = _inspected(context, name)
+    before = _inspect(context, name)
     outcomes = tuple(_steps(context, before, rules, order, engine))
-    after = _inspected(context, name) if any(step.status in ("done", "failed") for step in outcomes) else before
+    after = _inspect(context, name) if any(step.status in ("done", "failed") for step in outcomes) else before
     now = context.clock()
-    judged, since = (
+    health_before, health_after = (
         health(inspection, len(expirable(inspection, rules.expiry or _NO_EXPIRY, now)))
         for inspection in (before, after)
     )
     outcome = TableOutcome(
-        name, str(judged), Figures.from_inspection(before, judged), Figures.from_inspection(after, since), outcomes
+        name,
+        str(health_before),
+        Figures.from_inspection(before, health_before),
+        Figures.from_inspection(after, health_after),
+        outcomes,
     )
     if engine is not None and outcome.did_something:
         _note(steps.Work(context, name, after, engine), outcome)
@@ -273,24 +274,24 @@ def _table(
 
 
 def _note(work: steps.Work, outcome: TableOutcome) -> None:
-    """Store the result in the table's properties. It is informational: a failure to store it is only reported."""
-    noted = Maintained(work.context.clock(), work.context.pipeline.name, outcome).to_json()
+    """Store the outcome in the table's properties. If that fails, only a line says so, since the property is for people."""
+    maintained = Maintained(work.context.clock(), work.context.pipeline.name, outcome)
     try:
-        work.note(MAINTAINED_KEY, noted)
+        work.set_property(MAINTAINED_KEY, maintained.to_json())
     except (Retryable, OutcomeUnknown) as failure:
         work.context.report(
             f"{outcome.table}: the result could not be stored in the table's properties: {failure.message}"
         )
 
 
-def _inspected(context: RunContext, name: str) -> Inspection:
+def _inspect(context: RunContext, name: str) -> Inspection:
     return inspect(name, context.lake.load_table(name), context.lake.catalog_of(name).load_table(name).metadata)
 
 
 def _steps(
     context: RunContext, inspection: Inspection, rules: TableMaintenance, order: Order, engine: Procedures | None
 ) -> Iterator[StepOutcome]:
-    """Run the steps in order; each is judged by the table's state after the steps before it."""
+    """Run the due steps in order. Each step is decided on anew, after the steps before it."""
     name = inspection.table
     circumstances = Circumstances(context.clock(), context.lake.branch_of(name) is not None, order)
     for step in (need.step for need in needs(inspection, rules, circumstances)):
@@ -298,13 +299,13 @@ def _steps(
         if not need.due or engine is None:
             yield StepOutcome(step, "due" if need.due else "skipped", need.reason)
             continue
-        merged = name in context.pipeline.tables and context.pipeline.destination(name).is_merged
-        work = steps.Work(context, name, inspection, engine, is_due=not need.forced, is_merged=merged)
-        yield _carried_out(work, need, rules)
-        inspection = _inspected(context, name)
+        is_merged = name in context.pipeline.tables and context.pipeline.destination(name).is_merged
+        work = steps.Work(context, name, inspection, engine, is_due=not need.forced, is_merged=is_merged)
+        yield _run_step(work, need, rules)
+        inspection = _inspect(context, name)
 
 
-def _carried_out(work: steps.Work, need: Need, rules: TableMaintenance) -> StepOutcome:
+def _run_step(work: steps.Work, need: Need, rules: TableMaintenance) -> StepOutcome:
     began = time.monotonic()
     status: Status = "done"
     counts: dict[str, int] = {}
@@ -316,11 +317,11 @@ def _carried_out(work: steps.Work, need: Need, rules: TableMaintenance) -> StepO
     except Terminal as refusal:  # of this table only: the others are maintained
         return StepOutcome(need.step, "failed", refusal.message_with_code)
     try:
-        counts = _done(work, need.step, rules)
-    except UnsafeToRemove as unsound:
-        status, reason = "skipped", f"nothing is removed now: {unsound.message}"
-    except Conflict as rival:
-        status, reason = "gave_way", rival.message
+        counts = _call_step(work, need.step, rules)
+    except UnsafeToRemove as unsafe:
+        status, reason = "skipped", f"nothing is removed now: {unsafe.message}"
+    except Conflict as conflict:
+        status, reason = "gave_way", conflict.message
     except steps.StateLost:
         raise
     except (Retryable, OutcomeUnknown, Terminal) as failure:
@@ -328,18 +329,18 @@ def _carried_out(work: steps.Work, need: Need, rules: TableMaintenance) -> StepO
     return StepOutcome(need.step, status, reason, round(time.monotonic() - began, 3), counts)
 
 
-def _done(work: steps.Work, step: Step, rules: TableMaintenance) -> dict[str, int]:
+def _call_step(work: steps.Work, step: Step, rules: TableMaintenance) -> dict[str, int]:
     guard = table_guard(work.context)
     match step, getattr(rules, step):
         case "position_deletes", _:
             return steps.rewrite_position_deletes(work)
         case "manifests", _:
             return steps.rewrite_manifests(work)
-        case "expiry", Expiry() as own:
-            return steps.expire(work, own, guard)
-        case "orphans", Orphans() as own:
-            return steps.remove_orphans(work, own, guard)
-        case "stats", Stats() as own:
-            return steps.count_values(work, own)
-        case _, own:
-            return steps.compact(work, own)
+        case "expiry", Expiry() as step_rules:
+            return steps.expire(work, step_rules, guard)
+        case "orphans", Orphans() as step_rules:
+            return steps.remove_orphans(work, step_rules, guard)
+        case "stats", Stats() as step_rules:
+            return steps.count_values(work, step_rules)
+        case _, step_rules:
+            return steps.compact(work, step_rules)

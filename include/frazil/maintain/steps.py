@@ -1,5 +1,5 @@
-"""The maintenance steps: the checks before anything is removed, the procedure that each calls, and the counts that the
-engine returns.
+"""The maintenance steps: each calls a procedure of the engine and returns its counts. Steps that remove files check first that no
+pipeline would lose its state.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ if TYPE_CHECKING:
 
 
 TableGuard = Callable[[str], RetainedState]
-"""Reads a table's state of pipelines anew and returns it; raises `UnsafeToRemove` if that is not intact."""
+"""Reads the positions and marks of pipelines in a table anew; raises `UnsafeToRemove` if they are not intact."""
 
 _PAUSES: Final = (1.0, 2.0, 4.0)
-"""Seconds between looks at a pipeline with a batch under way: from the decision to the end it takes a second or two."""
+"""Pauses in seconds before a pipeline with an unfinished batch is checked again: a batch finishes within a second or two."""
 
 
 class UnsafeToRemove(Retryable):
-    """Nothing may be removed now: a pipeline's state or an unfinished batch might be lost."""
+    """No file may be removed now, since a pipeline might lose its state or an unfinished batch."""
 
 
 def table_guard(context: RunContext) -> TableGuard:
-    """A function that checks a table's state before files are removed, and returns it."""
+    """Make the guard that steps call before they remove files of a table."""
 
     def check_table(table: str) -> RetainedState:
         _require_settled(context)
@@ -67,22 +67,19 @@ def table_guard(context: RunContext) -> TableGuard:
 
 
 def read_state(lake: Lake, table: str) -> RetainedState:
-    """The positions and marks of pipelines in a freshly loaded table."""
+    """The positions and marks of pipelines in a table, which is loaded anew."""
     return retained_state(lake.catalog_of(table).load_table(table).metadata, table)
 
 
 def lost_keys(before: RetainedState, after: RetainedState) -> tuple[str, ...]:
-    """Keys that a table no longer has, or has with an older batch than before. A newer batch is no loss."""
+    """Keys that a table lost, or that have an older batch than before."""
     if after.refusal is not None:
         return (after.refusal,)
-    return tuple(_lost(before, after))
-
-
-def _lost(before: RetainedState, after: RetainedState) -> Iterator[str]:
-    for key, value in before.values.items():
-        current = after.values.get(key)
-        if current is None or _number(current) < _number(value):
-            yield key
+    return tuple(
+        key
+        for key, value in before.values.items()
+        if (current := after.values.get(key)) is None or _number(current) < _number(value)
+    )
 
 
 def _number(value: str) -> int:
@@ -93,10 +90,10 @@ def _number(value: str) -> int:
 
 
 def _require_settled(context: RunContext) -> None:
-    """Require the same as a plan: followers hold their parts, and no batch is unfinished.
+    """Require that no batch is unfinished and all tables have their parts, as a plan does. Waits a few seconds for it.
 
     Raises:
-        UnsafeToRemove: They don't, or one is.
+        UnsafeToRemove: A batch is unfinished, or a table lacks a part.
     """
     why = _removal_refusal(context)
     for seconds in _PAUSES:
@@ -109,16 +106,15 @@ def _require_settled(context: RunContext) -> None:
 
 
 def _removal_refusal(context: RunContext) -> str | None:
-    """Why the state of the pipeline forbids removals now; None if it allows them."""
+    """Why no file may be removed now; None if files may be removed."""
     try:
-        context = context.with_created_tables(
-            context.project.made_tables(context.pipeline)
-        )  # a batch may have made tables meanwhile
+        # A batch may have created tables meanwhile.
+        context = context.with_created_tables(context.project.made_tables(context.pipeline))
         tables = find_tables(context.lake, context.pipeline)
         if tables is None:
             return "it never ran"
         state = pipeline_state(context.pipeline, tables)
-    except Terminal as refusal:  # a plan refuses likewise
+    except Terminal as refusal:  # the next run would be refused, too
         return refusal.message
     if state.loss is not None:
         return state.loss.message
@@ -126,35 +122,39 @@ def _removal_refusal(context: RunContext) -> str | None:
 
 
 OWN_FOLDERS: Final = ("data", "metadata", "frazil-staged")
-"""Folders below a table's location that are the table's: beside them another table may lie."""
+"""Folders below a table's location that belong to the table. Any other folder may be another table's."""
 
 _METADATA_FILE: Final = re.compile(r"/metadata/v?(\d+)(?:-[^/]*)?\.metadata\.json(\.gz)?$")
-"""A metadata file, by its version: catalogs count it up with each commit. Some servers write `v7`, where Iceberg's write `00007-…`."""
+"""A metadata file, with its version, which grows with each commit. Some catalogs write `v7`, Iceberg's own write `00007-…`."""
 
 _COMMIT_BYTES: Final = 2 * 2**30
-"""Bytes that a compaction rewrites before it commits: a minute or two of work."""
+"""Bytes that a compaction rewrites per commit: a minute or two of work."""
 
 _MOST_COMMITS: Final = 10
+"""Commits of one compaction, at most."""
 
 _SHARES: Final = (4, 16)
-"""A compaction that gave way tries again with a fourth of the files, and then with a sixteenth."""
+"""After a conflict, a compaction tries again with a fourth of its files, and then with a sixteenth."""
 
 _BY_ENGINE_ALONE: Final = 3
-"""Format version whose metadata PyIceberg 0.12 does not write."""
+"""Format version from which on only the engine can write metadata: PyIceberg 0.12 can't."""
 
 MOST_ORPHANS: Final = 1_000_000
-"""Paths of orphans that a driver holds; of more, the rest goes by the next run."""
+"""Orphans that one run removes, since the driver holds their paths. The next run removes more."""
 
 
 class StateLost(Terminal):
-    """A table lost the marks that it held of a pipeline."""
+    """A table lost the position or the mark of a pipeline."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """A table under maintenance: its context, its name, its present figures, and the engine.
+    """A table that a step works on, and the engine.
 
-    `is_due`: the figures require the step, not only a person. `is_merged`: batches change rows of the table.
+    Attributes:
+        inspection: Present figures of the table.
+        is_due: Whether the figures require the step, and not only `Order.force`.
+        is_merged: Whether batches change rows of the table.
     """
 
     context: RunContext
@@ -166,37 +166,38 @@ class Work:
 
     @property
     def catalog(self) -> str:
-        """Name of the catalog that the table is in."""
+        """Name of the table's catalog."""
         return self.context.lake.catalog_of(self.table).name
 
     def call(self, procedure: str, **arguments: Any) -> dict[str, int]:
-        """Call a procedure for the table, and return the counts of its one row."""
+        """Call a procedure for the table, and return the counts in its result."""
         rows = self.engine.call(self.catalog, procedure, {"table": self.table, **arguments})
         return {name: int(value) for row in rows for name, value in row.items() if isinstance(value, int)}
 
-    def note(self, key: str, value: str) -> None:
+    def set_property(self, key: str, value: str) -> None:
         """Set a property of the table."""
         if self.inspection.unreadable is not None and self.inspection.format_version < _BY_ENGINE_ALONE:
-            self.context.lake.set_property(self.table, key, value)
+            self.context.lake.set_property(self.table, key, value)  # Spark can't load the table
         else:
             self.engine.note(self.catalog, self.table, key, value)
 
 
 @contextmanager
 def _held_snapshots(work: Work) -> Iterator[None]:
-    """Keep batches from expiring snapshots made since the rewrite began: without them Iceberg rejects the rewrite's commit.
+    """Keep batches from expiring snapshots that are newer than the rewrite's begin: Iceberg needs them for the rewrite's commit.
 
-    A hold that a killed process leaves ends by its own time. Two runs may rewrite at once: each adds and takes back its own.
+    The hold is a table property. After a process was killed, its hold expires. Two runs may rewrite at once: each has its own hold.
     """
     metadata = work.context.lake.load_table(work.table).metadata
     now_ms = int(work.context.clock().timestamp() * 1000)
     own = rewrite_hold(metadata, now_ms)
-    work.note(HOLD_KEY, with_hold(metadata.properties, own, now_ms))
+    work.set_property(HOLD_KEY, with_hold(metadata.properties, own, now_ms))
     try:
         yield
     finally:
         try:
-            work.note(HOLD_KEY, without_hold(work.context.lake.load_table(work.table).metadata.properties, own))
+            properties = work.context.lake.load_table(work.table).metadata.properties
+            work.set_property(HOLD_KEY, without_hold(properties, own))
         except (Retryable, OutcomeUnknown, Terminal) as failure:
             work.context.report(f"{work.table}: its snapshots are held for longer than needed: {failure.message}")
 
@@ -208,10 +209,10 @@ def rewrite_position_deletes(work: Work) -> dict[str, int]:
 
 
 def compact(work: Work, rules: Compaction) -> dict[str, int]:
-    """Compact small files, closed partitions first; rewrite files with deleted rows, if that is due.
+    """Compact small files, closed partitions first; or, if there are enough delete files, rewrite the files that they are for.
 
     Raises:
-        Conflict: Others changed the same files, whatever was tried.
+        Conflict: Another process changed the same files, at each try.
     """
     calls = compaction_arguments(
         work.inspection, rules, work.context.clock(), branch=work.context.lake.branch_of(work.table)
@@ -226,9 +227,9 @@ def compact(work: Work, rules: Compaction) -> dict[str, int]:
 
 
 def _in_one_commit(work: Work, rules: Compaction, arguments: dict[str, Any]) -> dict[str, int]:
-    """Compact a merged table in one commit, since each commit makes a concurrent merge start again.
+    """Compact a table that batches merge into, in one commit: each commit makes a concurrent merge start again.
 
-    A merge that is first sends the compaction back, to fewer files: the less time it takes, the less often it is overtaken.
+    If a merge commits first, the compaction tries again with fewer files: the less time it takes, the rarer is a conflict.
     """
     options = arguments["options"] = {
         name: value for name, value in arguments["options"].items() if not name.startswith("partial-progress")
@@ -237,19 +238,20 @@ def _in_one_commit(work: Work, rules: Compaction, arguments: dict[str, Any]) -> 
     for share in _SHARES:
         try:
             return _rewrite(work, arguments)
-        except Conflict as rival:
+        except Conflict as conflict:
             options["max-files-to-rewrite"] = str(max(rules.min_files, most // share))
             work.context.report(
-                f"{work.table}: another commit was faster than compaction, trying again with fewer files: {rival.message}"
+                f"{work.table}: another commit was faster than compaction, trying again with fewer files: {conflict.message}"
             )
     return _rewrite(work, arguments)
 
 
 def _rewrite(work: Work, arguments: dict[str, Any]) -> dict[str, int]:
-    """Call the rewrite.
+    """Rewrite data files.
 
     Raises:
-        Conflict: Others changed the same files. Where each part has a commit of its own, Iceberg logs that, and no count tells.
+        Conflict: Another process changed the same files. If each part has a commit of its own, Iceberg only logs the
+            conflict, so a due step that replaced no file counts as one.
     """
     counts = work.call("rewrite_data_files", **arguments)
     if work.is_due and not counts["rewritten_data_files_count"]:
@@ -263,7 +265,7 @@ def _rewrite(work: Work, arguments: dict[str, Any]) -> dict[str, int]:
 def compaction_arguments(
     inspection: Inspection, rules: Compaction, now: datetime, *, branch: str | None = None
 ) -> list[dict[str, Any]]:
-    """The arguments of the procedure, call by call."""
+    """The arguments for each call of rewrite_data_files."""
     shared: dict[str, Any] = {} if branch is None else {"branch": branch}
     shared |= _strategy(inspection, rules)
     options = {"min-input-files": str(rules.min_files)}
@@ -291,9 +293,9 @@ def compaction_arguments(
 
 
 def _commits(size: int) -> dict[str, str]:
-    """Options for a commit per part, so that a kill costs minutes of work and not hours.
+    """Options for several commits, so that a killed process loses minutes of work, not hours.
 
-    Not more of them than that takes: Iceberg's threads overtake each other, and what loses is left for the next run.
+    There are as few commits as possible, since Iceberg's threads conflict with each other, and a part that loses is not rewritten.
     """
     count = min(_MOST_COMMITS, size // _COMMIT_BYTES)
     return {"partial-progress.enabled": "true", "partial-progress.max-commits": str(count)} if count > 1 else {}
@@ -307,21 +309,21 @@ def _strategy(inspection: Inspection, rules: Compaction) -> dict[str, Argument]:
 
 
 def rewrite_manifests(work: Work) -> dict[str, int]:
-    """Rewrite the manifests."""
+    """Merge manifests."""
     return work.call("rewrite_manifests")
 
 
 def count_values(work: Work, rules: Stats) -> dict[str, int]:
-    """Count distinct values, into a file that the table's metadata name beside the snapshot."""
+    """Count distinct values of columns, into a statistics file of the snapshot."""
     work.call("compute_table_stats", **({"columns": rules.columns} if rules.columns else {}))
     return {}
 
 
 def expire(work: Work, rules: Expiry, guard: TableGuard) -> dict[str, int]:
-    """Expire old snapshots. The pipelines' state in the table stays the same.
+    """Expire old snapshots. Positions and marks of pipelines stay.
 
     Raises:
-        StateLost: It is not.
+        StateLost: One of them is gone.
     """
     before, retention = guard(work.table), Retention.from_rules(rules)
     if work.inspection.format_version < _BY_ENGINE_ALONE:
@@ -348,17 +350,17 @@ def _expire_by_engine(work: Work, retention: Retention, before: RetainedState) -
 
 
 def remove_orphans(work: Work, rules: Orphans, guard: TableGuard) -> dict[str, int]:
-    """Find old files that no snapshot names, then remove those that belong to the table."""
+    """Find old files that no snapshot names, and remove those that belong to the table."""
     now = work.context.clock()
     arguments: dict[str, Argument] = {"table": work.table, "older_than": now - parse_age(rules.older_than)}
     guard(work.table)
     metadata = work.context.lake.catalog_of(work.table).load_table(work.table).metadata
-    # Listed by Iceberg where it is an object store, for which Spark has no file system of its own.
+    # Iceberg itself lists object stores, for which Spark has no file system.
     is_local = _normalized(metadata.location).startswith("file:")
     listing: dict[str, Argument] = {} if is_local else {"prefix_listing": True}
     rows = work.engine.call(work.catalog, "remove_orphan_files", {**arguments, **listing, "dry_run": True})
     orphans = _Listing(metadata, (row["orphan_file_location"] for row in rows))
-    own = orphans.own()
+    own = orphans.removable()
     if orphans.left_alone:
         example = without_values(orphans.example)
         work.context.report(f"table {work.table}: {orphans.left_alone:,} files are left alone, for example {example}")
@@ -368,34 +370,34 @@ def remove_orphans(work: Work, rules: Orphans, guard: TableGuard) -> dict[str, i
         with work.engine.listed(own) as listed:
             removal: dict[str, Argument] = {**arguments, "file_list_view": listed, "stream_results": True}
             work.engine.call(work.catalog, "remove_orphan_files", removal)
-    if len(own) < MOST_ORPHANS:  # else there may be more, for the next maintenance
-        work.note(ORPHANS_KEY, now.isoformat(timespec="seconds"))
+    if len(own) < MOST_ORPHANS:  # else there may be more, so the next maintenance is to search again
+        work.set_property(ORPHANS_KEY, now.isoformat(timespec="seconds"))
     return {"orphan_files": len(own), "left_alone": orphans.left_alone}
 
 
 @dataclass
 class _Listing:
-    """Orphans below a table's location, read one by one: there may be more than a driver holds."""
+    """Orphans below a table's location. Paths are read one by one, since there may be more than the driver can hold."""
 
     metadata: TableMetadata
     paths: Iterable[str]
     left_alone: int = 0
     example: str = ""
 
-    def own(self) -> list[str]:
-        """Files in the table's folders, but for manifests of batches, the rules that they ran under, and its last metadata: as many
-        as may go at once, in the table's spelling.
+    def removable(self) -> list[str]:
+        """Orphans to remove, at most `MOST_ORPHANS`: files in the table's folders, except manifests of batches, stored
+        pipeline files and the newest metadata.
 
-        Another table may lie below a table's location, in a namespace of its name: its files are no orphans. And of listed files
-        the procedure takes only those that begin with the location, letter by letter.
+        Another table may lie below this table's location, in a namespace of the same name: its files are no orphans. Paths are
+        spelled as in the table's location, since the procedure takes only paths that begin with it, letter by letter.
         """
         location = self.metadata.location.rstrip("/")
         plain = _normalized(location)
-        paths = list(islice(without_newest_metadata(self._removable(plain)), MOST_ORPHANS))
+        paths = list(islice(without_newest_metadata(self._own_files(plain)), MOST_ORPHANS))
         self.left_alone -= len(paths)
         return [location + _normalized(path).removeprefix(plain) for path in paths]
 
-    def _removable(self, location: str) -> Iterator[str]:
+    def _own_files(self, location: str) -> Iterator[str]:
         below = tuple(f"{location}/{folder}/" for folder in OWN_FOLDERS)
         named = {_normalized(path) for path in named_manifests(self.metadata)}
         for path in self.paths:
@@ -408,7 +410,7 @@ class _Listing:
 
 
 def without_newest_metadata(paths: Iterable[str]) -> Iterator[str]:
-    """All but superseded metadata files of the newest version: until a younger file came, backups of the catalog name it."""
+    """All paths except metadata files of the newest version among them: backups of the catalog may still name these."""
     newest, newest_files = 0, list[str]()
     for path in paths:
         match = _METADATA_FILE.search(path)
@@ -423,7 +425,7 @@ def without_newest_metadata(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _normalized(address: str) -> str:
-    """An address in one spelling: `file:/lake` and `file:///lake` are one, and so are `s3a://lake` and `s3://lake`."""
+    """An address in one spelling: `file:/lake` for `file:///lake`, and `s3://lake` for `s3a://lake`."""
     parts = urlparse(address)
     scheme = {"": "file", "s3a": "s3", "s3n": "s3"}.get(parts.scheme, parts.scheme)
     return f"{scheme}:{parts.netloc}{parts.path}"

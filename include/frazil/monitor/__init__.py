@@ -1,1 +1,4 @@
-"""How pipelines are doing: read once, judged by one rule, shown by page, terminal, metrics and alerts alike."""
+"""The condition of pipelines and captures. Page, terminal, metrics and alerts all show the same reading and the same state.
+
+Begin with `condition`.
+"""

@@ -1,8 +1,8 @@
-"""The batches of a pipeline, for frequent readers: pages and time series of a ledger of any length, each file read once.
+"""The batches of pipelines, for readers who come often: pages and time series of a ledger of any length, with a cache.
 
-One `Ledgers` is kept by a process. What was read of files and manifests is kept, in a bounded amount, over all ledgers together;
-each look asks the catalog for the table and reads what is new. Files that are gone after a compaction, an expiry or a rollback
-are forgotten with all that was read together with them. It is thread-safe.
+A process has one `Ledgers`, which is thread-safe. Each access asks the catalog for the table and reads only new files. The
+cache holds the rest, within one limit of memory for all ledgers. If a compaction, an expiry or a rollback removes a file, its
+part of the cache is dropped.
 """
 
 from __future__ import annotations
@@ -37,20 +37,19 @@ from frazil.project import Project
 from frazil.report.history import BatchHistory, batch_of
 
 _PARTS: Final = 16
-"""Reads that are kept apart; more are joined, so that many small ones take no more than they hold."""
-
+"""Results of reads that are cached apart. More are combined, since many small results would take more memory than their content."""
 
 T = TypeVar("T", bound=Figures | pa.Table)
 
 
 class FileReads(Generic[T]):
-    """Reads each file of a ledger once. Not thread-safe.
+    """Reads each file of a ledger once and caches the result. Not thread-safe.
 
     Args:
         read: Reads files.
-        join: Combines the results of several reads, without a copy.
+        join: Combines several results without copying.
         pack: Copies a combined result to contiguous memory.
-        most: Bytes to cache; the least recently read are evicted first. A single read of more is not cached.
+        most: Bytes of the cache. The oldest results are dropped first; a single larger one is not cached.
     """
 
     def __init__(
@@ -65,16 +64,16 @@ class FileReads(Generic[T]):
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes."""
+        """Bytes of memory that the cached results take."""
         return sum(part.nbytes for _, part in self._parts)
 
     def keep(self, files: Sequence[LedgerFile]) -> None:
-        """Drop cached results of files other than these."""
+        """Drop cached results that have other files than these."""
         keys = {file.key for file in files}
         self._parts = [part for part in self._parts if part[0] <= keys]
 
     def load(self, files: Sequence[LedgerFile]) -> T | None:
-        """Rows of these files, and perhaps of further ledger files; None without files."""
+        """The result for these files, perhaps with further cached files in it; None without any."""
         missing = [file for file in files if not any(file.key in keys for keys, _ in self._parts)]
         if missing:
             read = self._read(missing)
@@ -94,30 +93,30 @@ class FileReads(Generic[T]):
 
 
 MEMORY: Final = 256 * 2**20
-"""Bytes that figures of all ledgers may take: about 400,000 batches. The least recently used ones are dropped."""
+"""Bytes that the caches of all ledgers may take, enough for about 400,000 batches. The least recently used ledgers are dropped."""
 
 PAGES_MEMORY: Final = 64 * 2**20
-"""Bytes of one ledger that are kept for its pages, of these."""
+"""Bytes of the cache of one ledger's pages."""
 
 LARGE_FILE: Final = 2 * 2**20
-"""Bytes of a file, compressed, above which a page reads its own batches of it and keeps nothing: compaction makes a file of
-everything that ever was."""
+"""Compressed bytes of a file above which a page reads only its own batches from the file and caches nothing: compaction may
+write the whole ledger into one file."""
 
 _FEW: Final = 50
-"""Files that are read at a time where the newest batch with records is looked for."""
+"""Files that `last_commit` reads at a time."""
 
 _EVER: Final = 2**33
-"""Seconds of a step that holds all instants since 1970."""
+"""Seconds of one step that contains all instants since 1970."""
 
 
 @dataclass(frozen=True)
 class BatchPage:
-    """Batches, the newest first.
+    """A page of batches, the newest first.
 
     Attributes:
-        batches: Of this page. Numbers that the ledger lost leave it shorter.
-        offset: How many numbers are newer.
-        total: Numbers from the oldest batch to the newest.
+        batches: Batches of this page, fewer if the ledger lost some.
+        offset: Number of newer batches.
+        total: Batch numbers from the oldest batch to the newest.
     """
 
     batches: tuple[BatchHistory, ...]
@@ -140,21 +139,20 @@ class Ledger:
         self._rows = FileReads(
             lambda files: self._read(files, None), pa.concat_tables, pa.Table.combine_chunks, PAGES_MEMORY
         )
-
         self._letters = FileReads(
             lambda files: self._read(files, OF_LETTERS), pa.concat_tables, pa.Table.combine_chunks
         )
 
     @property
     def nbytes(self) -> int:
-        """Memory used, as of the last read. Never waits for storage."""
+        """Bytes of memory used after the last read. Never waits for a read in progress."""
         return self._nbytes
 
     def _weigh(self) -> None:
         self._nbytes = self._figures.nbytes + self._rows.nbytes + self._letters.nbytes
 
     def refresh(self, table: Table) -> None:
-        """Reload the ledger.
+        """Take over the ledger's table as it is now, and drop cached results of removed files.
 
         Raises:
             Retryable: The storage can't be read now.
@@ -192,7 +190,7 @@ class Ledger:
                 return BatchPage((), offset, 0)
             newest, oldest = max(file.n[1] for file in self._files), min(file.n[0] for file in self._files)
             numbers = range(newest - offset - limit + 1, newest - offset + 1)
-            rows_read = self._of(numbers)
+            rows_read = self._rows_of(numbers)
             self._weigh()
         rows = in_order(rows_read.to_pylist())
         batches = [
@@ -200,8 +198,8 @@ class Ledger:
         ]
         return BatchPage(tuple(reversed(batches)), offset, newest - oldest + 1)
 
-    def _of(self, numbers: range) -> pa.Table:
-        """Rows of batches of these numbers, in all columns."""
+    def _rows_of(self, numbers: range) -> pa.Table:
+        """Rows of the batches with these numbers, with all columns."""
         files = [file for file in self._files if file.n[0] < numbers.stop and file.n[1] >= numbers.start]
         small, large = (
             [file for file in files if (_size(file) > LARGE_FILE) == is_large] for is_large in (False, True)
@@ -230,7 +228,7 @@ class Ledger:
             )
 
     def series(self, since: datetime, until: datetime, step: timedelta) -> tuple[Point, ...]:
-        """Sums of batches decided from `since` to `until`, step by step; steps without any are left out.
+        """Sums of batches decided from `since` to `until`, a point per step; steps without batches are left out.
 
         Raises:
             Retryable: The storage can't be read now.
@@ -251,7 +249,7 @@ class Ledger:
         return next(iter(points_of(batches, waits, _EVER)), Point(since))
 
     def last_commit(self) -> datetime | None:
-        """When a batch with records was decided last; None if none was.
+        """When the last batch with records was decided; None without one.
 
         Raises:
             Retryable: The storage can't be read now.
@@ -259,24 +257,24 @@ class Ledger:
         with self._lock:
             newest = sorted((file.n[1] for file in self._files), reverse=True)
         for least in newest[_FEW - 1 :: _FEW] + newest[-1:]:
-            decided = self._loaded(partial(_reaches, least)).batches["decided"]
+            decided = self._load_figures(partial(_reaches, least)).batches["decided"]
             if len(decided):
                 return datetime.fromtimestamp(pc.max(decided).as_py(), UTC)
         return None
 
     def _between(self, since: datetime, until: datetime) -> Figures:
         first, last = (int(instant.timestamp() * 1_000_000) for instant in (since, until))
-        return self._loaded(lambda file: file.decided_us[1] >= first and file.decided_us[0] <= last)
+        return self._load_figures(lambda file: file.decided_us[1] >= first and file.decided_us[0] <= last)
 
-    def _loaded(self, is_wanted: Callable[[LedgerFile], bool]) -> Figures:
-        """Figures of the wanted files of the ledger, perhaps of further current ones, never of removed ones."""
+    def _load_figures(self, is_needed: Callable[[LedgerFile], bool]) -> Figures:
+        """Figures of the needed files of the ledger, perhaps with further current files in them."""
         with self._lock:
-            figures_read = self._figures.load([file for file in self._files if is_wanted(file)]) or _NOTHING
+            figures_read = self._figures.load([file for file in self._files if is_needed(file)]) or _NO_FIGURES
             self._weigh()
             return figures_read
 
 
-_NOTHING: Final = figures(
+_NO_FIGURES: Final = figures(
     pa.schema(
         [(name, pa.string()) for name in ("pipeline", "batch", "kind", "table", "dead_codes")]
         + [(name, pa.timestamp("us", tz="UTC")) for name in ("planned_at", "decided_at")]
@@ -286,7 +284,7 @@ _NOTHING: Final = figures(
 
 
 class Ledgers:
-    """The ledgers of a process."""
+    """The ledgers that a process reads, with a common limit of memory."""
 
     def __init__(self, memory: int = MEMORY) -> None:
         self._memory = memory
@@ -294,7 +292,7 @@ class Ledgers:
         self._ledgers: OrderedDict[tuple[str, ...], Ledger] = OrderedDict()
 
     def load(self, project: Project, pipeline: Pipeline) -> Ledger:
-        """The ledger of a pipeline as it is now; empty if the pipeline never ran.
+        """The ledger of a pipeline, as it is now; empty if the pipeline never ran.
 
         Raises:
             Retryable: The catalog or the storage can't be read now.
@@ -317,25 +315,28 @@ class Ledgers:
         return ledger
 
 
-def _size(file: LedgerFile) -> int:
-    return file.task.file.file_size_in_bytes
-
-
 def _reaches(n: int, file: LedgerFile) -> bool:
     return file.n[1] >= n
 
 
+def _size(file: LedgerFile) -> int:
+    return file.task.file.file_size_in_bytes
+
+
 SLICE: Final = timedelta(minutes=30)
+"""Step of the time series that pages show."""
+
 SLICES: Final = 48
+"""Steps of a day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What a pipeline landed over time, in slices of one length.
+    """What a pipeline landed over time, in slices of equal length.
 
     Attributes:
         starts: Begin of each slice, UTC, ascending.
-        rows, dead: Records of the batches that were decided in it.
+        rows, dead: Records of the batches that were decided in each slice.
     """
 
     starts: tuple[datetime, ...] = ()
@@ -344,7 +345,7 @@ class Series:
 
 
 def last_day(ledger: Ledger, now: datetime) -> Series:
-    """Rows and dead letters of the last day, including the current time slice.
+    """Rows and dead letters of the last day, including the current slice.
 
     Raises:
         Retryable: The storage can't be read now.

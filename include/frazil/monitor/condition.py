@@ -1,6 +1,4 @@
-"""The condition of a pipeline at an instant, as plain data, and its state with the reason: one rule for page,
-terminal, metrics and alerts.
-"""
+"""The condition of a pipeline or capture at an instant, as plain data, and the state that follows from it, with the reason."""
 
 from __future__ import annotations
 
@@ -10,18 +8,18 @@ from datetime import datetime
 from typing import Any, Final, Literal, get_args
 
 State = Literal["Paused", "Refused", "Failed", "Degraded", "Behind", "Running", "Idle"]
-"""The word for a pipeline's condition. The most urgent one that holds, see `frazil.monitor.condition`."""
+"""State of a pipeline or capture: the first one, in this order, whose rule in `RULES` holds; else `Idle`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How near Kafka's retention is to the position, in one partition with records to lose.
+    """How near Kafka's retention is to the position, in one partition with unread records.
 
     Attributes:
-        headroom: Offsets between the log start and the position; below zero, so many are lost.
-        seconds_left: Until `retention.ms` may take what was not read yet, at least; 0 if it took some. None if the topic
-            keeps records for ever, or if that is unknown.
-        cut_to_seconds: The shortest `retention.ms` that still keeps what was not read yet; None if that is unknown.
+        headroom: Offsets from the log start to the position. If it is negative, so many were deleted unread.
+        seconds_left: Seconds until `retention.ms` may delete unread records, at least; 0 if it deleted some. None if the topic
+            keeps records for ever, or if it is unknown.
+        cut_to_seconds: The shortest `retention.ms` that still keeps all unread records; None if unknown.
         by_size: Whether `retention.bytes` may delete records sooner, at an unknown time.
     """
 
@@ -38,8 +36,8 @@ class TopicLag:
     """How far a pipeline is behind in one topic.
 
     Attributes:
-        lag: Records not read yet; None if unknown.
-        lag_seconds: Age of the oldest of them; 0 if there are none, None if unknown.
+        lag: Unread records; None if unknown.
+        lag_seconds: Age of the oldest unread record; 0 without any, None if unknown.
     """
 
     topic: str
@@ -49,7 +47,7 @@ class TopicLag:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Commit time less record time, in seconds, over the records of the batches of a window; None without any."""
+    """Percentiles of commit time less record time, in seconds, over the records of a window; None without records."""
 
     p50: float | None = None
     p95: float | None = None
@@ -58,16 +56,17 @@ class Freshness:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Airflow's facts about a pipeline's DAG, and the last run by hand; all empty without either.
+    """The runs of a flow's DAG, as Airflow knows them, and the last run by hand; all None if nothing is known.
 
     Attributes:
-        is_paused: Whether its schedule is paused; None if unknown.
-        running_since: Begin of the run that is at work.
+        is_paused: Whether the DAG is paused; None if unknown.
+        running_since: Begin of the current run.
         last_state: State of the last finished run: `success` or `failed`.
-        last_ended_at: When that was.
-        failures: How many of the last runs failed one after the other; None if unknown.
-        refusal: Why the last run by hand on this machine refused; None if it did not, or if a run of Airflow ended later.
-        refused_at: When that was.
+        last_ended_at: End of the last finished run.
+        last_run: Id of the last finished run.
+        failures: Number of runs that failed since the last success; None if unknown.
+        refusal: Why the last run by hand on this machine was refused; None if it was not, or if a run of Airflow ended later.
+        refused_at: When the run by hand was refused.
     """
 
     is_paused: bool | None = None
@@ -82,34 +81,34 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The present condition of a pipeline: facts from its tables, its topics and its DAG; or of a capture.
+    """The condition of a pipeline, read from its tables, its topics and its DAG; or of a capture.
 
     Attributes:
-        pipeline: Its name; of a capture `capture.NAME`.
-        owner: Owner, from its file.
-        read_at: When this was read, UTC.
-        n: Number of the last batch; None if it never ran.
-        last_commit: When the position moved last, by a batch with records; None if never.
-        complete_through: Everything that Kafka had accepted by this instant is in; an idle plan moves it too.
-        unfinished: Number of a decided batch that is not finished; None if all are.
-        unfinished_since: When that was decided; None if all are finished, or if that is unknown.
-        refusal: Why a plan would refuse, with what to do; None if it would not.
-        unreadable: Why Kafka or the catalog could not be read now; what it says is then missing.
-        lag: Records not read yet, or files with lines that are not captured yet; None if unknown, as of rows.
-        lag_seconds: Age of the oldest of them; 0 if there are none, None if unknown.
+        pipeline: Unique name: the pipeline's, or `capture.NAME`.
+        owner: Owner, from the file.
+        read_at: When the condition was read, UTC.
+        n: Number of the last batch, or of the capture's last transaction; None if it never ran.
+        last_commit: When a batch with records last moved the position; None if none did.
+        complete_through: All records that Kafka had accepted by this instant landed. A plan without new records moves it, too.
+        unfinished: Number of a decided batch that is not finished; None if there is none.
+        unfinished_since: When the unfinished batch was decided; None without one, or if unknown.
+        refusal: Why the next run would be refused, with the next step; None if it would not.
+        unreadable: Why Kafka or the catalog could not be read; figures from there are then missing.
+        lag: Unread records, or files with lines that are not captured yet; None if unknown, as always for rows.
+        lag_seconds: Age of the oldest unread record or line; 0 without any, None if unknown.
         lag_bytes: Bytes of these files that are not captured yet.
-        unit: What `lag` counts. All but records are a capture's.
-        topics: The same topic by topic, by name.
-        held_back: Records behind open transactions; None if unknown.
-        retention: Partitions with records to lose, the most urgent first.
-        freshness: Of the window.
+        unit: Unit of `lag`; `files` and `rows` are of captures.
+        topics: Lag by topic, sorted by name.
+        held_back: Records that open transactions hold back; None if unknown.
+        retention: Partitions with unread records, the most urgent first.
+        freshness: Percentiles over the window.
         rows, dead, filtered: Records of the window by outcome.
         dead_codes: Dead letters of the window by code.
-        open_letters: Dead letters that no batch landed; None if it was not counted.
-        window_seconds: Length of the window: what the last ones count.
-        health: Table -> health score, 0 to 100, of tables that were looked at.
-        auto_created: Tables that it made because records name them, which its file does not list.
-        runs: What Airflow says.
+        open_letters: Dead letters that no batch landed; None if not counted.
+        window_seconds: Length of the window that ends at `read_at`.
+        health: Table -> health score, 0 to 100; without tables that were not inspected.
+        auto_created: Tables that the pipeline created because records name them.
+        runs: Its runs in Airflow.
     """
 
     pipeline: str
@@ -142,72 +141,73 @@ class Condition:
 
     @property
     def is_capture(self) -> bool:
-        """Whether it is of a capture."""
+        """Whether this is the condition of a capture."""
         return self.unit != "records"
 
     @property
     def title(self) -> str:
-        """The name for people: `orders`, or `capture access_log`."""
+        """Name for people: `orders`, or `capture access_log`."""
         return self.pipeline.replace(".", " ")
 
     def to_body(self) -> dict[str, Any]:
-        """In JSON's terms, under the keys that `frazil status --json` has always had."""
+        """The values under the keys of `frazil status --json`."""
         keys = {"read_at": "at", "auto_created": "made"}
         return {keys.get(name, name): value for name, value in asdict(self).items()}
 
 
-# Rules are asked in the order of `RULES`, and the first that holds gives the word; `Idle` holds always. So every condition has
-# exactly one word, the most urgent one.
+# The first rule of `RULES` that holds gives the state, so every condition has exactly one state, the most urgent one.
 #
-# | word | it holds if |
+# | state | it holds if |
 # |---|---|
-# | Paused | Airflow says that the schedule is paused. A person chose that, so it stands before all else, and what is wrong besides is said behind it |
-# | Refused | a plan would refuse, or the last run by hand did: the next run fails until a person acts |
+# | Paused | Airflow says that the schedule is paused. A person chose that, so it comes first; its reason also names the problem of the next states, if there is one |
+# | Refused | the next run would be refused, or the last run by hand was: runs fail until a person acts |
 # | Failed | the last finished run failed |
-# | Degraded | Kafka or the catalog can't be read; a decided batch is unfinished for 5 minutes; retention took unread records, or may take them when three quarters of it are over; more than a tenth of the window's records (of 1,000 and more) are dead letters; a table's health is below 50 |
+# | Degraded | Kafka or the catalog can't be read; a decided batch is unfinished for 5 minutes; retention deleted unread records, or a quarter of it is left until it may; more than a tenth of the window's records (of 1,000 and more) are dead letters; a table's health is below 50 |
 # | Behind | records wait for longer than the freshness objective |
 # | Running | a run is at work, or a batch is decided and not finished yet |
-# | Idle | nothing of all that |
+# | Idle | none of these holds |
 
 STATES: Final[tuple[State, ...]] = get_args(State)
-"""All words, the most urgent first."""
+"""All states, the most urgent first."""
 
 UNFINISHED_SECONDS: Final = 300.0
-"""How long a decided batch may be under way: it takes a second or two, a merge of an engine a minute or two."""
+"""Seconds after which a decided batch must be finished. It takes a second or two, or a minute or two if an engine merges."""
 
 RETENTION_SHARE: Final = 0.25
-"""Of a topic's retention: with less of it left, records may be lost before anybody looks."""
+"""Share of a topic's retention. With less of it left, records may be deleted before a person acts."""
 
 DEAD_SHARE: Final = 0.1
+"""Share of dead letters above which a pipeline is degraded."""
+
 DEAD_OF: Final = 1_000
-"""Records below which a share says little."""
+"""Records of the window from which on the share of dead letters counts."""
 
 HEALTH: Final = 50
-
+"""Health score below which a table is too bad."""
 
 _Rule = Callable[[Condition, float | None], str | None]
-"""Why a word holds, or None."""
+"""Why a state holds; None if it does not."""
 
 
-def state_of(condition: Condition, promise: float | None = None) -> tuple[State, str]:
-    """The state for a condition, and the reason in one line. `promise`: seconds a record may wait; None: no objective."""
+def state_of(condition: Condition, objective: float | None = None) -> tuple[State, str]:
+    """The state of a condition, and the reason in one line. `objective`: seconds that a record may wait; None: any time."""
     for state, rule in RULES:
-        if (why := rule(condition, promise)) is not None:
+        if (why := rule(condition, objective)) is not None:
             return state, why
     return "Idle", _idle(condition)
 
 
-def _paused(condition: Condition, promise: float | None) -> str | None:
+def _paused(condition: Condition, objective: float | None) -> str | None:
     if not condition.runs.is_paused:
         return None
-    problem = next((why for state, rule in RULES[1:5] if (why := rule(condition, promise)) is not None), None)
+    problem = next((why for state, rule in RULES[1:5] if (why := rule(condition, objective)) is not None), None)
     return "its schedule is paused" + ("" if problem is None else f"; {problem}")
 
 
 def _refused(condition: Condition, _: float | None) -> str | None:
-    by_hand, committed = condition.runs, condition.last_commit
-    is_past = by_hand.refused_at is not None and committed is not None and committed > by_hand.refused_at
-    refusal = condition.refusal or (None if is_past else by_hand.refusal)
+    runs, committed = condition.runs, condition.last_commit
+    is_past = runs.refused_at is not None and committed is not None and committed > runs.refused_at
+    refusal = condition.refusal or (None if is_past else runs.refusal)
     return None if refusal is None else refusal.splitlines()[0]
 
 
@@ -220,7 +220,7 @@ def _failed(condition: Condition, _: float | None) -> str | None:
 
 
 def _degraded(condition: Condition, _: float | None) -> str | None:
-    checks = (_unreadable, _stuck, _threatened, _dying, _unhealthy)
+    checks = (_unreadable, _unfinished, _retention, _dead_letters, _unhealthy)
     return next((why for check in checks if (why := check(condition)) is not None), None)
 
 
@@ -228,14 +228,16 @@ def _unreadable(condition: Condition) -> str | None:
     return None if condition.unreadable is None else f"can't be read now: {condition.unreadable.splitlines()[0]}"
 
 
-def _stuck(condition: Condition) -> str | None:
-    seconds = _unfinished_seconds(condition)
-    if condition.unfinished is None or seconds is None or seconds < UNFINISHED_SECONDS:
+def _unfinished(condition: Condition) -> str | None:
+    if condition.unfinished is None or condition.unfinished_since is None:
+        return None
+    seconds = (condition.read_at - condition.unfinished_since).total_seconds()
+    if seconds < UNFINISHED_SECONDS:
         return None
     return f"batch {condition.unfinished} is decided and not finished for {spoken(seconds)}"
 
 
-def _threatened(condition: Condition) -> str | None:
+def _retention(condition: Condition) -> str | None:
     for partition in condition.retention:
         where = f"topic {partition.topic}, partition {partition.partition}"
         if partition.headroom < 0:
@@ -250,7 +252,7 @@ def _is_near(partition: Retention, seconds_left: float) -> bool:
     return age is not None and seconds_left < RETENTION_SHARE * (seconds_left + age)
 
 
-def _dying(condition: Condition) -> str | None:
+def _dead_letters(condition: Condition) -> str | None:
     read = condition.rows + condition.dead + condition.filtered
     if read < DEAD_OF or condition.dead <= DEAD_SHARE * read:
         return None
@@ -264,17 +266,17 @@ def _unhealthy(condition: Condition) -> str | None:
     return f"table {table} has health {condition.health[table]}"
 
 
-def _behind(condition: Condition, promise: float | None) -> str | None:
+def _behind(condition: Condition, objective: float | None) -> str | None:
     waits = bool(condition.lag) or condition.unit == "rows"
-    if promise is None or condition.n is None or not waits or condition.lag_seconds is None:
+    if objective is None or condition.n is None or not waits or condition.lag_seconds is None:
         return None
-    if condition.lag_seconds <= promise:
+    if condition.lag_seconds <= objective:
         return None
-    return f"{waiting(condition)}, the oldest for {spoken(condition.lag_seconds)}; the freshness objective is {spoken(promise)}"
+    return f"{waiting(condition)}, the oldest for {spoken(condition.lag_seconds)}; the freshness objective is {spoken(objective)}"
 
 
 def waiting(condition: Condition) -> str:
-    """What waits: `1,234 records wait`. Rows of a database are not counted."""
+    """What waits, as text: `1,234 records wait`. Rows of a database are not counted."""
     if condition.lag is None:
         return "rows may wait"
     size = f" with {condition.lag_bytes:,} bytes" if condition.lag_bytes is not None else ""
@@ -314,20 +316,14 @@ RULES: Final[tuple[tuple[State, _Rule], ...]] = (
     ("Behind", _behind),
     ("Running", _running),
 )
-"""The words in their order, each with its rule."""
-
-
-def _unfinished_seconds(condition: Condition) -> float | None:
-    return (
-        None if condition.unfinished_since is None else (condition.read_at - condition.unfinished_since).total_seconds()
-    )
+"""The states but `Idle` in their order, each with its rule."""
 
 
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def spoken(seconds: float) -> str:
-    """A duration in its largest unit and the next: `2 h 5 min`, `48 s`."""
+    """A duration in its two largest units: `2 h 5 min`, `48 s`."""
     remaining = round(max(0.0, seconds))
     parts: list[str] = []
     for unit, size in _UNITS:

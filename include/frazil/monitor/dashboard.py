@@ -1,4 +1,4 @@
-"""The Grafana dashboard, generated from the catalogue of metrics, so that names can't differ."""
+"""The Grafana dashboard, generated from the catalogue of metrics."""
 
 from __future__ import annotations
 
@@ -10,35 +10,43 @@ from frazil.monitor import metrics
 from frazil.monitor.metrics import Metric
 
 SCHEMA_VERSION = 39
-"""Of Grafana's dashboard JSON: Grafana 10.1 and later take it, newer ones migrate it when they load it."""
+"""Version of Grafana's dashboard JSON. Grafana loads it from 10.1 on; newer versions migrate it when they load it."""
 
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH, _HEIGHT = 24, 8
 _BATCHED = "5m"
-"""Counters grow when a run ends: rates over less than the usual commit interval would be spikes and gaps."""
+"""Least interval of panels with metrics of runs. These come when a run ends, so shorter intervals would show spikes and gaps."""
 
 _PIPELINES = 'pipeline=~"$pipeline"'
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A panel: its title, unit in Grafana's words, and queries by legend. `shows` says what is drawn, of which metrics."""
+    """A panel.
+
+    Attributes:
+        unit: Unit in Grafana's words.
+        queries: Legend and query of each line.
+        metrics: Metrics that it shows, whose descriptions become its own.
+        thresholds: Of a number: from which value on it is orange, and red.
+        is_rising_worse: Whether higher numbers are worse.
+    """
 
     title: str
     unit: str
     queries: tuple[tuple[str, str], ...]
-    shows: tuple[Metric, ...]
+    metrics: tuple[Metric, ...]
     kind: Literal["timeseries", "stat"] = "timeseries"
     thresholds: tuple[float, float] | None = None
     is_rising_worse: bool = True
 
 
-def _level(metric: Metric) -> str:
+def _current(metric: Metric) -> str:
     return f"{metric.prometheus}{{{_PIPELINES}}}"
 
 
 def _rate_by(metric: Metric, *tags: str, more: str = "") -> str:
-    """The growth of a counter per second."""
+    """The query for a counter's growth per second."""
     return f"sum by ({', '.join(tags)}) (rate({metric.prometheus}{{{_PIPELINES}{more}}}[$__rate_interval]))"
 
 
@@ -48,9 +56,9 @@ def _quantile(metric: Metric, quantile: float, *tags: str) -> str:
 
 
 def _gauge(title: str, metric: Metric, unit: str = "short") -> Panel:
-    """The level of a gauge over time, a line per combination of its tags."""
+    """A gauge over time, a line per combination of its tags."""
     legend = " ".join(f"{{{{{tag}}}}}" for tag in metric.tags)
-    return Panel(title, unit, ((legend, _level(metric)),), (metric,))
+    return Panel(title, unit, ((legend, _current(metric)),), (metric,))
 
 
 def _count(title: str, metric: Metric, *tags: str, unit: str = "cps") -> Panel:
@@ -61,8 +69,8 @@ def _count(title: str, metric: Metric, *tags: str, unit: str = "cps") -> Panel:
 def _stat_panel(  # noqa: PLR0913 - a panel has so many parts
     title: str, metric: Metric, how: str, unit: str, warn: float, bad: float, *, is_rising_worse: bool = True
 ) -> Panel:
-    """One number over all chosen pipelines."""
-    query = (("", f"{how}({_level(metric)})"),)
+    """One number, aggregated by `how` over the chosen pipelines."""
+    query = (("", f"{how}({_current(metric)})"),)
     return Panel(title, unit, query, (metric,), "stat", (warn, bad), is_rising_worse)
 
 
@@ -174,11 +182,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         _gauge("Paused", metrics.PAUSED),
     ),
 }
-"""The panels by row, in their order."""
+"""Title of a row -> its panels."""
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard, as Grafana imports it."""
+    """The dashboard as JSON for Grafana's import."""
     return {
         "uid": "frazil",
         "title": "Frazil",
@@ -260,9 +268,9 @@ def _panel(panel: Panel, number: int, position: dict[str, int]) -> dict[str, Any
         "id": number,
         "type": panel.kind,
         "title": panel.title,
-        "description": " ".join(dict.fromkeys(metric.description for metric in panel.shows)),
+        "description": " ".join(dict.fromkeys(metric.description for metric in panel.metrics)),
         "datasource": _SOURCE,
-        "interval": _BATCHED if any(metric.source != "condition" for metric in panel.shows) else "1m",
+        "interval": _BATCHED if any(metric.source != "condition" for metric in panel.metrics) else "1m",
         "gridPos": position,
         "targets": targets,
         "fieldConfig": {"defaults": _defaults(panel), "overrides": []},

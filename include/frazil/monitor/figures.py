@@ -1,4 +1,4 @@
-"""The figures of a ledger's batches as columns, and their sums step by step of time: what charts are made of, in bounded memory."""
+"""Figures of a ledger's batches as compact columns, and their sums over steps of time, for charts."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ COLUMNS: Final = (
     "dead_codes",
     "record_ages",
 )
-"""What is read of a ledger."""
+"""Columns of the ledger that are read."""
 
 _STEP: Final = 1.02
-"""Waits are counted in classes that grow by so much: 1 % more to the 5 % of `frazil.batch.facts`."""
+"""Factor between the waiting times of two neighbouring classes. It adds an error of 1 % to the 5 % of `frazil.batch.facts`."""
 
 _LEAST: Final = 0.05
+"""Waiting time of the first class, in seconds."""
+
 COUNTED: Final = ("records_read", "records_written", "records_dead", "records_filtered")
 
 _WAITS: Final = pa.schema([("decided", pa.uint32()), ("wait", pa.uint16()), ("records", pa.uint32())])
@@ -45,11 +47,12 @@ _WAITS: Final = pa.schema([("decided", pa.uint32()), ("wait", pa.uint16()), ("re
 
 @dataclass(frozen=True)
 class Figures:
-    """Batches with records, one row each.
+    """Figures of batches with records.
 
     Attributes:
-        batches: `n`, `decided` (seconds since 1970), `records_*`, `dead_codes` (JSON).
-        waits: `decided`, `wait` (a class, see `wait_seconds`) and `records` that waited so long from their timestamp to the commit.
+        batches: A row per batch: `n`, `decided` (seconds since 1970), `records_*`, `dead_codes` (JSON).
+        waits: A row per batch and class of waiting times: `decided`, `wait` (the class, see `wait_seconds`), and `records`,
+            the number that waited so long from their timestamp to the commit.
     """
 
     batches: pa.Table
@@ -57,21 +60,21 @@ class Figures:
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes."""
+        """Bytes of memory that they take."""
         return int(self.batches.nbytes + self.waits.nbytes)
 
     @classmethod
     def joined(cls, parts: Sequence[Figures]) -> Figures:
-        """All parts together."""
+        """Concatenate several figures."""
         return cls(*(pa.concat_tables([getattr(part, name) for part in parts]) for name in ("batches", "waits")))
 
     def packed(self) -> Figures:
-        """The same figures with their column chunks combined."""
+        """The same figures with the chunks of their columns combined."""
         return Figures(self.batches.combine_chunks(), self.waits.combine_chunks())
 
 
 def figures(rows: pa.Table) -> Figures:
-    """Figures of rows of the ledger, one row per batch and table, in `COLUMNS`; older ledgers lack some."""
+    """Figures from rows of the ledger, which has a row per batch and table, with `COLUMNS`; older ledgers lack `record_ages`."""
     decided = pc.cast(pc.divide(rows["decided_at"].cast(pa.int64()), 1_000_000), pa.int64())
     rows = rows.append_column("decided", decided)
     if "record_ages" not in rows.column_names:
@@ -85,12 +88,12 @@ def figures(rows: pa.Table) -> Figures:
 
 
 def wait_seconds(wait: int) -> float:
-    """The seconds that represent a class of waiting times."""
+    """Waiting time in seconds that a class stands for."""
     return _LEAST * _STEP**wait
 
 
 def _waits(batches: pa.Table) -> pa.Table:
-    instants, classes, counts = array("L"), array("H"), array("L")  # lists of numbers would take ten times the memory
+    instants, classes, counts = array("L"), array("H"), array("L")  # lists would take ten times the memory
     columns = (batches[name].to_pylist() for name in ("decided", "decided_at", "planned_at", "record_ages"))
     for decided, decided_at, planned_at, text in zip(*columns, strict=True):
         ages = ages_from(text)
@@ -107,9 +110,7 @@ def _class(wait: float) -> int:
 
 
 def quantiles(counts: Mapping[int, int], shares: tuple[float, ...]) -> list[float] | None:
-    """Quantiles of waiting times in seconds, from counts of records per class of waiting time; None without records. The
-    shares must ascend.
-    """
+    """Quantiles of waiting times in seconds; None without records. `counts`: class of waiting time -> records; `shares` ascend."""
     total = sum(counts.values())
     if not total:
         return None
@@ -123,7 +124,7 @@ def quantiles(counts: Mapping[int, int], shares: tuple[float, ...]) -> list[floa
 
 
 def sum_by_key(table: pa.Table, keys: list[str], values: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Sums of columns per key, with the number of rows as `count`."""
+    """A row per key with the sums of columns, and the number of rows as `count`."""
     aggregations: list[Any] = [(value, "sum") for value in values]
     grouped = table.group_by(keys, use_threads=False).aggregate([*aggregations, ([], "count_all")])
     renamed = {f"{value}_sum": value for value in values} | {"count_all": "count"}
@@ -139,10 +140,9 @@ class Point:
 
     Attributes:
         begin: Begin of the step, UTC.
-        batches: Batches with records.
+        batches: Number of batches with records.
         read, rows, dead, filtered: Records by outcome.
         dead_codes: Dead letters by code.
-        freshness: Of the records.
     """
 
     begin: datetime
@@ -156,7 +156,7 @@ class Point:
 
 
 def with_steps(table: pa.Table, since: datetime, until: datetime, size: int) -> pa.Table:
-    """Rows decided from `since` to `until` with a further column `step`: the number of their step of `size` seconds since 1970."""
+    """Rows decided from `since` to `until`, with a column `step`: their time since 1970 in steps of `size` seconds."""
     decided = table["decided"]
     is_within = pc.and_(pc.greater_equal(decided, int(since.timestamp())), pc.less(decided, int(until.timestamp())))
     rows = table.filter(is_within)
@@ -164,7 +164,7 @@ def with_steps(table: pa.Table, since: datetime, until: datetime, size: int) -> 
 
 
 def points_of(batches: pa.Table, waits: pa.Table, size: int) -> Iterator[Point]:
-    """Sums per step of rows of `Figures.batches` and `Figures.waits` that have one."""
+    """A point per step, from `Figures.batches` and `Figures.waits` with a column `step`."""
     fresh, codes = _freshness_by_step(waits), _codes_by_step(batches)
     for row in sum_by_key(batches, ["step"], COUNTED):
         step = row["step"]

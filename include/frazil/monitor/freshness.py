@@ -1,4 +1,4 @@
-"""When runs of a pipeline are due, and how long its records may wait: by its file's freshness objective, else by its interval."""
+"""When runs of a pipeline or capture are due, and how long its records may wait."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SECOND = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time between two runs that an instant is in.
+    """The time between two runs that contains an instant.
 
     Attributes:
-        begin: When it began.
-        before: When the one before it began.
-        length: From its begin to its end.
+        begin: Begin of the span.
+        before: Begin of the previous span.
+        length: Length of the span.
     """
 
     begin: datetime
@@ -32,19 +32,20 @@ class Span:
 
 
 def last_ticks(interval: Interval, instant: datetime, count: int) -> list[datetime]:
-    """The last instants up to `instant` at which a run was due, the newest first; none if there are none."""
+    """The last instants up to `instant` at which a run was due, the newest first; empty if no run is ever due."""
     if interval.every is not None:
         newest = _floor(instant, interval.every)
         return [newest - number * interval.every for number in range(count)]
     try:
-        ticks = croniter(interval.cron, instant.replace(microsecond=0) + _SECOND)  # which counts what is due now
+        # A second later, since get_prev returns earlier instants only.
+        ticks = croniter(interval.cron, instant.replace(microsecond=0) + _SECOND)
         return [ticks.get_prev(datetime) for _ in range(count)]
-    except CroniterError:  # such as every 31st of February, which no file may say
+    except CroniterError:  # such as every 31st of February
         return []
 
 
 def span_at(interval: Interval, instant: datetime, least: timedelta) -> Span:
-    """The span that an instant is in: between two runs, of the clock where runs are nearer than `least`, or are never due."""
+    """The span that contains an instant. If runs are closer together than `least`, or never due, spans of `least` by the clock."""
     if interval.every is None and (ticks := last_ticks(interval, instant, 2)):
         begin, before = ticks
         length = croniter(interval.cron, begin).get_next(datetime) - begin
@@ -61,15 +62,17 @@ def _floor(instant: datetime, step: timedelta) -> datetime:
 
 
 INTERVALS: Final = 3
-"""One to wait for the next run, one for the run itself, and one may fail and be made up for."""
+"""Intervals that a record may wait: one until the next run, one for that run, and one more if that run fails."""
 
 LEAST: Final = timedelta(minutes=10)
+"""The shortest objective without `fresh_within`."""
 
 
 def freshness_objective(pipeline: Flow, instant: datetime) -> float | None:
-    """Seconds that a record may wait by its file (`alerts.fresh_within`). Without, three intervals, at least ten minutes; of a cron
-    expression, what came before the third last time at which a run was due is in, so a night without runs is no delay, and its
-    length none by day. None: a run is never due.
+    """Seconds that a record may wait: `alerts.fresh_within` of the file, or else three intervals, at least ten minutes.
+
+    With a cron expression: the time since the third last run was due, so a night without runs is no delay. None: no run is
+    ever due.
     """
     alerts = pipeline.alerts
     if alerts is not False and alerts.fresh_within is not None:

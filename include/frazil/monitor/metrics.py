@@ -1,5 +1,5 @@
-"""The catalogue of Frazil's metrics (what is measured, in which unit, with which tags), of which docs, dashboard and
-the rules of statsd_exporter are made; and their values.
+"""The catalogue of Frazil's metrics, from which docs, dashboard and the rules of statsd_exporter are generated; and the
+samples of a run, of maintenance, and of a condition.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from frazil.monitor.condition import STATES, state_of
 
 if TYPE_CHECKING:
     from frazil.capture.run import CaptureResult
-    from frazil.maintain.run import Figures, MaintenanceResult
+    from frazil.maintain.run import MaintenanceResult
     from frazil.monitor.condition import Condition, Retention
     from frazil.pipeline.settings.capture import Capture
     from frazil.run.batches.plan import RunResult
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["counter", "gauge", "timing"]
 Source = Literal["run", "maintenance", "condition"]
-"""When it is sent: by the last task of an ingest run, by maintenance, or each time a condition was read."""
+"""When a metric is sent: by the last task of an ingest run, by maintenance, or each time a condition is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class Metric:
 
     Attributes:
         name: Name, in lower case, parts separated by dots. Airflow puts its own prefix before it (`airflow.`).
-        kind: `counter`: what was added since the last one; `gauge`: how it stands now; `timing`: how long something took.
-        unit: Unit of the value. Timings are durations, which StatsD and OpenTelemetry carry in milliseconds.
-        tags: Names of the tags, in the order in which their values end a name that can't carry tags.
-        source: When it is sent.
-        description: What it says, as one sentence.
+        kind: `counter`: an amount to add; `gauge`: a present value; `timing`: a duration.
+        unit: Unit of the value. StatsD and OpenTelemetry carry timings in milliseconds.
+        tags: Names of the tags. For a receiver without tags, their values are appended to the name, in this order.
+        source: When the metric is sent.
+        description: What it measures, in one sentence.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Metric:
 
     @property
     def prometheus(self) -> str:
-        """The name under which Prometheus knows it: with the unit at the end, `_total` behind counters."""
+        """Name in Prometheus: with the unit at its end, or `_total` for counters."""
         name = self.name.replace(".", "_")
         if self.kind == "counter":
             return f"{name}_total"
@@ -67,63 +67,63 @@ class Sample:
 
 
 CATALOGUE: Final[list[Metric]] = []
-"""All of them, in the order in which they are documented: that of their definitions."""
+"""All metrics, in the order of their definitions, which is that of the documentation."""
 
 
 def _metric(kind: Kind, source: Source, name: str, unit: str, description: str, *tags: str) -> Metric:
-    """Define a metric of a pipeline, or a capture (`capture.NAME`), told apart by further tags."""
+    """Define a metric of a pipeline or capture (tag `pipeline`), with further tags."""
     metric = Metric(name, kind, unit, ("pipeline", *tags), source, description)
     CATALOGUE.append(metric)
     return metric
 
 
-_landed = partial(_metric, "counter", "run")
-_took = partial(_metric, "timing", "run")
-_figure = partial(_metric, "gauge", "maintenance")
-_level = partial(_metric, "gauge", "condition")
+_counter = partial(_metric, "counter", "run")
+_timing = partial(_metric, "timing", "run")
+_table_gauge = partial(_metric, "gauge", "maintenance")
+_gauge = partial(_metric, "gauge", "condition")
 
-RUN_BATCHES = _landed("frazil.run.batches", "batches", "Batches that were landed.")
-RUN_RECORDS = _landed(
+RUN_BATCHES = _counter("frazil.run.batches", "batches", "Batches that landed.")
+RUN_RECORDS = _counter(
     "frazil.run.records",
     "records",
-    "Records that were read, by what became of them: `written`, `dead`, `filtered`.",
+    "Records that were read, by outcome: `written`, `dead`, `filtered`.",
     "outcome",
 )
-RUN_DEAD_LETTERS = _landed("frazil.run.dead_letters", "records", "Dead letters by reason code.", "code")
-RUN_UNKNOWN = _landed(
-    "frazil.run.unknown_fields", "records", "Records that were written, with fields that no column takes."
+RUN_DEAD_LETTERS = _counter("frazil.run.dead_letters", "records", "Dead letters by reason code.", "code")
+RUN_UNKNOWN = _counter("frazil.run.unknown_fields", "records", "Written records with fields that no column takes.")
+RUN_ROWS = _counter("frazil.run.rows", "rows", "Rows that a destination got, replays included.", "table")
+RUN_FILES = _counter("frazil.run.files", "files", "Data files that a destination got.", "table")
+RUN_BYTES = _counter("frazil.run.bytes", "bytes", "Bytes of data files that a destination got.", "table")
+RUN_CAPTURED = _counter("frazil.run.captured", "records", "Records that a capture sent.")
+RUN_SECONDS = _timing(
+    "frazil.run.duration", "seconds", "Duration of a run, from the plan to the ledger's last row, with all tries."
 )
-RUN_ROWS = _landed("frazil.run.rows", "rows", "Rows that a destination got, replays included.", "table")
-RUN_FILES = _landed("frazil.run.files", "files", "Data files that a destination got.", "table")
-RUN_BYTES = _landed("frazil.run.bytes", "bytes", "Size of these files.", "table")
-RUN_CAPTURED = _landed("frazil.run.captured", "records", "Records that a capture sent.")
-RUN_SECONDS = _took("frazil.run.duration", "seconds", "From the plan to the ledger's last row, all tries.")
-BATCH_PHASE = _took(
+BATCH_PHASE = _timing(
     "frazil.batch.phase",
     "seconds",
     "One phase of a batch: `stage`, `audit`, `decide`, `forward`; `redo`: tries before it that were refused, because"
     " another run or a change of the table came in between.",
     "phase",
 )
-BATCH_COMMIT = _took(
+BATCH_COMMIT = _timing(
     "frazil.batch.commit",
     "seconds",
     "Commit latency of a batch: from its audit to its last table, `decide` and `forward` together.",
 )
 
-TABLE_HEALTH = _figure("frazil.table.health", "score", "Health of a table, 0 to 100.", "table")
+TABLE_HEALTH = _table_gauge("frazil.table.health", "score", "Health of a table, 0 to 100.", "table")
 TABLE_FIGURES = {
-    name: _figure(f"frazil.table.{name}", unit, description, "table")
+    name: _table_gauge(f"frazil.table.{name}", unit, description, "table")
     for name, unit, description in (
         ("files", "files", "Data files of a table."),
-        ("bytes", "bytes", "Size of its data files."),
-        ("small_files", "files", "Data files that are too small."),
+        ("bytes", "bytes", "Bytes of a table's data files."),
+        ("small_files", "files", "Data files of a table that are too small."),
         ("delete_files", "files", "Delete files of a table."),
-        ("manifests", "manifests", "Manifests of its snapshot."),
+        ("manifests", "manifests", "Manifests of a table's current snapshot."),
         ("snapshots", "snapshots", "Snapshots of a table."),
     )
 }
-"""By the names that `frazil.maintain.run.Figures` has for them."""
+"""Attribute of `frazil.maintain.run.Figures` -> metric."""
 
 _STEP = ("table", "step")
 STEPS = _metric(
@@ -131,70 +131,74 @@ STEPS = _metric(
     "maintenance",
     "frazil.maintenance.steps",
     "steps",
-    "Steps that were due, by their end: `done`, `gave_way` (others changed the same files), `failed`.",
+    "Due steps of maintenance, by outcome: `done`, `gave_way` (another process changed the same files), `failed`.",
     *_STEP,
     "status",
 )
 STEP_SECONDS = _metric(
-    "timing", "maintenance", "frazil.maintenance.step", "seconds", "A step of maintenance that was tried.", *_STEP
+    "timing", "maintenance", "frazil.maintenance.step", "seconds", "Duration of a step of maintenance that ran.", *_STEP
 )
 
-STATE = _level("frazil.state", "0 or 1", "1 for the word that `frazil status` has for it, 0 for all others.", "state")
-LAG_RECORDS = _level("frazil.lag.records", "records", "Records not read yet.")
-LAG_SECONDS = _level(
-    "frazil.lag.seconds", "seconds", "Age of the oldest of them, or of a capture's lines; 0 without any."
+STATE = _gauge("frazil.state", "0 or 1", "1 for the state that `frazil status` shows, 0 for all others.", "state")
+LAG_RECORDS = _gauge("frazil.lag.records", "records", "Unread records.")
+LAG_SECONDS = _gauge(
+    "frazil.lag.seconds",
+    "seconds",
+    "Age of the oldest unread record, or of a capture's oldest waiting line; 0 without any.",
 )
-LAG_FILES = _level("frazil.lag.files", "files", "Files with lines that a capture did not send yet.")
-LAG_BYTES = _level("frazil.lag.bytes", "bytes", "Bytes of these files that it did not send yet.")
-HELD_BACK = _level("frazil.lag.held_back", "records", "Records behind open transactions.")
-TOPIC_RECORDS = _level("frazil.topic.lag_records", "records", "Records of a topic not read yet.", "topic")
-TOPIC_SECONDS = _level("frazil.topic.lag_seconds", "seconds", "Age of the oldest of them; 0 without any.", "topic")
-FRESHNESS = _level(
+LAG_FILES = _gauge("frazil.lag.files", "files", "Files with lines that a capture did not send yet.")
+LAG_BYTES = _gauge("frazil.lag.bytes", "bytes", "Bytes in these files that the capture did not send yet.")
+HELD_BACK = _gauge("frazil.lag.held_back", "records", "Records behind open transactions.")
+TOPIC_RECORDS = _gauge("frazil.topic.lag_records", "records", "Unread records of a topic.", "topic")
+TOPIC_SECONDS = _gauge(
+    "frazil.topic.lag_seconds", "seconds", "Age of the oldest unread record of a topic; 0 without any.", "topic"
+)
+FRESHNESS = _gauge(
     "frazil.freshness",
     "seconds",
     "Commit time less record time over the last day: `p50`, `p95`, `p99`.",
     "percentile",
 )
-COMMIT_AGE = _level("frazil.commit.age", "seconds", "Since the position moved last, by a batch.")
-COMPLETE_AGE = _level(
-    "frazil.complete_through.age", "seconds", "Since the instant through which the tables are complete."
+COMMIT_AGE = _gauge("frazil.commit.age", "seconds", "Time since a batch last moved the position.")
+COMPLETE_AGE = _gauge(
+    "frazil.complete_through.age", "seconds", "Time since the instant through which the tables are complete."
 )
-RETENTION_LEFT = _level(
+RETENTION_LEFT = _gauge(
     "frazil.retention.left",
     "seconds",
-    "Until Kafka's retention may delete records that were not read, at least, in the most urgent partition; 0: it may have.",
+    "Time until Kafka's retention may delete unread records of the most urgent partition, at least; 0 if it may have deleted some.",
     "topic",
 )
-RETENTION_HEADROOM = _level(
+RETENTION_HEADROOM = _gauge(
     "frazil.retention.headroom",
     "offsets",
-    "Offsets between the log start and the position, in that partition; below zero, so many are lost.",
+    "Offsets from the log start to the position, in the most urgent partition; negative if so many were deleted unread.",
     "topic",
 )
-RETENTION_CUT = _level(
-    "frazil.retention.cut_to", "seconds", "The shortest retention that still keeps what was not read yet.", "topic"
+RETENTION_CUT = _gauge(
+    "frazil.retention.cut_to", "seconds", "The shortest retention that still keeps all unread records.", "topic"
 )
-OPEN_LETTERS = _level("frazil.dead_letters.open", "records", "Dead letters that no batch landed.")
-REFUSED = _level("frazil.refused", "0 or 1", "Whether a plan would refuse.")
-UNREADABLE = _level("frazil.unreadable", "0 or 1", "Whether Kafka or the catalog can't be read now.")
-UNFINISHED = _level("frazil.unfinished", "0 or 1", "Whether a decided batch is not finished.")
-FAILURES = _level("frazil.failures", "runs", "Runs that failed one after the other, up to now.")
-PAUSED = _level("frazil.paused", "0 or 1", "Whether the schedule is paused.")
+OPEN_LETTERS = _gauge("frazil.dead_letters.open", "records", "Dead letters that no batch landed.")
+REFUSED = _gauge("frazil.refused", "0 or 1", "Whether a plan would refuse.")
+UNREADABLE = _gauge("frazil.unreadable", "0 or 1", "Whether Kafka or the catalog can't be read now.")
+UNFINISHED = _gauge("frazil.unfinished", "0 or 1", "Whether a decided batch is not finished.")
+FAILURES = _gauge("frazil.failures", "runs", "Runs that failed since the last success.")
+PAUSED = _gauge("frazil.paused", "0 or 1", "Whether the schedule is paused.")
 
 
 AIRFLOW_PREFIX = "airflow"
-"""What Airflow puts before each name, unless `[metrics] statsd_prefix` says otherwise."""
+"""Prefix that Airflow puts before each name, unless `[metrics] statsd_prefix` is set."""
 
 CONDITION_TTL = "10m"
-"""How long the level of a condition is shown after it was sent last, five times as often as it is read: an old level is
-worse than none."""
+"""How long statsd_exporter shows a gauge of a condition after it was sent: five times the monitor's interval. An older value would
+mislead."""
 
 BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600)
-"""Upper bounds of the histograms of timings, in seconds: from a commit to a run over a backlog."""
+"""Upper bounds of the buckets of histograms of timings, in seconds: from a commit to a run over a backlog."""
 
 
 def statsd_mapping() -> dict[str, Any]:
-    """The configuration of statsd_exporter: StatsD's names become those of the dashboard, timings become histograms."""
+    """The configuration of statsd_exporter, which turns StatsD's names into those of the dashboard, and timings into histograms."""
     return {"mappings": [_rule(metric) for metric in CATALOGUE]}
 
 
@@ -211,11 +215,11 @@ def _rule(metric: Metric) -> dict[str, Any]:
 
 
 _COMMIT = ("decide", "forward")
-"""Phases of a batch that its commits are in."""
+"""Phases of a batch in which it commits."""
 
 
 def run_samples(result: RunResult) -> Iterator[Sample]:
-    """The metrics of a run; none if it landed nothing."""
+    """Samples of a run; none if it landed nothing."""
     if result.batches == 0:
         return
     sample = _Sampler({"pipeline": result.pipeline})
@@ -237,34 +241,30 @@ def run_samples(result: RunResult) -> Iterator[Sample]:
 
 
 def capture_samples(capture: Capture, result: CaptureResult) -> Iterator[Sample]:
-    """The metrics of a run of a capture; none if it sent nothing."""
+    """Samples of a run of a capture; none if it sent nothing."""
     if result.records:
         yield _Sampler({"pipeline": capture.unique_name})(RUN_CAPTURED, result.records)
 
 
 def maintenance_samples(result: MaintenanceResult) -> Iterator[Sample]:
-    """Metrics of a pipeline's tables after maintenance: their health, and the steps that ran."""
+    """Samples of maintenance: figures of the tables after it, and the steps that ran."""
     sample = _Sampler({"pipeline": result.pipeline})
     for table in result.tables:
-        yield from _figures(sample, table.table, table.after)
+        yield sample(TABLE_HEALTH, table.after.score, table=table.table)
+        for name, metric in TABLE_FIGURES.items():
+            yield sample(metric, getattr(table.after, name), table=table.table)
         for step in table.steps:
             if step.status in ("done", "gave_way", "failed"):
                 yield sample(STEPS, 1, table=table.table, step=step.step, status=step.status)
                 yield sample(STEP_SECONDS, step.seconds, table=table.table, step=step.step)
 
 
-def _figures(sample: _Sampler, table: str, figures: Figures) -> Iterator[Sample]:
-    yield sample(TABLE_HEALTH, figures.score, table=table)
-    for name, metric in TABLE_FIGURES.items():
-        yield sample(metric, getattr(figures, name), table=table)
-
-
-def condition_samples(condition: Condition, promise: float | None) -> Iterator[Sample]:
-    """Metrics of a condition. Unknown figures are omitted: an old value would look current."""
+def condition_samples(condition: Condition, objective: float | None) -> Iterator[Sample]:
+    """Samples of a condition, without unknown figures."""
     sample = _Sampler({"pipeline": condition.pipeline})
-    word, _ = state_of(condition, promise)
+    present_state, _ = state_of(condition, objective)
     for state in STATES:
-        yield sample(STATE, int(state == word), state=state)
+        yield sample(STATE, int(state == present_state), state=state)
     gauges = {
         LAG_RECORDS: None if condition.is_capture else condition.lag,
         LAG_FILES: condition.lag if condition.unit == "files" else None,
@@ -292,7 +292,7 @@ def condition_samples(condition: Condition, promise: float | None) -> Iterator[S
 
 
 def _retention(sample: _Sampler, partitions: Iterable[Retention]) -> Iterator[Sample]:
-    """Per topic what holds of its most urgent partition; a retention must suit all of them."""
+    """Retention by topic: the figures of its most urgent partition, since a topic's setting holds for all partitions."""
     by_topic = attrgetter("topic")
     for topic, group in groupby(sorted(partitions, key=by_topic), by_topic):
         urgent = list(group)
@@ -314,13 +314,13 @@ class _Sampler:
         self._shared = shared
 
     def __call__(self, metric: Metric, value: float, **tags: str) -> Sample:
-        """A value; the tags in the metric's order."""
+        """A sample with the tags in the metric's order."""
         tag_values = {**self._shared, **tags}
         return Sample(
             metric, value if isinstance(value, int) else round(value, 3), {tag: tag_values[tag] for tag in metric.tags}
         )
 
     def if_known(self, metric: Metric, value: float | None, **tags: str) -> Iterator[Sample]:
-        """A value, if it is known."""
+        """A sample, if the value is known."""
         if value is not None:
             yield self(metric, value, **tags)

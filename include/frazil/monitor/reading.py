@@ -1,5 +1,5 @@
-"""Reads the condition of a pipeline from its tables, ledger, dead letters and topics, and of a capture from its
-position and files. Creates, commits and sends nothing.
+"""Reads the condition of a pipeline from its tables, ledger, dead letters and topics, and of a capture from its position and files.
+It only reads.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from frazil.run.state.context import Clock, RunContext, refuse_no_key, refuse_ot
 from frazil.run.state.pipeline_state import PipelineState, pipeline_state
 from frazil.run.state.tables import Tables, find_tables, refuse_shared
 
-# In each partition with unread records, the first one is read: its timestamp says since when it waits, if the clock of the
-# producer or the broker (`message.timestamp.type`) is right. A record can't have waited since before the instant through which
-# the tables are complete, which does not depend on producers' clocks; the shorter time is reported. So neither a topic that is
-# written once a day, nor one with records of last year, looks stale.
+# Age of the oldest unread record: the first unread record of each partition is read for its timestamp, which depends on the
+# clock of its producer or broker (`message.timestamp.type`). No record waits since before the instant through which the
+# pipeline is complete, which depends on no producer's clock. So the shorter of both times is the age: neither a topic that is
+# written once a day, nor one with timestamps of last year, looks stale.
 #
-# Kafka deletes whole segments, oldest first, by the latest timestamp in each: a segment with an unread record is not deleted
-# before that record's own time is up. So `seconds_left` is a lower bound, and a retention as long as the oldest unread record's
-# age keeps it and all later ones.
+# Retention: Kafka deletes whole segments, the oldest first, by the latest timestamp in each. So a segment with an unread
+# record stays at least until that record's own time is up: `seconds_left` is a lower bound. A retention as long as the age of
+# the oldest unread record keeps that record and all later ones.
 
 
-def with_unread(condition: Condition, cluster: Cluster, lag: Lag) -> Condition:
-    """The condition with the age of the oldest unread record, and the time until retention deletes it.
+def _with_unread(condition: Condition, cluster: Cluster, lag: Lag) -> Condition:
+    """The condition with the age of the oldest unread record, and the time that retention leaves. Reads them from Kafka.
 
     Raises:
         Retryable: No broker answers.
@@ -74,40 +74,45 @@ def with_ages(
     times: Mapping[TopicPartition, int | None],
     retentions: Mapping[str, TopicRetention],
 ) -> Condition:
-    """The condition with ages from timestamps and topic retention.
+    """The condition with the age of the oldest unread record, and the time that retention leaves.
 
     Args:
-        condition: As it is known without them.
-        lag: By partition.
-        times: Partition with records that were not read -> timestamp of the first, in milliseconds; None if it has none.
-        retentions: Topic -> how long it keeps records; without topics whose configuration this user may not see.
+        condition: The condition without them.
+        lag: Lag by partition.
+        times: Partition with unread records -> timestamp of the first one, in milliseconds; None if that has none.
+        retentions: Topic -> its retention; without topics whose configuration this user may not read.
     """
-    distances = tuple(_retentions(condition.read_at, lag, times, retentions))
     seconds = _oldest(condition, lag.total, times)
     through = condition.complete_through
-    is_told = (
-        seconds is not None and not lag.held_back and all(partition.lag is not None for partition in lag.partitions)
-    )
-    if is_told and seconds is not None and condition.n is not None:
+    is_exact = not lag.held_back and all(partition.lag is not None for partition in lag.partitions)
+    if is_exact and seconds is not None and condition.n is not None:
         reached = condition.read_at - timedelta(seconds=seconds)
         through = reached if through is None else max(through, reached)
-    ordered = sorted(
-        distances, key=lambda retention: (_or_never(retention.seconds_left), retention.topic, retention.partition)
+    urgent_first = sorted(
+        _retentions(condition.read_at, lag, times, retentions),
+        key=lambda entry: (
+            math.inf if entry.seconds_left is None else entry.seconds_left,
+            entry.topic,
+            entry.partition,
+        ),
     )
     topics = tuple(
-        _topic(condition, lag, topic, times) for topic in dict.fromkeys(partition.topic for partition in lag.partitions)
+        _topic_lag(condition, lag, topic, times)
+        for topic in dict.fromkeys(partition.topic for partition in lag.partitions)
     )
-    return replace(condition, lag_seconds=seconds, complete_through=through, topics=topics, retention=tuple(ordered))
+    return replace(
+        condition, lag_seconds=seconds, complete_through=through, topics=topics, retention=tuple(urgent_first)
+    )
 
 
-def _topic(condition: Condition, lag: Lag, topic: str, times: Mapping[TopicPartition, int | None]) -> TopicLag:
+def _topic_lag(condition: Condition, lag: Lag, topic: str, times: Mapping[TopicPartition, int | None]) -> TopicLag:
     lags = [partition.lag for partition in lag.partitions if partition.topic == topic and partition.lag is not None]
     total = sum(lags) if lags else None
     return TopicLag(topic, total, _oldest(condition, total, {key: ms for key, ms in times.items() if key[0] == topic}))
 
 
 def _oldest(condition: Condition, lag: int | None, times: Mapping[TopicPartition, int | None]) -> float | None:
-    """Upper bound, in seconds, of how long records have waited; None if it is not known."""
+    """Upper bound, in seconds, of how long unread records have waited; None if unknown."""
     if lag is None:
         return None
     if not times:
@@ -141,12 +146,8 @@ def _age(instant: datetime, ms: int) -> float:
     return instant.timestamp() - ms / 1000
 
 
-def _or_never(seconds: float | None) -> float:
-    return math.inf if seconds is None else seconds
-
-
-_LOOKS = 3
-"""How often a loss is looked at: tables are read one after another, and a run between them looks like one."""
+_TRIES = 3
+"""How often tables are read after a loss was seen: they are read one after another, so a run in between looks like a loss."""
 
 
 @dataclass(frozen=True)
@@ -154,10 +155,10 @@ class TableStatus:
     """The part of a condition that comes from the tables.
 
     Attributes:
-        position: What holds the position; None before the first run.
-        unfinished: Number of the decided batch that is not finished; None if all are.
-        unfinished_since: When it was decided, as far as its snapshot is still there.
-        refusal: Why a plan would refuse; None if it would not.
+        position: The value with the position; None before the first run.
+        unfinished: Number of the decided batch that is not finished; None without one.
+        unfinished_since: When that batch was decided; None if its snapshot is gone.
+        refusal: Why the next run would be refused; None if it would not.
     """
 
     position: SummaryValue | None = None
@@ -166,34 +167,34 @@ class TableStatus:
     refusal: Terminal | None = None
 
 
-def table_status(scope: RunContext) -> TableStatus:
+def table_status(context: RunContext) -> TableStatus:
     """Read the tables of a pipeline.
 
     Raises:
-        Terminal: They can't be the tables of this pipeline; a plan refuses likewise.
+        Terminal: They can't be the tables of this pipeline; the next run would be refused, too.
         Retryable: The catalog can't be reached.
     """
     previous: PipelineState | None = None
     status = TableStatus()
-    for _ in range(_LOOKS):
-        tables = find_tables(scope.lake, scope.pipeline)
+    for _ in range(_TRIES):
+        tables = find_tables(context.lake, context.pipeline)
         if tables is None:
             return status
-        current_scope = scope.with_ledger_tables(tables.ledger)
-        if current_scope is not scope:  # a batch made tables meanwhile
-            scope = current_scope
+        current_context = context.with_ledger_tables(tables.ledger)
+        if current_context is not context:  # a batch created tables meanwhile
+            context = current_context
             continue
-        state = pipeline_state(scope.pipeline, tables)
-        status = _table_status(scope, tables, state, state.loss or _refusal(scope, tables, state))
+        state = pipeline_state(context.pipeline, tables)
+        status = _table_status(context, tables, state, state.loss or _refusal(context, tables, state))
         if state.loss is None or (previous is not None and previous.fingerprint == state.fingerprint):
             return status
         previous = state
-    return replace(status, refusal=None)  # other runs keep moving it: that is no loss
+    return replace(status, refusal=None)  # the tables differ at each try, so runs move them: no loss
 
 
-def _table_status(scope: RunContext, tables: Tables, state: PipelineState, refusal: Terminal | None) -> TableStatus:
-    name, metadata = scope.pipeline.name, tables.closing.metadata
-    # A position that can't be told is the refusal.
+def _table_status(context: RunContext, tables: Tables, state: PipelineState, refusal: Terminal | None) -> TableStatus:
+    name, metadata = context.pipeline.name, tables.closing.metadata
+    # Without a position in the state, the lookup would raise the same error as the refusal.
     position = (
         None if state.position is None else remaining_value(lookup_position(tables.closing, name, tables.closing_name))
     )
@@ -205,9 +206,9 @@ def _table_status(scope: RunContext, tables: Tables, state: PipelineState, refus
     return TableStatus(position, state.mark.n, since, refusal)
 
 
-def _refusal(scope: RunContext, tables: Tables, state: PipelineState) -> Terminal | None:
-    """Why planning would refuse sound tables. A decided batch is finished first, so the file is checked only without one."""
-    pipeline = scope.pipeline
+def _refusal(context: RunContext, tables: Tables, state: PipelineState) -> Terminal | None:
+    """Why the next run would be refused though no table lost anything. A run with an unfinished batch first finishes that."""
+    pipeline = context.pipeline
     try:
         refuse_shared(pipeline, tables)
         if state.unfinished:
@@ -222,18 +223,18 @@ def _refusal(scope: RunContext, tables: Tables, state: PipelineState) -> Termina
 
 
 def table_health(project: Project, pipeline: Pipeline) -> dict[str, int]:
-    """Table -> its health score, 0 to 100, for existing tables that have maintenance.
+    """Table -> health score, 0 to 100, for existing tables that have maintenance.
 
     Raises:
         Retryable: The catalog or the storage is not available now.
-        Terminal: The settings don't know a catalog, or a table can't be the pipeline's.
+        Terminal: The settings have no such catalog, or a table can't be the pipeline's.
     """
     maintenance = preview(RunContext.open(project, pipeline), Order())
     return {table.table: table.before.score for table in maintenance.tables}
 
 
 def with_batches(condition: Condition, ledger: Ledger) -> Condition:
-    """The condition with what batches landed in its window, and when one did last. Replays don't count: they land again.
+    """The condition with what batches landed in its window, and when the last one did. Replays don't count.
 
     Raises:
         Retryable: The storage can't be read now.
@@ -257,27 +258,27 @@ _LOG: Final = logging.getLogger(__name__)
 def with_open_letters(condition: Condition, project: Project, pipeline: Pipeline) -> Condition:
     """The condition with the number of open dead letters; unchanged if the tables can't be read.
 
-    Manifests give the number, except for files with letters that a rollback of the closing table opened again.
+    Manifests have the numbers. Only files with letters that a rollback of the closing table opened again are read.
     """
     if condition.n is None:
         return condition
     try:
-        return replace(condition, open_letters=_open(project, pipeline))
-    except FrazilError as problem:  # a gauge without a value: the next look has one
+        return replace(condition, open_letters=_count_open(project, pipeline))
+    except FrazilError as problem:  # the next reading may have the number
         _LOG.info("open dead letters of pipeline %s: %s", pipeline.name, problem)
         return condition
 
 
-def _open(project: Project, pipeline: Pipeline) -> int:
+def _count_open(project: Project, pipeline: Pipeline) -> int:
     lake, name = project.lake_of(pipeline), pipeline.dead_letters_table
     table = lake.find_table(name)
     if table is None:
         return 0
 
-    def undone() -> frozenset[int]:
+    def taken_back() -> frozenset[int]:
         return letter_history(read_rewinds(lake, pipeline.ledger_table, pipeline.name)).taken_back
 
-    return count_open_letters(table, name, undone)
+    return count_open_letters(table, name, taken_back)
 
 
 T = TypeVar("T")
@@ -296,61 +297,59 @@ def read(
     window: timedelta = DAY,
     ledgers: Ledgers | None = None,
 ) -> Condition:
-    """Read the condition of a pipeline. What can't be read is reported and left out. Keep `ledgers` for repeated reads."""
+    """Read the condition of a pipeline. Figures that can't be read are left out, and the condition says why. Repeated reads share
+    `ledgers`, a cache.
+    """
     instant = clock()
-    blank = Condition(pipeline.name, pipeline.owner, instant, runs=runs, window_seconds=window.total_seconds())
+    empty = Condition(pipeline.name, pipeline.owner, instant, runs=runs, window_seconds=window.total_seconds())
     problems = _Problems()
     condition = problems.tried(
-        lambda: _read(blank, RunContext.open(project, pipeline, clock=clock), problems, ledgers or Ledgers()), blank
+        lambda: _read(empty, RunContext.open(project, pipeline, clock=clock), problems, ledgers or Ledgers()), empty
     )
     return replace(condition, refusal=problems.refusal, unreadable=problems.unreadable)
 
 
-def _read(blank: Condition, scope: RunContext, problems: _Problems, ledgers: Ledgers) -> Condition:
-    blank = replace(blank, auto_created=scope.pipeline.auto_created)
-    # Tables before topics: offsets only grow, so what lands meanwhile can't look like a position beyond the log.
-    tables = problems.tried(lambda: table_status(scope), None)
-    with_position = blank
+def _read(empty: Condition, context: RunContext, problems: _Problems, ledgers: Ledgers) -> Condition:
+    empty = replace(empty, auto_created=context.pipeline.auto_created)
+    # Tables before topics: offsets only grow, so a batch that lands in between can't look like a position beyond the log.
+    tables = problems.tried(lambda: table_status(context), None)
+    with_position = empty
     if tables is not None:
         n = None if (position := _position(tables)) is None else position.n
         unfinished, since = tables.unfinished, tables.unfinished_since
-        with_position = replace(blank, n=n, unfinished=unfinished, unfinished_since=since)
+        with_position = replace(empty, n=n, unfinished=unfinished, unfinished_since=since)
     counted = problems.tried(
-        lambda: with_batches(with_position, ledgers.load(scope.project, scope.pipeline)), with_position
+        lambda: with_batches(with_position, ledgers.load(context.project, context.pipeline)), with_position
     )
-    if tables is None:  # where it stands is not known, so neither is what waits: not the whole topic
+    if tables is None:  # without the position the lag is unknown
         return counted
-    problems.add(tables.refusal)
-    return problems.tried(lambda: _with_topics(counted, scope, problems, tables), counted)
+    if tables.refusal is not None:
+        problems.refusals.append(tables.refusal)
+    return problems.tried(lambda: _with_topics(counted, context, problems, tables), counted)
 
 
-def _with_topics(condition: Condition, scope: RunContext, problems: _Problems, tables: TableStatus) -> Condition:
+def _with_topics(condition: Condition, context: RunContext, problems: _Problems, tables: TableStatus) -> Condition:
     position = _position(tables)
-    facts = observe(scope.cluster, topics_of(scope.cluster, scope.pipeline, position), absent_ok=True)
-    problems.tried(lambda: _check(scope, position, facts), None)
-    lag = lag_in(scope.pipeline, tables.position, facts, condition.read_at)
+    facts = observe(context.cluster, topics_of(context.cluster, context.pipeline, position), absent_ok=True)
+    problems.tried(lambda: _check(context, position, facts), None)
+    lag = lag_in(context.pipeline, tables.position, facts, condition.read_at)
     through = datetime.fromisoformat(lag.complete_through) if lag.complete_through is not None else None
-    with_waiting = replace(condition, lag=lag.total, held_back=lag.held_back, complete_through=through)
-    return problems.tried(lambda: with_unread(with_waiting, scope.cluster, lag), with_waiting)
+    with_lag = replace(condition, lag=lag.total, held_back=lag.held_back, complete_through=through)
+    return problems.tried(lambda: _with_unread(with_lag, context.cluster, lag), with_lag)
 
 
 @dataclass
 class _Problems:
-    """Reasons why something could not be read: refusals, and transient failures."""
+    """Errors of reads: refusals, with which the next run would fail, too, and errors that may pass."""
 
     refusals: list[FrazilError] = field(default_factory=list)
     passing: list[FrazilError] = field(default_factory=list)
 
-    def add(self, refusal: Terminal | None) -> None:
-        """Note why a plan would refuse, if it would."""
-        if refusal is not None:
-            self.refusals.append(refusal)
-
     def tried(self, read: Callable[[], T], otherwise: T) -> T:
-        """The result of a read; if it fails, record the reason and return the default."""
+        """The result of a read; if it fails, note the error and return `otherwise`."""
         try:
             return read()
-        except Terminal as refusal:  # a plan reads the same, and refuses
+        except Terminal as refusal:  # a run would read the same, and be refused
             self.refusals.append(refusal)
         except FrazilError as problem:
             self.passing.append(problem)
@@ -358,12 +357,12 @@ class _Problems:
 
     @property
     def refusal(self) -> str | None:
-        """The first recorded refusal; None without one."""
+        """Text of the first refusal; None without one."""
         return str(self.refusals[0]) if self.refusals else None
 
     @property
     def unreadable(self) -> str | None:
-        """The first reason that may pass."""
+        """Text of the first error that may pass; None without one."""
         return str(self.passing[0]) if self.passing else None
 
 
@@ -371,35 +370,32 @@ def _position(tables: TableStatus) -> Position | None:
     return Position.from_json(tables.position.value) if tables.position is not None else None
 
 
-def _check(scope: RunContext, position: Position | None, facts: ClusterFacts) -> None:
-    """Why a plan would refuse the position or the topics.
+def _check(context: RunContext, position: Position | None, facts: ClusterFacts) -> None:
+    """Check position and topics as a plan does.
 
     Raises:
-        Terminal: It would refuse.
+        Terminal: A plan would refuse them.
     """
-    pipeline = scope.pipeline
+    pipeline = context.pipeline
     for topic in pipeline.source.topics:
         if topic not in facts.topics:
-            raise unknown_topic(scope.cluster, topic)
+            raise unknown_topic(context.cluster, topic)
     if position is not None:
         check_position(position, facts, pipeline.name, pipeline.source.on_data_loss, pipeline.source.topics)
         vanished_partitions = vanished_topics(pipeline, position, facts)
         check_vanished(position, vanished_partitions, pipeline.source.on_data_loss)
 
 
-_CAPTURES_NO_RUNS = Runs()
-
 _MOST_UNPACKED = 64 * 2**20
-"""Bytes that a look decompresses to see which new packed files are whole: one that is not looks as if it waited, beyond that.
-A page that is open looks every few seconds, and a capture that never ran may have terabytes before it."""
+"""Bytes that a reading decompresses to see which new compressed files are complete. Beyond this limit an incomplete file counts as
+waiting. Readings come every few seconds while the page is open, and a capture that never ran may have terabytes of files."""
 
 
-def read_capture(
-    project: Project, capture: Capture, *, clock: Clock = utc_now, runs: Runs = _CAPTURES_NO_RUNS
-) -> Condition:
-    """Read the condition of a capture. What can't be read is reported and left out.
+def read_capture(project: Project, capture: Capture, *, clock: Clock = utc_now, runs: Runs = _NO_RUNS) -> Condition:
+    """Read the condition of a capture. Figures that can't be read are left out, and the condition says why.
 
-    Files wait if a run on this machine would capture lines of them. Rows are not counted: that would be a Spark job at each look.
+    Files wait if a run on this machine would capture lines of them. Rows are not counted, since that would be a Spark job per
+    reading.
     """
     unit: Literal["files", "rows"] = "files" if isinstance(capture, FileCapture) else "rows"
     condition = Condition(capture.unique_name, capture.owner, clock(), unit=unit)
@@ -426,36 +422,33 @@ def read_capture(
 
 
 def with_runs(condition: Condition, runs: Runs) -> Condition:
-    """The condition of a capture with Airflow's runs, the last of which saw all that was there before it.
+    """The condition of a capture with Airflow's runs.
 
-    So nothing has waited for longer, and that is how long it may have. Without a successful run, files tell: one waits since it
-    was written last, at least.
+    The last successful run captured everything before it, so lines or rows may wait since its end, at most. Without a
+    successful run, a file waits at least since its last change.
     """
     seconds = condition.lag_seconds
-    if runs.last_state == "success" and runs.last_ended_at is not None and _may_wait(condition):
+    may_wait = bool(condition.lag) or condition.unit == "rows"
+    if runs.last_state == "success" and runs.last_ended_at is not None and may_wait:
         seen_at = max(runs.last_ended_at, condition.last_commit or runs.last_ended_at)
         seconds = max(seconds or 0.0, (condition.read_at - seen_at).total_seconds())
     return replace(condition, runs=runs, lag_seconds=seconds)
 
 
-def _may_wait(condition: Condition) -> bool:
-    return bool(condition.lag) or condition.unit == "rows"
-
-
 def _with_files(
     condition: Condition, capture: FileCapture, position: CapturePosition | None, folders: Iterable[str]
 ) -> Condition:
-    """The condition with the files that wait; unchanged where the files can't be seen, as on another machine than the workers'.
+    """The condition with the files that wait; unchanged on a machine without the files.
 
     Raises:
-        Terminal: A run would be refused: bytes may be missing.
+        Terminal: A run would be refused, since bytes may be missing.
     """
     if position is None and capture.start == "end":
         return replace(condition, lag=0, lag_bytes=0, lag_seconds=0.0)
     marks = () if position is None else marks_of(position.state)
     try:
         files = find_files(capture.paths, marks, folders)
-        if _are_others(marks, files):
+        if _is_other_machine(marks, files):
             return condition
         decided, _ = plan_reads(capture, state_of(marks), folders, most_unpacked=_MOST_UNPACKED)
         waiting = [(file, mark) for file, mark in decided.reads if has_line(file, mark)]
@@ -471,7 +464,7 @@ def _with_files(
     return replace(condition, lag=len(waiting), lag_bytes=size, lag_seconds=max(0.0, seconds))
 
 
-def _are_others(marks: Iterable[FileMark], files: Iterable[FoundFile]) -> bool:
-    """Whether not one of the known files is here: paths may be the same on a machine with other files."""
+def _is_other_machine(marks: Iterable[FileMark], files: Iterable[FoundFile]) -> bool:
+    """Whether none of the captured files is here: another machine may have other files at the same paths."""
     ids = {mark.id for mark in marks if not mark.missing_since}
     return bool(ids) and ids.isdisjoint(file.id for file in files)

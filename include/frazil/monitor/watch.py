@@ -1,5 +1,5 @@
-"""The conditions of all pipelines and captures, refreshed in the background, for processes that run for weeks: readers
-get the last one at once, and edited files and Airflow's runs are followed.
+"""Reads the conditions of all pipelines and captures in the background, again and again, for processes that run for weeks. Follows
+edited files, and reads the runs of their DAGs from Airflow's API.
 """
 
 from __future__ import annotations
@@ -36,33 +36,32 @@ if TYPE_CHECKING:
 
 
 _LOG: Final = logging.getLogger(__name__)
-# Where nobody asked for logs, nothing is drawn over a screen; each condition says what is wrong.
+# Without a configured log, no line disturbs the screen of `frazil status --watch`.
 _LOG.addHandler(logging.NullHandler())
 
 THREADS: Final = 4
-"""Mostly they wait for brokers and storages."""
+"""Pipelines that are read at the same time. Reading is mostly waiting for brokers and storages."""
 
 REFRESH_SECONDS: Final = 15.0
-"""From one look at a pipeline to the next; longer where looks take longer."""
+"""Seconds from the begin of one round over all pipelines to the next; more if a round takes longer."""
 
 HEALTH_SECONDS: Final = 600.0
-"""From one look at the health of a pipeline's tables to the next: it reads all their manifests."""
+"""Seconds from one reading of table health to the next. It reads all manifests."""
 
 HEALTH_AGAIN_SECONDS: Final = 60.0
-"""From a look at the health of tables that can't be read to the next."""
+"""The same after tables could not be read."""
 
 RunsOf = Callable[[Iterable[str]], Mapping[str, Runs]]
-"""What Airflow knows of pipelines, by their names; those that it does not know are left out."""
+"""Reads Airflow's runs of pipelines and captures by unique name, without those that Airflow does not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The last condition read of a pipeline, and when, by the monotonic clock.
+    """The last reading of a pipeline or capture.
 
     Attributes:
-        condition: Its condition.
-        series: What it landed; the previous reading if the ledger can't be read now.
-        read_at: When that was.
+        series: What it landed; from an earlier reading if the ledger can't be read now.
+        read_at: When it was read, by the monotonic clock.
     """
 
     condition: Condition
@@ -80,12 +79,12 @@ class Watch:
     If a pipeline can't be read, its condition says why, and the others are still read.
 
     Args:
-        load: The project as it is now, so that files that come and go are followed.
-        names: Keys of pipelines and captures to watch; all if left out.
-        runs_of: Reads Airflow's runs of pipelines.
-        refresh_seconds: From one reading of a pipeline to the next.
-        threads: How many pipelines are read at the same time.
-        forsaken_seconds: After so long without requests, reading pauses until the next request.
+        load: Loads the project as it is now, at each round.
+        names: Unique names of pipelines and captures to watch; all if empty.
+        runs_of: Reads Airflow's runs.
+        refresh_seconds: Seconds from one round to the next.
+        threads: Number of pipelines that are read at the same time.
+        idle_seconds: Seconds without requests after which reading pauses until the next request.
     """
 
     def __init__(
@@ -96,16 +95,16 @@ class Watch:
         refresh_seconds: float = REFRESH_SECONDS,
         *,
         threads: int = THREADS,
-        forsaken_seconds: float = math.inf,
+        idle_seconds: float = math.inf,
     ) -> None:
         self.ledgers = Ledgers()
         self._load, self._names, self._runs_of = load, frozenset(names), runs_of
-        self._refresh_seconds, self._forsaken_seconds = refresh_seconds, forsaken_seconds
-        self._seen: dict[str, Reading | None] = {}
-        self._promises: dict[str, float | None] = {}
+        self._refresh_seconds, self._idle_seconds = refresh_seconds, idle_seconds
+        self._readings: dict[str, Reading | None] = {}
+        self._objectives: dict[str, float | None] = {}
         self._health: dict[str, tuple[Mapping[str, int], float]] = {}
         self._lock, self._closed, self._round_done = Lock(), Event(), Event()
-        self._asked, self._asked_at = Event(), time.monotonic()
+        self._requested, self._requested_at = Event(), time.monotonic()
         self._pool = ThreadPoolExecutor(threads, "frazil-watch")
         self._thread: Thread | None = None
 
@@ -123,9 +122,9 @@ class Watch:
 
     def close(self) -> None:
         """Stop watching, without waiting for a read in progress."""
-        with self._lock:  # nothing is begun after it
+        with self._lock:  # so that no round submits reads after it
             self._closed.set()
-        self._asked.set()
+        self._requested.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def snapshot(self) -> Mapping[str, Condition | None]:
@@ -134,31 +133,31 @@ class Watch:
 
     def readings(self) -> Mapping[str, Reading | None]:
         """The last reading of every pipeline by name, with landed records and ages."""
-        self._note_asked()
+        self._note_request()
         with self._lock:
-            return dict(sorted(self._seen.items()))
+            return dict(sorted(self._readings.items()))
 
     def reading(self, name: str) -> Reading | None:
         """The last reading of one pipeline; None before the first. Never waits."""
-        self._note_asked()
+        self._note_request()
         with self._lock:
-            return self._seen.get(name)
+            return self._readings.get(name)
 
-    def promises(self) -> Mapping[str, float | None]:
-        """How many seconds a record of each pipeline may wait, by name."""
+    def objectives(self) -> Mapping[str, float | None]:
+        """Freshness objectives by name: seconds that a record may wait."""
         with self._lock:
-            return dict(self._promises)
+            return dict(self._objectives)
 
     def wait(self, seconds: float) -> bool:
-        """Whether a round over all pipelines ended since the last call, or ends within this time."""
+        """Wait until a round ends, and return whether one did since the last call or within this time."""
         is_done = self._round_done.wait(seconds)
         self._round_done.clear()
         return is_done
 
-    def _note_asked(self) -> None:
-        self._asked_at = time.monotonic()
-        self._asked.set()
-        with self._lock:  # a fault of ours ended it: whoever asks has it look again
+    def _note_request(self) -> None:
+        self._requested_at = time.monotonic()
+        self._requested.set()
+        with self._lock:  # an unexpected error may have ended the thread: then start another one
             if self._thread is not None and not self._thread.is_alive() and not self._closed.is_set():
                 self.start()
 
@@ -169,7 +168,7 @@ class Watch:
             try:
                 project = self._load()
                 self._round(project)
-            except FrazilError as problem:  # a settings file that somebody edits now: what is known stays, and ages
+            except FrazilError as problem:  # somebody edits the settings now: the last readings stay
                 _LOG.warning("the project can't be read: %s", problem)
             self._round_done.set()
             seconds_left = self._refresh_seconds - (time.monotonic() - began)
@@ -177,72 +176,68 @@ class Watch:
             self._rest(project)
 
     def _rest(self, project: Project | None) -> None:
-        """After a long time without requests, close the catalogs and wait for the next request."""
-        self._asked.clear()  # before the look at the clock: a question between them ends the wait
-        if not self._closed.is_set() and time.monotonic() - self._asked_at >= self._forsaken_seconds:
+        """After `idle_seconds` without requests, close the catalogs and wait for the next request."""
+        self._requested.clear()  # before the check of the clock, so that a request in between ends the wait
+        if not self._closed.is_set() and time.monotonic() - self._requested_at >= self._idle_seconds:
             if project is not None:
                 project.close()
-            self._asked.wait()
+            self._requested.wait()
 
     def _round(self, project: Project) -> None:
-        """Look at every pipeline once."""
-        pipelines = {
-            name: pipeline for name, pipeline in project.flows().items() if not self._names or name in self._names
-        }
+        """Read every pipeline and capture once."""
+        flows = {name: flow for name, flow in project.flows().items() if not self._names or name in self._names}
         with self._lock:
-            self._seen = {name: self._seen.get(name) for name in pipelines}
-            self._promises = {name: freshness_objective(pipeline, utc_now()) for name, pipeline in pipelines.items()}
+            self._readings = {name: self._readings.get(name) for name in flows}
+            self._objectives = {name: freshness_objective(flow, utc_now()) for name, flow in flows.items()}
             if self._closed.is_set():
                 return
-            runs = self._pool.submit(self._runs_of, tuple(pipelines))
-            looks = {
-                name: self._pool.submit(self._look, project, pipeline, runs) for name, pipeline in pipelines.items()
-            }
-        for name, look in looks.items():
+            runs = self._pool.submit(self._runs_of, tuple(flows))
+            reads = {name: self._pool.submit(self._read, project, flow, runs) for name, flow in flows.items()}
+        for name, read_future in reads.items():
             try:
-                failure = look.exception()
-            except CancelledError:  # closed meanwhile; to wait for all of them would never end
+                failure = read_future.exception()
+            except CancelledError:  # the watch was closed
                 continue
-            if failure is not None:  # a fault of ours: told, and the others go on
+            if failure is not None:  # an unexpected error must not stop the reading of others
                 _LOG.error("reading the state of pipeline %s failed", name, exc_info=failure)
 
-    def _look(self, project: Project, flow: Flow, runs: Future[Mapping[str, Runs]]) -> None:
+    def _read(self, project: Project, flow: Flow, runs: Future[Mapping[str, Runs]]) -> None:
         if isinstance(flow, Pipeline):
-            self._look_at_pipeline(project, flow, runs)
+            self._read_pipeline(project, flow, runs)
         else:
             runs_of_capture = runs.result().get(flow.unique_name, Runs())
             self._note(read_capture(project, flow, runs=runs_of_capture), Series())
 
-    def _look_at_pipeline(self, project: Project, pipeline: Pipeline, runs: Future[Mapping[str, Runs]]) -> None:
+    def _read_pipeline(self, project: Project, pipeline: Pipeline, runs: Future[Mapping[str, Runs]]) -> None:
         name = pipeline.name
         with self._lock:
-            before = self._seen.get(name)
+            before = self._readings.get(name)
         condition = read(project, pipeline, ledgers=self.ledgers)
-        # None is ever unmade: those that were known stay while nobody can tell.
+        # Created tables stay, so the last known ones hold while they can't be read.
         auto_created = condition.auto_created or (before.condition.auto_created if before is not None else ())
         scores, due = self._health.get(name, ({}, -math.inf))
         condition = replace(condition, runs=runs.result().get(name, Runs()), health=scores, auto_created=auto_created)
         series = self._series(project, pipeline, condition, before)
         is_due = condition.n is not None and time.monotonic() >= due
-        if before is None or not is_due:  # whoever waits for the first look need not wait for the health, too
+        if before is None or not is_due:  # the first reading is available before the health is read
             self._note(condition, series)
         if is_due:
             self._note(replace(condition, health=self._scores(project, pipeline, scores)), series)
 
     def _series(self, project: Project, pipeline: Pipeline, condition: Condition, before: Reading | None) -> Series:
-        """Series of landed records from the ledger alone; the previous series if the ledger can't be read."""
+        """What the pipeline landed; the previous series if the ledger can't be read."""
         try:
             return last_day(self.ledgers.load(project, pipeline), condition.read_at)
-        except FrazilError as problem:  # the condition says so, too
+        except FrazilError as problem:  # the condition has the same error
             _LOG.info("ledger of pipeline %s: %s", pipeline.name, problem)
         return before.series if before is not None else Series()
 
     def _scores(self, project: Project, pipeline: Pipeline, previous: Mapping[str, int]) -> Mapping[str, int]:
-        """Health of the tables, read rarely; the last values if they can't be read now."""
+        """Read the health of the tables; the previous scores if they can't be read now."""
         scores = previous
         try:
             scores, pause = table_health(project, pipeline), HEALTH_SECONDS
-        except FrazilError as problem:  # the condition says what can't be read
+        except FrazilError as problem:  # the condition has the same error
             _LOG.info("health of the tables of pipeline %s: %s", pipeline.name, problem)
             pause = HEALTH_AGAIN_SECONDS
         self._health[pipeline.name] = scores, time.monotonic() + pause
@@ -250,16 +245,15 @@ class Watch:
 
     def _note(self, condition: Condition, series: Series) -> None:
         with self._lock:
-            if condition.pipeline in self._seen:
-                self._seen[condition.pipeline] = Reading(condition, series, time.monotonic())
+            if condition.pipeline in self._readings:
+                self._readings[condition.pipeline] = Reading(condition, series, time.monotonic())
 
 
-_LOG.addHandler(logging.NullHandler())  # nothing is drawn over a screen
-
-LOOK_SECONDS: Final = 1.0
-"""From one look for changed files to the next: a page asks for the project once per pipeline."""
+CHECK_SECONDS: Final = 1.0
+"""Seconds from one check for changed files to the next. One page asks for the project once per pipeline."""
 
 _Stamp = tuple[tuple[str, int, int], ...]
+"""Path, time of change and size of each file."""
 
 
 class ProjectFiles:
@@ -269,98 +263,94 @@ class ProjectFiles:
         self._env = env
         self._lock = Lock()
         self._loaded: tuple[_Stamp, Project] | None = None
-        self._own: _Stamp = ()
-        self._named: tuple[Path, ...] = ()
-        self._looked_at = 0.0
+        self._project_stamp: _Stamp = ()
+        self._secret_files: tuple[Path, ...] = ()
+        self._checked_at = 0.0
 
     def project(self) -> Project:
         """The present settings and pipelines; while the files are broken, the last valid ones.
 
         Raises:
-            ConfigError: They were broken from the start.
-            Retryable: They could not be looked at from the start.
+            ConfigError: They were broken at the first read.
+            Retryable: They could not be read at the first read.
         """
         with self._lock:
             now = time.monotonic()
-            if self._loaded is None or now - self._looked_at >= LOOK_SECONDS:
+            if self._loaded is None or now - self._checked_at >= CHECK_SECONDS:
                 stamp = self._stamp()
                 if self._loaded is None or self._loaded[0] != stamp:
                     self._loaded = stamp, self._load()
-                self._looked_at = now
+                self._checked_at = now
             return self._loaded[1]
 
     def take(self, env: Mapping[str, str]) -> None:
-        """Use other environment variables for the location of the files and for references, from the next read on."""
+        """Replace the environment variables that name the files and resolve references, from the next read on."""
         with self._lock:
             if env != self._env:
-                self._env, self._own, self._looked_at = env, (), -math.inf
+                self._env, self._project_stamp, self._checked_at = env, (), -math.inf
                 self._loaded = ((), self._loaded[1]) if self._loaded is not None else None
 
     def look_again(self) -> None:
-        """Check for changed files at the next read, however recent the last check: a file that was just written must be read."""
+        """Make the next read check for changed files, however recent the last check: this process just wrote one."""
         with self._lock:
-            self._looked_at = -math.inf
+            self._checked_at = -math.inf
 
     def _stamp(self) -> _Stamp:
         try:
             places = Places.resolve(self._env)
-            stamp_of_files = _stamp(_files(places))
-            if stamp_of_files != self._own:
-                self._own, self._named = stamp_of_files, _secret_files(places)
-            return stamp_of_files + _stamp(self._named, absent=OSError)  # what else is wrong with them, loading says
-        except OSError as problem:  # a folder that vanishes, a share that is away
+            schema_files = sorted((places.pipelines_folder.parent / SCHEMAS).rglob("*"))
+            project_stamp = _stamp([*_yaml_files(places), *schema_files])
+            if project_stamp != self._project_stamp:
+                self._project_stamp, self._secret_files = project_stamp, _secret_files(places)
+            return project_stamp + _stamp(self._secret_files, absent=OSError)  # loading reports unreadable ones
+        except OSError as problem:  # such as a folder that is deleted, or a share that is not mounted
             if self._loaded is None:
                 raise BAD_FILE.retryable(
                     f"the files of the project can't be read: {problem}",
                     next_step="check that its folders exist and can be read",
                 ) from problem
-            _LOG.warning("the files that were read before stay in force: %s", problem)
+            _LOG.warning("the files can't be read; the project as loaded before stays in force: %s", problem)
             return self._loaded[0]
 
     def _load(self) -> Project:
         if self._loaded is None:
-            return _read(self._env)
+            return _load_all(self._env)
         before = self._loaded[1]
         try:
-            project = _read(self._env)
+            project = _load_all(self._env)
         except FrazilError as problem:
-            # Of no concern to those who look; whoever edits the file is told by its own check.
-            _LOG.warning("the settings that were read before stay in force: %s", problem)
+            # Only logged: `frazil validate` tells it to the person who edits the file.
+            _LOG.warning("the files are broken; the project as loaded before stays in force: %s", problem)
             return before
         before.close()
         return project
 
 
-def _read(env: Mapping[str, str]) -> Project:
-    """Read all files at once: a project in use must not depend on later edits."""
+def _load_all(env: Mapping[str, str]) -> Project:
+    """Load the project with all pipeline files at once, so that later edits do not change a project in use."""
     project = Project.load(env)
     _ = project.pipelines.usable
     return project
 
 
-def _files(places: Places) -> list[Path]:
-    """The files of the project."""
-    return [*_written_files(places), *sorted((places.pipelines_folder.parent / SCHEMAS).rglob("*"))]
-
-
-def _written_files(places: Places) -> list[Path]:
-    """Those with references."""
+def _yaml_files(places: Places) -> list[Path]:
+    """Settings, pipeline and capture files, which may have references."""
     folders = (places.pipelines_folder, places.captures_folder)
     return [places.settings_file, *(file for folder in folders for file in sorted(folder.glob("*.y*ml")))]
 
 
 def _secret_files(places: Places) -> tuple[Path, ...]:
-    """Files from which settings and pipelines take secrets."""
+    """Files with secrets that settings, pipelines and captures refer to."""
     referenced: set[Path] = set()
-    for file in _written_files(places):
+    for file in _yaml_files(places):
         folder = None if file == places.settings_file else file.parent
-        with suppress(ConfigError):  # loading says it
+        with suppress(ConfigError):  # loading reports it
             referenced.update(referenced_files(read_yaml(file, folder)))
     return tuple(sorted(referenced))
 
 
 def _stamp(files: Iterable[Path], absent: type[OSError] = FileNotFoundError) -> _Stamp:
-    """A stamp that changes when one of the files does. Files removed meanwhile are left out."""
+    """A stamp that changes when one of the files does. Files whose status raises `absent` are left out."""
     stamps = []
     for file in files:
         try:
@@ -374,27 +364,27 @@ def _stamp(files: Iterable[Path], absent: type[OSError] = FileNotFoundError) -> 
 _PREFIXES: Final = ("ingest__", "capture__")
 
 _LAST: Final = 20
-"""Runs of a DAG that are looked at: more failures than that in a row are told as so many."""
+"""Runs of a DAG that are read. More failures in a row are counted as so many."""
 
 _PAGE: Final = 500
-"""Runs that are asked for at a time, over many DAGs: about a megabyte."""
+"""Runs of many DAGs that one request reads: about a megabyte."""
 
 _PAGES: Final = 8
-"""Bounds the requests. DAGs that run often fill the first page; those that run rarely are found on the next, without them."""
+"""Requests, at most. DAGs that run often fill the first page; the next requests leave them out, for those that run rarely."""
 
 
 def runs_of(pipelines: Iterable[str], home: Home) -> Mapping[str, Runs]:
-    """Runs of pipelines in Airflow, at FRAZIL_AIRFLOW_URL or else the embedded one; empty if it does not answer."""
+    """Airflow's runs of pipelines and captures, from FRAZIL_AIRFLOW_URL or else the embedded Airflow; empty without an answer."""
     try:
         with any_api(home) as airflow:
             return fetch_runs(airflow, pipelines)
-    except FrazilError:  # there is no Airflow here: that is no trouble of the pipelines
+    except FrazilError:  # pipelines also work without an Airflow
         return {}
 
 
 def fetch_runs(airflow: AirflowApi, pipelines: Iterable[str]) -> Mapping[str, Runs]:
-    """Airflow's runs of pipelines and captures by unique name, in a few requests. Those without a DAG are left out, and
-    those beyond the limit of requests.
+    """Airflow's runs of pipelines and captures by unique name, in a few requests. Pipelines without a DAG are left out, and those
+    that the limit of requests does not reach.
 
     Raises:
         Retryable: Airflow does not answer.
@@ -413,23 +403,24 @@ def fetch_runs(airflow: AirflowApi, pipelines: Iterable[str]) -> Mapping[str, Ru
 
 
 def _newest(airflow: AirflowApi, dag_ids: Iterable[str]) -> Mapping[str, Sequence[DagRun]]:
-    """The last runs of each DAG, newest first: enough to judge its state. DAGs beyond the limit of requests are left out."""
+    """The last runs of each DAG, the newest first, enough to know its state. DAGs that the limit of requests does not reach
+    are left out.
+    """
     runs: dict[str, list[DagRun]] = {dag_id: [] for dag_id in dag_ids}
     remaining, start = set(runs), 0
     for _ in range(_PAGES):
         count = min(_PAGE, _LAST * len(remaining))
         page = airflow.newest_runs(remaining, count, start)
-        if start == 0:  # of fewer DAGs, the same page goes back farther
+        if start == 0:  # a first page of fewer DAGs has the runs read before, and earlier ones
             runs |= {dag_id: [] for dag_id in remaining}
         for run in page:
-            if all(
-                run.run_id != other_run.run_id for other_run in runs[run.dag_id]
-            ):  # a run that began meanwhile moves the others on
+            # A run that began meanwhile moves the others on, so that a page repeats some of the page before.
+            if all(run.run_id != earlier.run_id for earlier in runs[run.dag_id]):
                 runs[run.dag_id].append(run)
         if len(page) < count:
             return runs
         fewer = {dag_id for dag_id in remaining if not _is_enough(runs[dag_id])}
-        if fewer == remaining:  # first those of which nothing can be told yet
+        if fewer == remaining:  # read DAGs without a finished run first
             fewer = {dag_id for dag_id in remaining if not _has_finished_run(runs[dag_id])} or remaining
         if not fewer:
             return runs

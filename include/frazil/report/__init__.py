@@ -1,1 +1,1 @@
-"""Reads back what happened: history, dead letters, queries."""
+"""Reports from what is stored: history, lag, dead letters, lineage, queries on tables, and the list of plugins."""

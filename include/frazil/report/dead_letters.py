@@ -1,4 +1,4 @@
-"""The dead letters of a pipeline: listed without their records, or one record's with all that is in them."""
+"""The dead letters of a pipeline: a list of letters without their records, or all letters of one record, with the record."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LISTED = (
     *("code", "message", "path", "topic", "partition", "offset", "timestamp"),
     *("_frazil_batch", "attempts", "landed_batch", "destination"),
 )
-"""Columns that a list needs: no keys, values or headers, which are most of the table."""
+"""Columns for a list: without keys, values and headers, which are most of the table."""
 
 _WHOLE = (*LISTED, "stage", "key", "value", "headers")
 
@@ -40,16 +40,17 @@ class DeadLetter:
     """One letter without its record.
 
     Attributes:
-        topic, partition, offset: Which record it is.
+        topic, partition, offset: Coordinates of the record.
         timestamp: Kafka's timestamp of the record, UTC.
-        path: The field in question, as far as there is one.
+        code: The reason's code.
+        path: The field that does not fit; None if the reason is not about one field.
         message: What was expected and what was found.
-        batch: Number of the batch that kept it; None in the oldest tables.
-        attempts: How often it was decoded.
-        landed_batch: Number of the batch that landed it after all; None while it is open.
-        destination: The table that the record does not fit; None for a record as a whole, or an only destination.
-        row_batch: Number of a batch that gave an open letter its row: the mark that said so was lost with a table. Such
-            a letter does not land again.
+        batch: Number of the batch that landed the letter; None in the oldest tables.
+        attempts: Number of attempts to decode the record.
+        landed_batch: Number of the batch that landed the record as a row later; None while the letter is open.
+        destination: The table that the record does not fit; None if it fits none, or the pipeline has only one.
+        row_batch: Number of a batch that landed the record of an open letter: the dead-letter table lost the mark of it. Such a
+            letter does not land again.
     """
 
     topic: str
@@ -67,22 +68,22 @@ class DeadLetter:
 
     @property
     def place(self) -> Place:
-        """Which record it is."""
+        """Coordinates of the record."""
         return Place(self.topic, self.partition, self.offset)
 
     @property
     def plain_message(self) -> str:
-        """The message without the path before it."""
+        """The message without the path at its beginning."""
         return self.message.removeprefix(f"{self.path}: ") if self.path else self.message
 
     @property
     def mark(self) -> LetterMark:
-        """Its position in a list."""
+        """Its place in a list."""
         return LetterMark(self.batch, self.topic, self.partition, self.offset, self.destination)
 
 
 class LetterMark(NamedTuple):
-    """Sort key of a letter in lists: newest batches first, then its coordinates, letters without a table last."""
+    """Place of a letter in a list, from which a next page begins."""
 
     batch: int | None
     topic: str
@@ -92,14 +93,14 @@ class LetterMark(NamedTuple):
 
     @property
     def order(self) -> tuple[bool, int, str, int, int, bool, str]:
-        """Sort key of lists."""
+        """Sort key: newest batches first, then coordinates, letters without a table last."""
         batch, table = self.batch, self.destination
         return (batch is None, -(batch or 0), *self[1:4], table is None, table or "")
 
 
 @dataclass(frozen=True, slots=True)
 class WholeLetter:
-    """One letter with its record: key, value and headers as they came, unless the pipeline keeps less."""
+    """One letter with its record: key, value and headers, as far as the pipeline keeps them."""
 
     letter: DeadLetter
     stage: str
@@ -109,12 +110,12 @@ class WholeLetter:
 
 
 LetterRows = Callable[[], list[dict[str, Any]]]
-"""Reads the rows of a ledger that matter to letters, as `read_letter_rows` does."""
+"""Reads the rows of a ledger that concern dead letters, as `read_letter_rows` does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Letters of the newest batches first, then by their place, and whether there are more than were asked for."""
+    """A page of letters, in the order of their marks, and whether there are more."""
 
     letters: tuple[DeadLetter, ...]
     has_more: bool
@@ -129,8 +130,8 @@ def list_letters(  # noqa: PLR0913, PLR0917 - filters of a list
     after: LetterMark | None = None,
     rows: LetterRows | None = None,
 ) -> Listing | None:
-    """List letters without their records. Files with only older letters than the page needs are not opened. `after`: where
-    the previous page ended. `rows`: ledger rows, if the caller has them already.
+    """List letters without their records. Files whose letters are all older than the page are not read. `after`: mark of the
+    last letter of the previous page. `rows`: reads the ledger's rows, for callers with a cache.
 
     Returns:
         The letters; None if the pipeline has no dead-letter table yet.
@@ -142,16 +143,16 @@ def list_letters(  # noqa: PLR0913, PLR0917 - filters of a list
     if letters_table is None:
         return None
     rows_read, has_more = _rows(pipeline, letters_table, LISTED, limit, after)
-    row_of = _row_finder(project, pipeline, letters_table) if rows_read else _nowhere
+    row_batch_of = _row_finder(project, pipeline, letters_table) if rows_read else _no_row
     letters = (letter_of(row, letters_table.question.undone) for row in rows_read)
-    return Listing(tuple(replace(letter, row_batch=row_of(letter)) for letter in letters), has_more)
+    return Listing(tuple(replace(letter, row_batch=row_batch_of(letter)) for letter in letters), has_more)
 
 
 def find_letters(
     project: Project, pipeline: Pipeline, place: Place, table: str | None = None, rows: LetterRows | None = None
 ) -> tuple[WholeLetter, ...]:
-    """Every letter of one record, the newest first: there are several if its topic was recreated, or of several tables. With a
-    table, only its letter.
+    """Every letter of one record, the newest first, or only that of `table`. There are several if several destinations have
+    one, or if the topic was recreated, which gives the same coordinates to another record.
 
     Raises:
         Retryable: The catalog or the storage can't be read now.
@@ -163,13 +164,13 @@ def find_letters(
     if letters_table is None:
         return ()
     rows_read, _ = _rows(pipeline, letters_table, _WHOLE)
-    row_of = _row_finder(project, pipeline, letters_table) if rows_read else _nowhere
-    return tuple(_whole(row, letters_table.question.undone, row_of) for row in rows_read)
+    row_batch_of = _row_finder(project, pipeline, letters_table) if rows_read else _no_row
+    return tuple(_whole(row, letters_table.question.undone, row_batch_of) for row in rows_read)
 
 
 @dataclass(frozen=True)
 class OpenTable:
-    """The opened dead-letter table, the query for it, and the ledger's facts about letters."""
+    """The dead-letter table, a query for it, the history of its letters, and the position's topics."""
 
     table: Table
     question: LetterQuestion
@@ -186,7 +187,7 @@ def open_table(
     untimed: bool = False,
     rows: LetterRows | None = None,
 ) -> OpenTable | None:
-    """Open the dead-letter table for a query; None if it does not exist yet. The ledger is read after it.
+    """Open the dead-letter table for a query; None if it does not exist yet. The ledger is read after the table.
 
     Raises:
         Retryable: The catalog can't be read now.
@@ -196,15 +197,13 @@ def open_table(
     if table is None:
         return None
     ledger_rows = rows() if rows is not None else read_letter_rows(lake, pipeline.ledger_table, pipeline.name)
-    past, topics = (
-        letter_history(ledger_rows),
-        Position.from_json(ledger_rows[-1]["position"]).topics if ledger_rows else {},
-    )
+    past = letter_history(ledger_rows)
+    topics = Position.from_json(ledger_rows[-1]["position"]).topics if ledger_rows else {}
     return OpenTable(table, LetterQuestion(choice, state, untimed, past.taken_back), past, topics)
 
 
 def letter_of(row: dict[str, Any], taken_back: frozenset[int]) -> DeadLetter:
-    """A letter from its row (`LISTED`). A letter that a rolled-back batch landed is open."""
+    """A letter from its row with the columns `LISTED`. `taken_back`: rolled-back batches, whose letters are open again."""
     landed = row["landed_batch"]
     return DeadLetter(
         topic=row["topic"],
@@ -221,26 +220,26 @@ def letter_of(row: dict[str, Any], taken_back: frozenset[int]) -> DeadLetter:
     )
 
 
-def _nowhere(_: DeadLetter) -> None:
+def _no_row(_: DeadLetter) -> None:
     return None
 
 
 def _row_finder(project: Project, pipeline: Pipeline, letters_table: OpenTable) -> Callable[[DeadLetter], int | None]:
-    """Finds the batch that landed the row of a letter which is still marked open. Rarely reads tables."""
+    """A function that returns `row_batch` of a letter. It reads tables only if the dead-letter table may have lost marks."""
     if not letters_table.past.landing_batches or not letters_table.past.may_lack_marks:
-        return _nowhere
+        return _no_row
     pipeline = project.with_auto_created(pipeline)
     lake = project.lake_of(pipeline)
     destinations = {name: table for name in pipeline.tables if (table := lake.find_table(name)) is not None}
     landed = landed_rows(pipeline, destinations, letters_table.past)
 
-    def row_of(letter: DeadLetter) -> int | None:
+    def row_batch_of(letter: DeadLetter) -> int | None:
         topic = letters_table.topics.get(letter.topic)
         if letter.landed_batch is not None or topic is None or (letter.batch or 0) < topic.since:
             return None
         return landed.batch_of(letter.place, letter.destination, topic.since)
 
-    return row_of
+    return row_batch_of
 
 
 def _rows(
@@ -250,7 +249,7 @@ def _rows(
     limit: int | None = None,
     after: LetterMark | None = None,
 ) -> tuple[list[dict[str, Any]], bool]:
-    """The first letters after a mark as rows, in order, and whether there are more."""
+    """The first letters after a mark, in order, as rows; and whether there are more."""
     question = letters_table.question if after is None else replace(letters_table.question, newest=after.batch)
     newest, has_more = _newest(
         letter_files(letters_table.table, pipeline.dead_letters_table, question, columns), limit, after
@@ -259,12 +258,12 @@ def _rows(
 
 
 def _newest(files: Iterable[LetterFile], limit: int | None, after: LetterMark | None = None) -> tuple[pa.Table, bool]:
-    """The first letters after a mark, in order, and whether there are more."""
+    """The first letters after a mark, in order, as a table; and whether there are more."""
     newest: pa.Table | None = None
     has_more = False
     for file in files:
         if newest is not None and limit is not None and newest.num_rows == limit and _is_older(file, newest):
-            return newest, True  # perhaps only to others' eyes: a file may hold none that fits
+            return newest, True  # perhaps wrongly: the files that are left may have no letter that fits
         for batch in file.batches:
             part = _letters_after(pa.Table.from_batches([batch]), after)
             whole = (part if newest is None else pa.concat_tables([newest, part])).sort_by(_ORDER)
@@ -276,14 +275,14 @@ def _newest(files: Iterable[LetterFile], limit: int | None, after: LetterMark | 
 def _letters_after(letters: pa.Table, mark: LetterMark | None) -> pa.Table:
     if mark is None:
         return letters
-    is_behind = [
+    is_after = [
         batch is not None and mark.batch is not None and batch < mark.batch
         for batch in letters.column("_frazil_batch").to_pylist()
     ]
-    unsure = [number for number, sure in enumerate(is_behind) if not sure]  # few: those of the mark's own batch
+    unsure = [number for number, sure in enumerate(is_after) if not sure]  # mostly letters of the mark's own batch, few
     for number, place in zip(unsure, letters.select(_MARK).take(unsure).to_pylist() if unsure else (), strict=True):
-        is_behind[number] = LetterMark(*place.values()).order > mark.order
-    return letters.filter(pa.array(is_behind, pa.bool_()))
+        is_after[number] = LetterMark(*place.values()).order > mark.order
+    return letters.filter(pa.array(is_after, pa.bool_()))
 
 
 def _is_older(file: LetterFile, letters: pa.Table) -> bool:
@@ -291,25 +290,27 @@ def _is_older(file: LetterFile, letters: pa.Table) -> bool:
     return last is not None and file.newest is not None and file.newest < last
 
 
-def _whole(row: dict[str, Any], taken_back: frozenset[int], row_of: Callable[[DeadLetter], int | None]) -> WholeLetter:
+def _whole(
+    row: dict[str, Any], taken_back: frozenset[int], row_batch_of: Callable[[DeadLetter], int | None]
+) -> WholeLetter:
     letter = letter_of(row, taken_back)
     headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
-    return WholeLetter(replace(letter, row_batch=row_of(letter)), row["stage"], row["key"], row["value"], headers)
+    return WholeLetter(replace(letter, row_batch=row_batch_of(letter)), row["stage"], row["key"], row["value"], headers)
 
 
 def declared_names(pipeline: Pipeline) -> DeclaredNames:
-    """Names of fields that the pipeline file itself declares: no registry, schema file or table is asked."""
+    """Names of fields that the pipeline file itself declares, without those of a registry, a schema file or a table."""
     value = DeclaredNames()
-    key, header = value.child(["key"]), value.child(["header"])  # as paths of reasons about them begin
+    key, header = value.child(["key"]), value.child(["header"])  # paths of dead letters begin with these parts
     for destination in pipeline.destinations:
         for field in declared_columns(destination) if destination.columns else ():
             if (column := destination.columns.get(field.name)) is not None:
-                half = {"value": value, "key": key, "header": header}[column.part]
-                half.child(column.source or (field.name,)).add_type(field.type)
-    for decoding, half in ((pipeline.value, value), (pipeline.key, key)):
+                names = {"value": value, "key": key, "header": header}[column.part]
+                names.child(column.source or (field.name,)).add_type(field.type)
+    for decoding, names in ((pipeline.value, value), (pipeline.key, key)):
         fields = None if decoding is None else decoding.fields
         if isinstance(fields, dict):
-            half.add_type(pa.struct([pa.field(name, arrow_type(parse_type(type_))) for name, type_ in fields.items()]))
+            names.add_type(pa.struct([pa.field(name, arrow_type(parse_type(type_))) for name, type_ in fields.items()]))
         elif isinstance(fields, tuple):
-            half.add_type(pa.struct([pa.field(name, pa.string()) for name in fields]))
+            names.add_type(pa.struct([pa.field(name, pa.string()) for name in fields]))
     return value

@@ -1,5 +1,5 @@
-"""The report on a period's dead letters: counts per code, topic and table, compared with the period before, and
-samples; as Markdown and as an HTML page, with text from records escaped.
+"""The report on a period's dead letters: counts by code, topic and table, compared with the period before, and samples.
+Written as Markdown or as an HTML page, with text from records escaped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 SAMPLES = 3
-"""Letters shown per code and topic: the first ones often are of one producer, three tell whether they differ."""
+"""Samples per code and topic: three show whether letters differ."""
 
 
 class _Key(NamedTuple):
@@ -44,7 +44,7 @@ class _Key(NamedTuple):
 _GROUPED = _Key._fields
 
 InPeriod = Callable[[pa.RecordBatch], pa.BooleanArray]
-"""Says of letters which are of the period that is reported."""
+"""Returns a mask of the letters that are of the reported period."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class LetterGroup:
     """Letters of one code in one topic, and of one table.
 
     Attributes:
-        count: How many there are in the period.
-        open: How many of them no batch landed.
-        before: How many there were in the period before, which is as long.
-        samples: Some of the period's.
-        destination: The table that these records do not fit; None for records as a whole, or an only destination.
+        count: Number in the period.
+        open: Number of them that no batch landed.
+        before: Number in the period before, which is as long.
+        samples: Some letters of the period.
+        destination: The table that these records do not fit; None if they fit none, or the pipeline has only one.
     """
 
     code: str
@@ -69,7 +69,7 @@ class LetterGroup:
 
     @property
     def trend(self) -> str:
-        """The change of the count: `new`, `gone`, `same`, or whole percent, so that 1 of 900 is not shown as 100 %."""
+        """Change of the count: `new`, `gone`, `same`, or a percentage, rounded down."""
         if not self.before:
             return "new"
         if not self.count:
@@ -84,11 +84,11 @@ class BatchPeriod:
     """A period as a range of batches, so that no letter is missed or reported twice if clocks differ.
 
     Attributes:
-        after: Number of the last batch before it.
+        after: Number of the last batch before the period.
         through: Number of its last batch.
-        batch: Id of that one: numbers begin again with a pipeline whose tables were all dropped.
-        came_home: Letters, of any time, that became rows.
-        earlier: End and number of letters of the reports before, the oldest first.
+        batch: Id of its last batch. The number alone is not unique: it begins again after all tables were dropped.
+        came_home: Letters of any time that became rows in the period.
+        earlier: End and number of letters of earlier reports, the oldest first.
     """
 
     after: int
@@ -105,11 +105,11 @@ class LetterReport:
     Attributes:
         owner: Owner of the pipeline.
         table: Name of the dead-letter table.
-        since, until: The period, UTC: of Kafka's timestamps, where letters without one are taken as recent; of commits, if
-            it is told by `batches`.
-        groups: By code, topic and table, the most frequent first.
-        table_total: Letters of the table, whatever their time; None if there is no table yet.
-        batches: The batches that the letters are of; None if the period is given by time.
+        since, until: The period, UTC: by Kafka's timestamps (letters without one count as recent), or by commits if there are
+            `batches`.
+        groups: Groups by code, topic and table, the most frequent first.
+        table_total: Letters of any time in the table; None if there is no table yet.
+        batches: The batches of the period; None if the period is given by time.
     """
 
     pipeline: str
@@ -122,7 +122,7 @@ class LetterReport:
     batches: BatchPeriod | None = None
 
     def to_body(self) -> dict[str, Any]:
-        """In JSON's terms, under the keys that `frazil dead-letters report --json` has always had."""
+        """The values under the keys of `frazil dead-letters report --json`."""
         return {"held" if name == "table_total" else name: value for name, value in asdict(self).items()}
 
     @property
@@ -137,7 +137,7 @@ class LetterReport:
 
     @property
     def has_tables(self) -> bool:
-        """Whether some of the letters are of one table only: there are several destinations."""
+        """Whether some groups name a table, as with several destinations."""
         return any(group.destination is not None for group in self.groups)
 
     @property
@@ -147,7 +147,7 @@ class LetterReport:
 
 
 def summarize(project: Project, pipeline: Pipeline, since: datetime, until: datetime) -> LetterReport:
-    """Sum up the letters since an instant, and those of a period of the same length before it.
+    """Report the letters of a period, compared with the period of the same length before it.
 
     Raises:
         Retryable: The catalog or the storage can't be read now.
@@ -167,7 +167,7 @@ def summarize(project: Project, pipeline: Pipeline, since: datetime, until: date
 
 
 def _previous_begin(since: datetime, until: datetime) -> datetime:
-    """Begin of the period before; periods that would begin before the calendar does have none."""
+    """Begin of the period before; `since` if it would be before the first year of the calendar."""
     try:
         return since - (until - since)
     except OverflowError:
@@ -182,15 +182,15 @@ def _recent(since: datetime) -> InPeriod:
 
 @dataclass
 class Tally:
-    """Counts and samples, a part of the table at a time.
+    """Counts letters and collects samples, one part of the table after another.
 
     Attributes:
-        is_now: Mask of the letters in the period; the others are in the period before.
+        is_now: Returns a mask of the letters in the period; the others are in the period before.
         taken_back: Numbers of rolled-back batches.
-        payload: How much of their record letters may show, by the present pipeline file.
-        most_samples: Samples of each group, at most.
-        counts: What was counted: of the period, how many of them are open, of the one before.
-        samples: Letters of the period.
+        payload: How much of their record samples may show, by the present pipeline file.
+        most_samples: Samples per group, at most.
+        counts: Group -> letters of the period, open ones among them, and letters of the period before.
+        samples: Group -> samples from the period.
     """
 
     is_now: InPeriod
@@ -201,7 +201,7 @@ class Tally:
     samples: dict[_Key, list[DeadLetter]] = field(default_factory=dict)
 
     def add(self, letters: pa.RecordBatch) -> None:
-        """Count letters, whose columns are `LISTED`."""
+        """Count letters, which have the columns `LISTED`."""
         in_period = self.is_now(letters)
         landed = letters.column("landed_batch")
         taken_back = pc.is_in(landed, pa.array(sorted(self.taken_back), pa.int64()))
@@ -234,12 +234,12 @@ class Tally:
 
 
 def _redacted(letter: DeadLetter, payload: Payload) -> DeadLetter:
-    """A letter reduced to what the present pipeline file allows: older ones may quote their record."""
+    """A letter without what the present pipeline file hides: an older letter may still quote its record."""
     if payload == "full":
         return letter
-    meaning = next((dead_code.meaning for dead_code in DeadCode if dead_code == letter.code), "")
-    was_redacted = letter.message == meaning
-    return replace(letter, message=meaning, path=letter.path if was_redacted and payload == "redacted" else None)
+    message = meaning(letter.code)
+    was_redacted = letter.message == message
+    return replace(letter, message=message, path=letter.path if was_redacted and payload == "redacted" else None)
 
 
 def _equals(column: pa.Array, value: str | None) -> pa.BooleanArray:
@@ -252,7 +252,7 @@ def _most_first(item: tuple[_Key, list[int]]) -> tuple[int, int, tuple[str, str,
 
 
 WHOLE = "whole record"
-"""Stands for a table where records could not be decoded or routed, so that they are in none."""
+"""Stands in place of a table for records that could not be decoded or routed, so that no table is theirs."""
 
 _TICKS = re.compile(r"`+")
 _SPAN = re.compile(r"`([^`]+)`")
@@ -267,7 +267,7 @@ def markdown(report: LetterReport) -> str:
 
 
 def html(report: LetterReport) -> str:
-    """The report as one page that needs no other file and runs no script."""
+    """The report as one HTML page, which needs no other file and runs no script."""
     environment = template_environment("frazil.report")
     environment.filters |= {
         "visible": visible,
@@ -287,7 +287,7 @@ def html(report: LetterReport) -> str:
 
 
 def template_environment(package: str) -> Environment:
-    """The environment that renders a package's templates, with escaping except in plain text. A missing value is an error."""
+    """Jinja's environment for a package's templates. It escapes values, except in `.txt.j2`; a missing value is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     return Environment(
@@ -300,12 +300,12 @@ def template_environment(package: str) -> Environment:
 
 
 def summary(report: LetterReport) -> str:
-    """The report in a sentence."""
+    """The report in one sentence."""
     if report.table_total is None:
         return "The pipeline has no dead-letter table yet: it never ran."
     if report.batches is not None and report.count:
         return (
-            f"{_new(report.count)} in {batch_range(report.batches.after, report.batches.through)}, {report.open:,} of them open; {report.before:,} in the period"
+            f"{counted(report.count, 'new ')} in {batch_range(report.batches.after, report.batches.through)}, {report.open:,} of them open; {report.before:,} in the period"
             f" before ({report.table_total:,} in the table)."
         )
     if not report.count:
@@ -322,20 +322,20 @@ def summary(report: LetterReport) -> str:
 
 
 def remarks(report: LetterReport) -> Iterator[str]:
-    """Further events of letters in the report's batches, one sentence each."""
+    """Further facts about letters in the report's batches, one sentence each."""
     period = report.batches
     if period is not None and period.came_home:
-        yield f"{counted(period.came_home)} became rows meanwhile, of any time."
+        yield f"{counted(period.came_home)} of any time became rows meanwhile."
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One report among those before it.
+    """A report as a bar of a chart.
 
     Attributes:
-        end: Its end.
-        count: New letters.
-        height: In percent of the highest; of a few letters at least 2.
+        end: End of the report's period.
+        count: Its number of letters.
+        height: Percent of the highest bar; at least 2 if there are letters.
     """
 
     end: datetime
@@ -344,14 +344,14 @@ class Bar:
 
     @property
     def short(self) -> str:
-        """The number in few characters, cut, so that a dozen stand side by side: `999`, `1.2k`, `12M`."""
+        """The number in few characters, rounded down: `999`, `1.2k`, `12M`."""
         size, unit = next(((size, unit) for size, unit in _UNITS if self.count >= size), (1, ""))
         tenths = self.count * 10 // size
         return f"{tenths // 10}{f'.{tenths % 10}' if unit and tenths < _TWO_DIGITS and tenths % 10 else ''}{unit}"
 
 
 def bars(report: LetterReport) -> tuple[Bar, ...]:
-    """Bars for this report and earlier ones, oldest first; none for the first report, or for one of a time period."""
+    """Bars for earlier reports and this one, the oldest first; none for the first report, or if the period is given by time."""
     if report.batches is None or not report.batches.earlier:
         return ()
     numbers = (*report.batches.earlier, (report.until, report.count))
@@ -360,7 +360,7 @@ def bars(report: LetterReport) -> tuple[Bar, ...]:
 
 
 def commands(report: LetterReport) -> tuple[tuple[str, str], ...]:
-    """What a reader may do next: the command and what it does."""
+    """Commands that a reader may run next, each with what it does."""
     if not report.open:
         return ()
     name, first = report.pipeline, next(group for group in report.groups if group.open)
@@ -374,27 +374,23 @@ def commands(report: LetterReport) -> tuple[tuple[str, str], ...]:
     return tuple((f"frazil dead-letters {command}", what) for command, what in lines)
 
 
-def _new(count: int) -> str:
-    return f"{count:,} new dead letter{'' if count == 1 else 's'}"
-
-
 def batch_range(after: int, through: int) -> str:
-    """`batch 7`, `batches 7 to 9`: the batches after one, through another."""
+    """`batch 7`, `batches 7 to 9`: the batches after `after` up to `through`."""
     return f"batch {through}" if through == after + 1 else f"batches {after + 1} to {through}"
 
 
-def counted(count: int) -> str:
-    """`1 dead letter`, `2,000 dead letters`."""
-    return "1 dead letter" if count == 1 else f"{count:,} dead letters"
+def counted(count: int, kind: str = "") -> str:
+    """`1 dead letter`, `2,000 new dead letters`."""
+    return f"{count:,} {kind}dead letter{'' if count == 1 else 's'}"
 
 
 def meaning(code: str) -> str:
-    """The meaning of a code; empty for a code that this version does not know."""
+    """The meaning of a code; empty if this version does not know the code."""
     return next((dead_code.meaning for dead_code in DeadCode if dead_code == code), "")
 
 
 def remedy(code: str) -> str:
-    """What to do about a code; nothing of a code that this Frazil does not know."""
+    """What to do about a code; empty if this version does not know the code."""
     return next((dead_code.remedy for dead_code in DeadCode if dead_code == code), "")
 
 
@@ -424,7 +420,7 @@ def _lines(report: LetterReport) -> Iterator[str]:
 
 
 def _table(report: LetterReport) -> Iterator[str]:
-    """The groups; with a column for their tables if there are any."""
+    """The groups as a Markdown table, with a column for their tables if there are several destinations."""
     has_tables = report.has_tables
     yield f"| code | topic |{' table |' if has_tables else ''} letters | open | before | trend |"
     yield f"| --- | --- |{' --- |' if has_tables else ''} ---: | ---: | ---: | ---: |"
@@ -445,14 +441,14 @@ def _instant(instant: object) -> str:
 
 
 def _spans(text: str) -> str:
-    """Frazil's own text as HTML with its code spans; everything else is escaped."""
+    """Frazil's own text as HTML. Text between backticks becomes code, everything is escaped."""
     from markupsafe import Markup, escape
 
     return Markup(_SPAN.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped one call before
 
 
 def _code(text: str) -> str:
-    """A code span: nothing in it is markup. A bar would still end the cell of a table, so it is escaped."""
+    """A Markdown code span with this text. A bar is escaped, since it would end a table's cell even inside a code span."""
     shown = visible(text).replace("|", r"\|")
     longest = max((len(ticks) for ticks in _TICKS.findall(shown)), default=0)
     fence = "`" * (longest + 1)

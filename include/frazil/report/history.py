@@ -1,5 +1,5 @@
-"""The past of a pipeline: its batches, from its ledger, the files of its destinations with the Kafka offsets in each,
-and a table's snapshots and schema changes, from its metadata.
+"""The past of a pipeline: its batches, from the ledger; the files of its destinations, with the Kafka offsets in each; and a
+table's snapshots and schema changes, from its metadata.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Removed:
     Attributes:
         partition: Partition of the rows; None for all.
         end: One past the last offset; None for all from `start` on.
-        since: Number of the first batch whose rows were taken.
+        since: Number of the first batch whose rows were removed.
     """
 
     table: str
@@ -63,27 +63,27 @@ class BatchHistory:
     """One finished batch.
 
     Attributes:
-        kind: `ingest`, or `start` for the first commit, which only writes the start position, or `replay`, `reset`,
-            `rewind` (a reset by itself after the closing table was rolled back) or `repair` (`settle` in an older Frazil).
-        committed_at: When the position moved, UTC.
-        snapshot_id: Snapshot of the (first) destination.
+        kind: `ingest`; `start`: the first commit, which only writes the start position; `replay`; `dead_letters`: a replay of dead
+            letters; `reset`; `rewind`: a reset after the closing table was rolled back; `repair` (`settle` in an older Frazil).
+        committed_at: When the batch was decided, UTC.
+        snapshot_id: Snapshot of the batch in the first destination.
         read, written, dead, filtered: Records by outcome.
-        dead_codes: Dead letters per reason code.
-        seconds: From the begin of staging to the ledger's row.
-        phases: Seconds per phase.
+        dead_codes: Dead letters by code.
+        seconds: Seconds from the begin of staging to the ledger's row.
+        phases: Seconds by phase.
         position: Topic -> {"from": [...], "next": [...]}, one offset per partition.
-        files: Data files of the destinations.
-        snapshots: Table -> snapshot in which the batch became visible there; tables without any are left out.
-        ranges: Ranges that the batch read; None in rows of an older version, which did not store them.
-        skipped: Offsets given up because Kafka had deleted them before they were read, or a table lost them.
-        lost_from: Of a repair: the first batch whose part the table may have lost.
-        removed: Rows removed from tables by replay, reset and rewind.
-        bytes_read: Bytes of the keys and values read, if written down.
-        started_by: `cli:user@host` or `airflow:scheduled|manual|backfill[:user]`, if written down.
-        reason: Why, as the user wrote it.
-        unknown_fields: Fields of written records that no column took, if they were counted.
-        schema_changes: Table -> what of its schema was changed for records of the batch.
-        changes: Table that rows are merged into -> changes that were staged for it.
+        files: Number of data files that the destinations got.
+        snapshots: Table -> snapshot with the batch's part; without tables that got none.
+        ranges: Ranges of offsets that the batch read; None if an older Frazil did not store them.
+        skipped: Ranges of offsets that were given up, because Kafka deleted them unread, or because a table lost them.
+        lost_from: Of a repair: number of the first batch whose part the table may have lost.
+        removed: Rows that a replay, reset or rewind removed from tables.
+        bytes_read: Bytes of keys and values that were read; None if not stored.
+        started_by: `cli:user@host` or `airflow:scheduled|manual|backfill[:user]`; None if not stored.
+        reason: The user's reason for the run.
+        unknown_fields: Fields of written records that no column takes; None if not counted.
+        schema_changes: Table -> changes of its schema for records of the batch.
+        changes: Table that rows are merged into -> counts of changes.
     """
 
     n: int
@@ -116,7 +116,7 @@ class BatchHistory:
 
 
 def history(project: Project, pipeline: Pipeline) -> list[BatchHistory]:
-    """All finished batches, the oldest first. Empty if the pipeline never ran.
+    """All finished batches, the oldest first; empty if the pipeline never ran.
 
     Raises:
         Retryable: The catalog can't be read now.
@@ -126,7 +126,7 @@ def history(project: Project, pipeline: Pipeline) -> list[BatchHistory]:
 
 
 def dead_letter_counts(project: Project, pipeline: Pipeline) -> dict[str, int]:
-    """Open dead letters per reason code, the most frequent first; none if the pipeline never ran.
+    """Open dead letters by code, the most frequent first; empty if the pipeline never ran.
 
     Raises:
         Retryable: The catalog or the storage can't be read now.
@@ -135,13 +135,13 @@ def dead_letter_counts(project: Project, pipeline: Pipeline) -> dict[str, int]:
     table = lake.find_table(name)
     if table is None:
         return {}
-    past = letter_history(read_ledger(lake, pipeline.ledger_table, pipeline.name))
-    counted = Counter(letter.code for letter in open_letters(table, name, past.taken_back))
+    letters_past = letter_history(read_ledger(lake, pipeline.ledger_table, pipeline.name))
+    counted = Counter(letter.code for letter in open_letters(table, name, letters_past.taken_back))
     return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
 
 def batch_of(rows: Sequence[Row]) -> BatchHistory:
-    """One batch from its rows, one per table; those of destinations come first."""
+    """A batch from its rows in the ledger, one per table, those of destinations first."""
     row, destinations = rows[0], [row for row in rows if row["role"] == _DESTINATION]
     topics = json.loads(row["position"])["topics"]
     return BatchHistory(
@@ -167,7 +167,11 @@ def batch_of(rows: Sequence[Row]) -> BatchHistory:
         ranges=_ranges(row["ranges"]) if row.get("ranges") else None,
         skipped=_ranges(row.get("skipped")),
         lost_from=next((table_row["lost_from"] for table_row in rows if table_row.get("lost_from") is not None), None),
-        removed=tuple(_removed(rows)),
+        removed=tuple(
+            Removed(table_row["table"], *removed)
+            for table_row in rows
+            for removed in json.loads(table_row.get("removed") or "[]")
+        ),
         bytes_read=row.get("bytes_read"),
         started_by=row.get("started_by"),
         reason=row.get("reason"),
@@ -189,27 +193,21 @@ def _changes(text: str) -> tuple[SchemaChange, ...]:
     return tuple(SchemaChange(tuple(change["path"]), change["kind"], change["type"]) for change in json.loads(text))
 
 
-def _removed(rows: Sequence[Row]) -> Iterable[Removed]:
-    for row in rows:
-        for topic, partition, start, end, since in json.loads(row.get("removed") or "[]"):
-            yield Removed(row["table"], topic, partition, start, end, since)
-
-
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class FileHistory:
-    """One file of a destination and where its rows came from, as far as the file's statistics show.
+    """A file of a destination, and where its rows came from, as far as the file's statistics show.
 
     Attributes:
         table: The destination.
         path: Location of the file.
         content: `data`, `position deletes` or `equality deletes`; delete files have no Kafka coordinates.
-        snapshot_id: Snapshot that added it: of a batch, or of a compaction.
-        topics: Topics its rows may come from: the known ones between the lowest and the highest name.
+        snapshot_id: Snapshot of the batch or compaction that added the file.
+        topics: Topics that its rows may come from: the pipeline's topics between the lowest and the highest name in the file.
         partitions: Lowest and highest partition.
-        offsets: Lowest offset over all these partitions, and one past the highest.
+        offsets: Lowest offset in these partitions, and one past the highest.
         batches: Lowest and highest batch number.
     """
 
@@ -226,7 +224,7 @@ class FileHistory:
 
 
 def files(project: Project, pipeline: Pipeline) -> list[FileHistory]:
-    """Files of the destinations as they are now, by batch, topic, partition and offset. Empty before the first run.
+    """Present files of the destinations, sorted by table, batch, topic, partition and offset. Empty before the first run.
 
     Raises:
         Retryable: The catalog or the storage can't be read now.
@@ -264,7 +262,7 @@ def _files(table: Table, destination: Destination, topics: Collection[str]) -> I
 
 
 def _between(bounds: tuple[str, str], topics: Collection[str]) -> tuple[str, ...]:
-    """Topics that a file's bounds allow. Statistics keep the first 16 characters of a text, so names are looked up."""
+    """Topics between two bounds; the bounds themselves if there is none: statistics have only the first 16 characters of a name."""
     lowest, highest = bounds
     between = tuple(sorted(topic for topic in topics if lowest <= topic <= highest))
     return between or tuple(dict.fromkeys(bounds))
@@ -281,13 +279,13 @@ class SnapshotFacts:
     """One snapshot.
 
     Attributes:
-        committed_at: When it was made, UTC.
-        operation: As Iceberg names it.
-        batch: Number of the batch that it shows; None if it is not a pipeline's.
+        committed_at: When it was committed, UTC.
+        operation: Iceberg's name of its operation.
+        batch: Number of the batch that it belongs to; None if it belongs to none.
         pipeline: Pipeline of that batch.
-        rows, files, bytes: What it added; None if it does not say.
-        removed_rows: Rows that it removed.
-        total_rows: Rows of the table as it stood then.
+        rows, files, bytes: What it added; None if its summary does not say.
+        removed_rows: Rows that it removed; None likewise.
+        total_rows: Rows of the table in this snapshot; None likewise.
         refs: Branches and tags that name it.
     """
 
@@ -306,11 +304,11 @@ class SnapshotFacts:
 
 @dataclass(frozen=True, slots=True)
 class Snapshots:
-    """Some of the snapshots of a table, the newest first.
+    """A page of a table's snapshots, the newest first.
 
     Attributes:
-        total: How many the table has.
-        next: Where the next page begins; None if this is the last.
+        total: Number of the table's snapshots.
+        next: `start` of the next page; None if this is the last page.
     """
 
     snapshots: tuple[SnapshotFacts, ...]
@@ -330,12 +328,12 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersion:
-    """One schema of a table, against the one before it.
+    """One schema of a table, compared with the previous one.
 
     Attributes:
-        since: When the first snapshot that is still listed was written with it; None if there is none.
-        columns: How many columns it has, nested ones included.
-        changes: Differences from the version before; empty for the first.
+        since: When the oldest snapshot with this schema was committed; None if no snapshot with it is left.
+        columns: Number of columns, including nested ones.
+        changes: Differences from the previous schema; empty for the first.
         is_current: Whether it is the table's current schema.
     """
 
@@ -347,7 +345,7 @@ class SchemaVersion:
 
 
 def snapshots(project: Project, pipeline: Pipeline, table: str, start: int, limit: int) -> Snapshots | None:
-    """Snapshots of a table, the newest first; None if the table does not exist. `start` of the newest are left out.
+    """A page of a table's snapshots, the newest first; None if the table does not exist. The `start` newest ones are left out.
 
     Raises:
         Retryable: The catalog can't be reached.
@@ -370,7 +368,7 @@ def snapshots(project: Project, pipeline: Pipeline, table: str, start: int, limi
 
 
 def schema_versions(project: Project, pipeline: Pipeline, table: str, limit: int) -> tuple[SchemaVersion, ...] | None:
-    """Schemas of a table, the newest first, each against the one before it; None if the table does not exist.
+    """Schemas of a table, the newest first, each compared with the previous one; None if the table does not exist.
 
     Raises:
         Retryable: The catalog can't be reached.
@@ -386,10 +384,10 @@ def _versions(metadata: TableMetadata) -> Iterator[SchemaVersion]:
             since.setdefault(snapshot.schema_id, _instant(snapshot.timestamp_ms))
     schemas = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
     fields = [_fields(schema) for schema in schemas]
-    changes = [(), *(tuple(_table_past_changes(before, after)) for before, after in pairwise(fields))]
-    for schema, columns, what in reversed(list(zip(schemas, fields, changes, strict=True))):
-        current = schema.schema_id == metadata.current_schema_id
-        yield SchemaVersion(schema.schema_id, since.get(schema.schema_id), len(columns), what, current)
+    changes = [(), *(tuple(_field_changes(before, after)) for before, after in pairwise(fields))]
+    for schema, columns, differences in reversed(list(zip(schemas, fields, changes, strict=True))):
+        is_current = schema.schema_id == metadata.current_schema_id
+        yield SchemaVersion(schema.schema_id, since.get(schema.schema_id), len(columns), differences, is_current)
 
 
 def _fields(schema: Schema) -> Mapping[int, tuple[str, str]]:
@@ -401,7 +399,7 @@ def _fields(schema: Schema) -> Mapping[int, tuple[str, str]]:
     return columns
 
 
-def _table_past_changes(
+def _field_changes(
     before: Mapping[int, tuple[str, str]], after: Mapping[int, tuple[str, str]]
 ) -> Iterable[FieldChange]:
     for field_id in sorted(before.keys() | after.keys()):
@@ -437,7 +435,7 @@ def _facts(snapshot: Snapshot, refs: tuple[str, ...]) -> SnapshotFacts:
 
 
 def _batch(properties: Mapping[str, str], pipeline: str | None) -> int | None:
-    """Number of the batch, by the mark."""
+    """Number of the batch, from its mark; None without a mark."""
     number = json.loads(properties.get(BATCH_KEY.format(pipeline), "{}")).get("n")
     return int(number) if isinstance(number, int) else None
 

@@ -1,5 +1,5 @@
-"""How far a pipeline is behind its topics: lag per partition, how far it has read, its unread records. Only reads: no
-table is made, nothing is committed.
+"""How far a pipeline is behind its topics: lag per partition, landed records, and unread records. It only reads: it creates no
+table and commits nothing.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from frazil.report.history import BatchHistory, history
 from frazil.run.state.pipeline_state import bytes_per_record
 
 COMPLETE_KEY = "frazil.complete-through"
-"""Summary key: everything that Kafka had accepted by this instant is in."""
+"""Summary key of the instant through which the pipeline is complete: all records that Kafka had accepted by then landed."""
 
 State = Literal["", "new", "vanished", "recreated", "other cluster"]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """One partition: the pipeline's position and the log's offsets.
+    """The position of a pipeline in one partition, and the offsets of the partition's log.
 
     Attributes:
-        position: Next offset to read, from the closing table; None if there is none yet.
+        position: Next offset to read, from the closing table; None if the position lacks the partition.
         log: Log start, stable end and high watermark; None if Kafka doesn't have the partition.
         mirrored: Committed offset of the consumer group that mirrors the position; None if there is none.
-        state: `new`: not known to the position, which will begin at the log start. `vanished`, `recreated`,
-            `other cluster`: the position does not belong to what Kafka has there now. Else empty.
+        state: `new`: the position lacks the partition, so reading begins at the log start. `vanished`, `recreated`,
+            `other cluster`: the position does not fit the partition that Kafka has now. Else empty.
     """
 
     topic: str
@@ -58,29 +58,29 @@ class PartitionLag:
 
     @property
     def lag(self) -> int | None:
-        """Offsets that can be read and were not; gaps of transactions and compaction count too. None if unknown."""
+        """Readable offsets that were not read yet, including gaps of transactions and compaction. None if unknown."""
         begin = self.begin
         return None if begin is None or self.log is None else max(0, self.log.stable_end - begin)
 
     @property
     def held_back(self) -> int | None:
-        """Offsets after the start of the first open transaction: consumers can't read them yet."""
+        """Offsets from the first open transaction on, which consumers can't read yet. None if Kafka lacks the partition."""
         return None if self.log is None else self.log.high_watermark - self.log.stable_end
 
     @property
     def headroom(self) -> int | None:
-        """Offsets between the log start and the position: below zero, so many were deleted before they were read."""
+        """Offsets from the log start to the position; if negative, so many were deleted unread. None if unknown."""
         begin = self.begin
         return None if begin is None or self.log is None else begin - self.log.log_start
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether everything that Kafka has accepted is landed."""
+        """Whether all records that Kafka has accepted landed."""
         return self.lag == 0 and self.held_back == 0
 
     @property
     def begin(self) -> int | None:
-        """Offset at which the next run begins to read; None if it is not known."""
+        """Offset at which the next run begins to read; None if unknown."""
         if self.state == "new" and self.log is not None:
             return self.log.log_start
         return self.position if self.state == "" else None
@@ -93,11 +93,12 @@ class Lag:
     Attributes:
         n: Number of the last batch; None if the pipeline never ran.
         snapshot_id: Snapshot that has the position.
-        complete_through: Every record that Kafka had accepted by this instant, ISO 8601, has landed. None if that is unknown.
+        complete_through: Instant, ISO 8601, through which the pipeline is complete: all records that Kafka had accepted by then
+            landed. None if unknown.
         group: Consumer group that mirrors the position; None if the pipeline has none.
         group_problem: Why its offsets could not be read.
-        partitions: By topic and number.
-        absent: Topics of the pipeline file that Kafka doesn't have and the position doesn't know.
+        partitions: Sorted by topic and number.
+        absent: Topics of the pipeline file that neither Kafka nor the position has.
     """
 
     n: int | None
@@ -110,17 +111,17 @@ class Lag:
 
     @property
     def total(self) -> int | None:
-        """Lag of all partitions where it is known; None if it is known of none."""
+        """Sum of the known lags of partitions; None if none is known."""
         return _sum(partition.lag for partition in self.partitions)
 
     @property
     def held_back(self) -> int | None:
-        """Offsets held back by open transactions, over all partitions; None if Kafka has none of them."""
+        """Sum of the offsets that open transactions hold back; None if Kafka has none of the partitions."""
         return _sum(partition.held_back for partition in self.partitions)
 
     @property
     def headroom(self) -> int | None:
-        """The smallest headroom of the partitions with unread records, as theirs is counted; None if there is none."""
+        """The smallest headroom of a partition with unread records; None if there is none."""
         return min(
             (partition.headroom for partition in self.partitions if partition.headroom is not None and partition.lag),
             default=None,
@@ -134,7 +135,7 @@ def lag(project: Project, pipeline: Pipeline, clock: Callable[[], datetime] = la
         Retryable: Kafka or the catalog is not available now.
         Terminal: The position can't be determined, or access is refused.
     """
-    # The position before the offsets, which only grow: what lands meanwhile can't look like a position beyond the log.
+    # The position comes first, since offsets only grow: so a batch in between can't look like a position beyond the log.
     holder = held_position(project, pipeline)
     position = Position.from_json(holder.value) if holder else None
     cluster = project.cluster(pipeline.source.cluster)
@@ -151,8 +152,9 @@ def lag_in(
     asked_at: datetime,
     group_offsets: Mapping[TopicPartition, int] | None = None,
 ) -> Lag:
-    """Compare what holds the position of a pipeline, or None, with what the broker said at an instant. The holder must be read
-    before the broker is asked, of the topics that `topics_of` names.
+    """Compare the position of a pipeline with the broker's facts about the topics of `topics_of`, as of `asked_at`.
+
+    `holder`: the value with the position, None before the first run. It must be read before the facts.
     """
     position = Position.from_json(holder.value) if holder else None
     partitions = tuple(partition_lags(position, facts, pipeline, group_offsets or {}))
@@ -171,7 +173,7 @@ def lag_in(
 
 
 def held_position(project: Project, pipeline: Pipeline) -> SummaryValue | None:
-    """The value with the position, looked up without creating a table; None if the pipeline never ran.
+    """The value with the position of a pipeline; None if the pipeline never ran.
 
     Raises:
         Retryable: The catalog is not available now.
@@ -198,7 +200,7 @@ def _held_in(table: Table, pipeline: Pipeline, name: str) -> SummaryValue | None
 
 
 def topics_of(cluster: Cluster, pipeline: Pipeline, position: Position | None) -> tuple[str, ...]:
-    """Topics that the pipeline reads now, and missing ones that it would read again if they were recreated.
+    """Topics that the pipeline reads now, and topics of its position that it would read again if they were recreated.
 
     Raises:
         Retryable: No broker answers.
@@ -213,7 +215,7 @@ def topics_of(cluster: Cluster, pipeline: Pipeline, position: Position | None) -
 def _consumer_group_offsets(
     cluster: Cluster, group: str | None, facts: ClusterFacts
 ) -> tuple[Mapping[TopicPartition, int], str | None]:
-    """Offsets of the consumer group, or why they can't be read. Other tools use the group; the report works without it."""
+    """Offsets of the consumer group, or why they can't be read. They are only a copy, so an error must not stop the report."""
     if group is None:
         return {}, None
     partitions = [(name, number) for name, topic in facts.topics.items() for number in range(len(topic.partitions))]
@@ -226,7 +228,7 @@ def _consumer_group_offsets(
 def partition_lags(
     position: Position | None, facts: ClusterFacts, pipeline: Pipeline, group_offsets: Mapping[TopicPartition, int]
 ) -> Iterator[PartitionLag]:
-    """Every partition that the position or Kafka knows, by topic and number."""
+    """Every partition of the position or of Kafka, sorted by topic and number."""
     before = {name for name in position.topics if pipeline.source.reads(name)} if position else set()
     for topic in sorted(before | facts.topics.keys()):
         log = facts.topics[topic].partitions if topic in facts.topics else ()
@@ -263,8 +265,8 @@ class Landing:
     """A pipeline's progress.
 
     Attributes:
-        produced: Records in the topics, from the pipeline's start position to the high watermarks.
-        landed: Of these, what the position has passed.
+        produced: Offsets from the pipeline's first position to the high watermarks.
+        landed: Offsets from the pipeline's first position to the present one.
     """
 
     produced: int
@@ -272,15 +274,14 @@ class Landing:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything has been read."""
+        """Whether all offsets have been read."""
         return self.landed >= self.produced
 
 
 def landing(project: Project, pipeline: Pipeline) -> Landing:
     """Measure how far a pipeline has read its topics.
 
-    Offsets are counted, so topics with transactions or compaction, whose offsets have gaps, count for more than their
-    records.
+    Gaps in the offsets, from transactions and compaction, count as well.
 
     Raises:
         Retryable: Kafka or the catalog is not available now.
@@ -298,22 +299,20 @@ def landing(project: Project, pipeline: Pipeline) -> Landing:
 
 
 def _offsets(batches: list[BatchHistory], topic: str, partition: int, key: str) -> list[int]:
-    """Where each batch began to read a partition (`from`), or was behind it (`next`), of those that know the partition."""
+    """First (`from`) or next (`next`) offset of a partition in each batch whose position has the partition."""
     per_batch = (batch.position.get(topic, {}).get(key, []) for batch in batches)
     return [offsets[partition] for offsets in per_batch if partition < len(offsets)]
 
 
-# Looking costs two round trips to Kafka. The tables are only read for the position when what was known of it says that
-# enough waits, or is older than `POSITION_SECONDS`.
+# A measurement costs two round trips to Kafka. The tables are read for the position only if the position read before is older than
+# `POSITION_SECONDS`, or if by that position enough records wait.
 
 POSITION_SECONDS = 60.0
-"""Age from which a position that was read is read again: a reset may have moved it back."""
+"""Age from which the position is read again: a reset may have moved it back."""
 
 
 def waiting(partitions: Iterable[PartitionLag], epoch: int | None, record_bytes: float | None) -> Waiting:
-    """Sum the unread records of all partitions. A partition whose position does not match its topic counts as 0: its run
-    would be refused.
-    """
+    """Sum the unread records of all partitions. Without a fitting position, a partition counts as 0: runs are refused."""
     places = [(f"{partition.topic}/{partition.partition}", partition, partition.lag) for partition in partitions]
     readable = [
         (place, partition.log.stable_end, lag)
@@ -330,11 +329,11 @@ def waiting(partitions: Iterable[PartitionLag], epoch: int | None, record_bytes:
     )
 
 
-class Watch:
-    """Looks at a pipeline again and again.
+class LagWatch:
+    """Measures the unread records of one pipeline again and again.
 
     Attributes:
-        project: The project that it was made with.
+        project: The project of the pipeline.
     """
 
     def __init__(self, project: Project, pipeline: Pipeline, clock: Callable[[], float] = time) -> None:
@@ -344,19 +343,19 @@ class Watch:
         self._record_bytes: float | None = None
         self._read_at: float | None = None
 
-    def look(self, threshold: Threshold | None = None) -> Waiting:
-        """Return the unread records. The position is reloaded before the threshold is reported as reached.
+    def measure(self, threshold: Threshold | None = None) -> Waiting:
+        """Measure the unread records. If they reach the threshold, the position is from the tables as they are now.
 
         Raises:
             Retryable: Kafka or the catalog is not available now.
             Terminal: The position can't be determined, or access is refused.
         """
         if threshold is not None and self._read_at is not None and self._clock() - self._read_at < POSITION_SECONDS:
-            backlog = self._compared()
+            backlog = self._unread()
             if not backlog.reaches(threshold):
                 return backlog
         self._read_position()
-        return self._compared()
+        return self._unread()
 
     def _read_position(self) -> None:
         holder = held_position(self.project, self._pipeline)
@@ -364,8 +363,7 @@ class Watch:
         self._record_bytes = bytes_per_record(holder.summary) if holder else None
         self._read_at = self._clock()
 
-    def _compared(self) -> Waiting:
-        # The position before the offsets, which only grow: what lands meanwhile can't look like a position beyond the log.
+    def _unread(self) -> Waiting:
         position = self._position
         facts = observe(self._cluster, topics_of(self._cluster, self._pipeline, position), absent_ok=True)
         partitions = partition_lags(position, facts, self._pipeline, {})

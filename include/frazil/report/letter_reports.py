@@ -1,16 +1,15 @@
-"""Reports on new dead letters: which are new since the last report, by batch numbers; stored reports, to list, open
-and remove.
+"""Reports on dead letters that are new since the last report: makes, stores, lists and opens them, and writes their notices.
 
-The newest one says up to which batch letters were reported, so it is never removed, and the next report begins after it. A
-report exists once its facts file does, which is written last: if a run is killed before, the next one reports the same
-letters.
+The newest report has the number of the last batch that was reported. So it is never removed, and the next report begins after it. A
+report exists once its facts file does, which is written last: after a run that was killed before, the next run reports the same
+dead letters.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -23,6 +22,7 @@ from frazil.error_codes import BAD_FILE, NAME_UNKNOWN, TABLE_LOST
 from frazil.iceberg.catalog.catalog import Folder
 from frazil.iceberg.ledger.dead_letters import LetterQuestion, count_letters, letter_files
 from frazil.iceberg.ledger.ledger import read_ledger
+from frazil.pipeline.channels import Notice
 from frazil.pipeline.models.maintenance import parse_age
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.syntax.strict import read_json
@@ -35,6 +35,8 @@ from frazil.report.dead_letters_summary import (
     LetterGroup,
     LetterReport,
     Tally,
+    batch_range,
+    counted,
     html,
     markdown,
 )
@@ -47,7 +49,7 @@ _SUFFIX: Mapping[Form, str] = {"html": ".html", "markdown": ".md"}
 _FACTS = ".json"
 _NAME = re.compile(r"\d{8}T\d{9}Z")
 _SECRET = ("uri", "credential", "token", "auth", "header.", "rest.auth.", "oauth2-")
-"""How the names of properties begin that open the catalog: files need none of them."""
+"""Prefixes of properties that are for access to the catalog itself: reading files needs none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +57,15 @@ class KeptReport:
     """A stored report without its samples.
 
     Attributes:
-        name: Of its files, without their endings; made of its instant, so that names sort as reports do.
-        run: Id of the run that made it.
-        since, until: Its period, UTC.
-        after, through, batch: Its batches: see `BatchPeriod`.
-        count, open, before, came_home: Letters: see `LetterReport` and `BatchPeriod`.
-        groups: The letters by code, topic and table, without samples.
-        is_due: Whether it passed the threshold of the pipeline file.
-        told_channels: Channels that received it.
-        sent_at: When the last channel received it; None if some have not.
+        name: Name of its files, without their endings: the end of its period, so that names sort by time.
+        run: Id of the run that made the report.
+        since, until: Period of the report, UTC.
+        after, through, batch: Batches of the report, as in `BatchPeriod`.
+        count, open, before, came_home: Numbers of dead letters, as in `LetterReport` and `BatchPeriod`.
+        groups: The dead letters by code, topic and table, without samples.
+        is_due: Whether the count reached the threshold of the pipeline file, so that the report is to be sent.
+        told_channels: Channels that received the report.
+        sent_at: When the last of the channels received it; None until then.
     """
 
     pipeline: str
@@ -84,12 +86,12 @@ class KeptReport:
     sent_at: datetime | None = None
 
     def to_body(self) -> dict[str, Any]:
-        """In JSON's terms, under the keys of the stored files; times stay datetimes."""
+        """The values under the keys of the stored files. Times are datetimes."""
         return dict(_KEPT.dump_python(self, by_alias=True, exclude={"groups": {"__all__": {"samples"}}}))
 
     @property
     def is_unsent(self) -> bool:
-        """Whether the report still has to be sent."""
+        """Whether the report is still to be sent to some channel."""
         return self.is_due and self.sent_at is None
 
 
@@ -97,7 +99,7 @@ _KEPT = TypeAdapter(KeptReport)
 
 
 def reports_folder(project: Project, pipeline: Pipeline) -> Folder:
-    """Where the reports of a pipeline are."""
+    """The folder of a pipeline's reports."""
     root = project.settings.reports.folder or str(project.home.root / "reports")
     catalog = project.settings.catalogs.get(pipeline.home_catalog)
     catalog_properties = {} if catalog is None else catalog.properties
@@ -117,10 +119,10 @@ def list_reports(project: Project, pipeline: Pipeline, most: int | None = None) 
 
 
 def open_report(project: Project, pipeline: Pipeline, name: str, form: Form = "html") -> str:
-    """The text of a kept report.
+    """The text of a stored report.
 
     Raises:
-        Terminal: Nothing has that name.
+        Terminal: No report has this name.
         Retryable: The storage can't be read now.
     """
     folder = reports_folder(project, pipeline)
@@ -132,8 +134,8 @@ def open_report(project: Project, pipeline: Pipeline, name: str, form: Form = "h
     return folder.read(f"{name}{_SUFFIX[form]}")
 
 
-def keep_report(project: Project, pipeline: Pipeline, report: LetterReport, run: str) -> KeptReport:
-    """Write a report's files, and remove those of old ones.
+def store_report(project: Project, pipeline: Pipeline, report: LetterReport, run: str) -> KeptReport:
+    """Write a report's files, and remove old reports.
 
     Raises:
         Retryable: The storage can't be written now.
@@ -149,7 +151,7 @@ def keep_report(project: Project, pipeline: Pipeline, report: LetterReport, run:
 def note_told(
     project: Project, pipeline: Pipeline, report: KeptReport, channels: Iterable[str], sent_at: datetime | None
 ) -> KeptReport:
-    """Store which channels received a report. `sent_at`: the time, if no further channel is to receive it.
+    """Store that further channels received a report. `sent_at`: the time, if these were the last ones.
 
     Raises:
         Retryable: The storage can't be written now. Then the channels receive it again.
@@ -215,97 +217,88 @@ def _read(folder: Folder, name: str) -> KeptReport:
         ) from error
 
 
-# Not by clocks: a batch that was decided before a look may bring its letters after it, and Kafka's timestamps are the
-# producers'. The ledger has a row of a batch only when its letters are in, batches end in the order of their numbers, and a
-# letter keeps the number of the batch that left it.
+# What is new is decided by batch numbers, not by clocks: a batch that was decided before a report may bring its dead letters
+# after it, and Kafka's timestamps come from producers. The ledger gets a batch's row only after its dead letters landed,
+# batches finish in the order of their numbers, and a dead letter keeps the number of its batch.
 
 EARLIER = 11
-"""Reports before this one whose numbers are shown beside it: a dozen bars are read at a glance."""
+"""Earlier reports whose numbers a report shows: a dozen bars are easy to read."""
 
 Row = Mapping[str, Any]
 """One row of the ledger."""
 
 
 def report_new_letters(project: Project, pipeline: Pipeline, run: str, now: datetime) -> KeptReport | None:
-    """Sum up the dead letters of batches that finished since the last report, and keep it.
+    """Report the dead letters of batches that finished since the last report, and store the report.
 
     Returns:
-        The report; None if there is nothing new, and then nothing is written.
+        The report; None without new dead letters: then nothing is written.
 
     Raises:
-        Terminal: The dead-letter table is gone although batches left letters in it.
+        Terminal: The dead-letter table is gone, but batches landed dead letters in it.
         Retryable: The catalog or the storage can't be read now.
     """
     reports = list_reports(project, pipeline)
     report = new_letters(project, pipeline, reports, now)
-    return None if report is None or not report.count else keep_report(project, pipeline, report, run)
+    return None if report is None or not report.count else store_report(project, pipeline, report, run)
 
 
 def new_letters(
     project: Project, pipeline: Pipeline, reports: Sequence[KeptReport], now: datetime
 ) -> LetterReport | None:
-    """The dead letters of batches that finished since the last report; None if no batch did. Reports before come the newest
-    first.
+    """A report on the dead letters of batches that finished since the last report; None if no batch did. `reports`: the
+    stored ones, the newest first.
 
     Raises:
         Terminal, Retryable: As `report_new_letters`.
     """
     lake = project.lake_of(pipeline)
-    rows = read_ledger(lake, pipeline.ledger_table, pipeline.name)  # before the letters: theirs are in by then
-    last = _if_still_valid(reports[0], rows) if reports else None
+    # Before the table, which then has the dead letters of all these batches.
+    rows = read_ledger(lake, pipeline.ledger_table, pipeline.name)
+    last = reports[0] if reports and _is_of_pipeline(reports[0], rows) else None
     after = 0 if last is None else last.through
     if not rows or rows[-1]["n"] <= after:
         return None
     since = rows[0]["decided_at"] if last is None else last.until
-    period = _period(rows, after, reports if last is not None else ())
-    report = LetterReport(pipeline.name, pipeline.owner, pipeline.dead_letters_table, since, now, batches=period)
-    return _counted_report(project, pipeline, report, rows)
-
-
-def _if_still_valid(last: KeptReport, rows: Sequence[Row]) -> KeptReport | None:
-    """The last report, unless the pipeline was recreated since: then its batch numbers belong to other batches."""
-    if not rows or rows[-1]["n"] < last.through:
+    period, name = _period(rows, after, reports if last is not None else ()), pipeline.dead_letters_table
+    table = lake.find_table(name)
+    if table is None:
+        _refuse_lost(pipeline, period, rows)
         return None
-    return None if any(row["n"] == last.through and row["batch"] != last.batch for row in rows) else last
+    before, reporting = _batch_before(after, since - (now - since), rows), pipeline.dead_letters.report
+    taken_back = letter_history(rows).taken_back
+    question = LetterQuestion(undone=taken_back, batches=(before, period.through))
+    samples = SAMPLES if reporting is False else reporting.samples
+    tally = Tally(_after_batch(after), taken_back, pipeline.dead_letters.payload, samples)
+    for file in letter_files(table, name, question, LISTED):
+        for batch in file.batches:
+            tally.add(batch)
+    groups, total = tuple(tally.groups()), count_letters(table, name)
+    return LetterReport(pipeline.name, pipeline.owner, name, since, now, groups, total, period)
+
+
+def _is_of_pipeline(last: KeptReport, rows: Sequence[Row]) -> bool:
+    """Whether the last report's batches are in the ledger. Not if the pipeline was recreated since: its numbers begin again."""
+    if not rows or rows[-1]["n"] < last.through:
+        return False
+    return not any(row["n"] == last.through and row["batch"] != last.batch for row in rows)
 
 
 def _period(rows: Sequence[Row], after: int, reports: Sequence[KeptReport]) -> BatchPeriod:
     new = [row for row in rows if row["n"] > after]
-    home = {row["n"]: row["records_written"] for row in new if row["kind"] == "dead_letters"}
+    # The ledger has several rows per batch, each with the numbers of the whole batch.
+    replayed = {row["n"]: row["records_written"] for row in new if row["kind"] == "dead_letters"}
     return BatchPeriod(
         after=after,
         through=rows[-1]["n"],
         batch=rows[-1]["batch"],
-        came_home=sum(home.values()),
+        came_home=sum(replayed.values()),
         earlier=tuple((report.until, report.count) for report in reversed(reports[:EARLIER])),
     )
 
 
-def _counted_report(
-    project: Project, pipeline: Pipeline, report: LetterReport, rows: Sequence[Row]
-) -> LetterReport | None:
-    period, name = report.batches, pipeline.dead_letters_table
-    if period is None:
-        return None
-    table = project.lake_of(pipeline).find_table(name)
-    if table is None:
-        _refuse_lost(pipeline, period, rows)
-        return None
-    before, reporting = _batch_before(report, rows), pipeline.dead_letters.report
-    undone = letter_history(rows).taken_back
-    question = LetterQuestion(undone=undone, batches=(before, period.through))
-    samples = SAMPLES if reporting is False else reporting.samples
-    tally = Tally(_after_batch(period.after), undone, pipeline.dead_letters.payload, samples)
-    for file in letter_files(table, name, question, LISTED):
-        for batch in file.batches:
-            tally.add(batch)
-    return replace(report, groups=tuple(tally.groups()), table_total=count_letters(table, name))
-
-
-def _batch_before(report: LetterReport, rows: Sequence[Row]) -> int:
-    """Number of the last batch that was decided before a period of the same length began."""
-    begin = report.since - (report.until - report.since)
-    after = 0 if report.batches is None else report.batches.after
+def _batch_before(after: int, begin: datetime, rows: Sequence[Row]) -> int:
+    """Number of the last batch, up to `after`, that was decided before the begin of the previous period."""
     return max((row["n"] for row in rows if row["n"] <= after and row["decided_at"] <= begin), default=0)
 
 
@@ -322,3 +315,32 @@ def _refuse_lost(pipeline: Pipeline, period: BatchPeriod, rows: Sequence[Row]) -
             f" {pipeline.dead_letters_table} is gone",
             next_step=repair_command(pipeline.name, pipeline.dead_letters_table),
         )
+
+
+_NOTICE_LINES = 10
+"""Groups that a notice names; the report has all."""
+
+
+def letters_notice(pipeline: Pipeline, report: KeptReport, page: str, link: str | None) -> Notice:
+    """The notice of a report. `page`: the report as HTML."""
+    return Notice(
+        pipeline=pipeline.name,
+        owner=pipeline.owner,
+        kind="dead_letters",
+        severity="warning",
+        title=f"{pipeline.name}: {counted(report.count)} new in {batch_range(report.after, report.through)}",
+        cause="\n".join(_cause_lines(report)),
+        next_step=f"frazil dead-letters list {pipeline.name}",
+        link=link,
+        html=page,
+        report=report.name,
+    )
+
+
+def _cause_lines(report: KeptReport) -> Iterator[str]:
+    yield f"{report.open:,} of {report.count:,} are open; {report.before:,} in the period before"
+    for group in report.groups[:_NOTICE_LINES]:
+        table = f" of table {group.destination}" if group.destination else ""
+        yield f"{group.count:,} {group.code} in {group.topic}{table} ({group.before:,} before)"
+    if more := report.groups[_NOTICE_LINES:]:
+        yield f"and {sum(group.count for group in more):,} of {len(more)} other kinds"

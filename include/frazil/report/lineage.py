@@ -1,7 +1,7 @@
 """The topics that a run read and the tables that it wrote, under the names that other lineage tools use.
 
-Names follow OpenLineage's specification: a topic is known by a broker's address, a table by where its data lies, because
-that is the same whatever catalog and engine it is reached through; its name in the catalog is added.
+Names follow OpenLineage's specification: a topic's namespace is a broker's address. A table's name is the location of its
+data, which is the same for all catalogs and engines; its name in the catalog is added.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog
 
 _KAFKA_PORT = 9092
-_LANDED = ("destination", "dead_letters")
-"""Roles of tables that records land in. The ledger tells of them, it holds none."""
+_LANDED_ROLES = ("destination", "dead_letters")
+"""Roles, in the ledger, of tables that get records."""
 
 _JDBC = re.compile(r"jdbc:(?P<scheme>\w+)://(?P<host>[\w.-]+(:\d+)?)/(?P<database>[\w-]+)")
 
 _OBJECT_STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "abfs", "abfss": "abfss", "wasbs": "wasbs"}
-"""Scheme of a location -> the scheme in the name."""
+"""Scheme of a location -> scheme in the dataset's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """Name of a dataset: namespace, and name within it."""
+    """Name of a dataset: its namespace, and its name in it."""
 
     namespace: str
     name: str
@@ -43,7 +43,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class TopicRead:
-    """A topic that a run read; records and bytes only if it was the only one, and the run landed something."""
+    """A topic that a run read. Records and bytes are known only if it was the only topic, and the run landed something."""
 
     name: Name
     records: int | None = None
@@ -52,13 +52,13 @@ class TopicRead:
 
 @dataclass(frozen=True, slots=True)
 class TableWritten:
-    """A table that a run wrote, with counts, or one that it will write, without.
+    """A table that a run wrote, with counts, or will write, without counts.
 
     Attributes:
         name: Location of its data.
         known_as: Its name in its catalog.
-        snapshot_id: The last snapshot of the run; None if it got nothing.
-        rows, files, bytes: What it got; None before that is known.
+        snapshot_id: The run's last snapshot in it; None if there is none.
+        rows, files, bytes: What it got; None before the run landed.
     """
 
     name: Name
@@ -79,10 +79,10 @@ class Lineage:
 
 
 def run_lineage(project: Project, pipeline: Pipeline, plan: RunPlan, *, has_landed: bool) -> Lineage:
-    """Topics that a run reads, and the tables that it writes. A dry run writes none.
+    """Topics that a run reads and tables that it writes. A dry run writes none.
 
-    Before the run lands, the destinations are listed as they are now. Afterwards the ledger says what this plan read and
-    wrote, including the dead-letter table if there were any.
+    Before the run landed, these are the existing destinations. Afterwards the ledger has what the plan read and wrote,
+    including the dead-letter table if it got rows.
 
     Raises:
         Retryable: The catalog can't be read now.
@@ -105,13 +105,13 @@ def run_lineage(project: Project, pipeline: Pipeline, plan: RunPlan, *, has_land
     records, size = counts if batches and len(names) == 1 else (None, None)
     by_table: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        if row["role"] in _LANDED and (row["role"] == "destination" or row["rows"]):
+        if row["role"] in _LANDED_ROLES and (row["role"] == "destination" or row["rows"]):
             by_table.setdefault(row["table"], []).append(row)
     return Lineage(tuple(TopicRead(name, records, size) for name in names), tuple(_tables(lake, by_table)))
 
 
 def capture_names(project: Project, capture: Capture) -> tuple[tuple[Name, ...], Name]:
-    """The files, or the table, that a capture reads, and its topic. Of a query the database is named."""
+    """Names of the files, or of the table, that a capture reads, and of its topic. A query has the name of its database."""
     topic = Name(cluster_namespace(project.settings.clusters[capture.cluster].bootstrap_servers), capture.topic)
     if isinstance(capture, FileCapture):
         return tuple(Name("file", path) for path in capture.paths), topic
@@ -119,9 +119,10 @@ def capture_names(project: Project, capture: Capture) -> tuple[tuple[Name, ...],
 
 
 def database_name(url: str, database: str, table: str | None) -> Name:
-    """The name of a table by the address of its database: ``postgres://host:port`` and ``database.table``.
+    """Name of a table from its database's address: ``postgres://host:port`` and ``database.table``.
 
-    Some drivers put passwords behind `;`, or users before the host: in place of any other form stands the name in our settings.
+    Addresses of some drivers contain users or passwords. So an address of any other form is replaced by the database's name in the
+    settings.
     """
     address = _JDBC.fullmatch(url.partition("?")[0])
     names = (address["database"] if address else database, *([table] if table else []))
@@ -131,13 +132,13 @@ def database_name(url: str, database: str, table: str | None) -> Name:
 
 def _topics(project: Project, pipeline: Pipeline, plan: RunPlan) -> list[Name]:
     servers = project.settings.clusters[pipeline.source.cluster].bootstrap_servers
-    # The plan of a session reads nothing yet: that is found at every tick.
+    # The plan of a session has no ranges: the session plans its batches itself.
     read = {offsets.topic for offsets in plan.ranges} if plan.until is None else set(pipeline.source.topics)
     return [Name(cluster_namespace(servers), topic) for topic in sorted(read)]
 
 
 def _tables(lake: PipelineCatalog, by_table: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[TableWritten]:
-    """The existing tables; the ledger's rows say what the run wrote to them."""
+    """Existing tables, with counts from the run's rows in the ledger."""
     for name, table_rows in by_table.items():
         table, rows = lake.find_table(name), list(table_rows)
         if table is None:
@@ -155,14 +156,14 @@ def _tables(lake: PipelineCatalog, by_table: Mapping[str, Iterable[Mapping[str, 
 
 
 def cluster_namespace(bootstrap_servers: str) -> str:
-    """The namespace of a cluster's topics: the first of its bootstrap servers, ``kafka://host:port``."""
+    """Namespace of a cluster's topics: its first bootstrap server, ``kafka://host:port``."""
     first = bootstrap_servers.split(",", maxsplit=1)[0].strip().rpartition("://")[2]
     host, _, port = first.rpartition(":")
     return f"kafka://{first}" if host and port.isdecimal() else f"kafka://{first}:{_KAFKA_PORT}"
 
 
 def location_name(location: str) -> Name:
-    """The name of a table by its location: ``s3://bucket`` and ``path/of/table``, or ``file`` and ``/path/of/table``."""
+    """Name of a table from its location: ``s3://bucket`` and ``path/of/table``, or ``file`` and ``/path/of/table``."""
     parts = urlsplit(location)
     path = parts.path.rstrip("/")
     if parts.scheme in ("", "file"):
@@ -173,7 +174,7 @@ def location_name(location: str) -> Name:
 
 
 def without_secrets(uri: str) -> str:
-    """An address without user, password and options, which may contain a token, and without the driver of a database."""
+    """An address without user, password, options (which may contain a token), and the name of a database driver."""
     parts = urlsplit(uri)
     scheme = parts.scheme.partition("+")[0]
     bare = parts._replace(scheme=scheme, netloc=parts.netloc.rpartition("@")[2], query="", fragment="")

@@ -1,4 +1,6 @@
-"""Formats, transforms, token providers and alert channels as they can be named here: where each comes from, in which version, whether it can be used."""
+"""Lists the formats, transforms, token providers and alert channels that files may name: the package and version that each
+comes from, and whether it can be used.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +20,22 @@ Kind = Literal["format", "transform", "channel", "token provider"]
 
 FRAZIL: Final = "frazil"
 
-OWN_PARTS: Final[Mapping[str, Kind]] = MappingProxyType(
+GROUPS: Final[Mapping[str, Kind]] = MappingProxyType(
     {formats.GROUP: "format", transforms.GROUP: "transform", kafka_properties.GROUP: "token provider"}
 )
-"""Entry points by which other packages bring formats, transforms and providers of tokens."""
+"""Group of entry points -> kind of plugin that packages of users provide by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """Something that a pipeline or settings file may name.
+    """A format, transform, token provider or channel.
 
     Attributes:
-        name: As files write it.
-        package: The installed package that it comes from.
-        version: Of the package; None where it is not installed.
-        place: Module and class of an own part; None for those that come with Frazil.
-        problem: Why it can't be used; None where it can.
+        name: Name in files.
+        package: The package that it comes from.
+        version: Version of the package; None if it is not installed.
+        place: Module and class of a plugin of a user's package; None for Frazil's own.
+        problem: Why it can't be used; None if it can.
     """
 
     kind: Kind
@@ -44,15 +46,13 @@ class Plugin:
     problem: str | None = None
 
 
-def plugins(own_entries: Iterable[EntryPoint] | None = None) -> list[Plugin]:
-    """Return all of them, those that come with Frazil first. Own parts are loaded, to know whether they can be."""
-    entries = (
-        [entry for group in OWN_PARTS for entry in entry_points(group=group)] if own_entries is None else own_entries
-    )
-    return [*_delivered(), *_own(entries)]
+def plugins() -> list[Plugin]:
+    """List all plugins, Frazil's own first. Those of users' packages are loaded, to see whether they can be used."""
+    entries = [entry for group in GROUPS for entry in entry_points(group=group)]
+    return [*_builtin(), *_loaded(entries)]
 
 
-def _delivered() -> Iterator[Plugin]:
+def _builtin() -> Iterator[Plugin]:
     for name in formats.FORMATS:
         yield Plugin("format", name, FRAZIL, __version__)
     for name in transforms.TRANSFORMS:
@@ -65,11 +65,11 @@ def _delivered() -> Iterator[Plugin]:
         yield Plugin("channel", name, channel.package, installed, problem=problem)
 
 
-def _own(entries: Iterable[EntryPoint]) -> Iterator[Plugin]:
-    names = {(plugin.kind, plugin.name) for plugin in _delivered()}
+def _loaded(entries: Iterable[EntryPoint]) -> Iterator[Plugin]:
+    names = {(plugin.kind, plugin.name) for plugin in _builtin()}
     for entry in sorted(entries, key=lambda point: (point.group, point.name, point.value)):
-        kind = OWN_PARTS[entry.group]
-        problem = "another part has this name" if (kind, entry.name) in names else _loading_problem(entry)
+        kind = GROUPS[entry.group]
+        problem = "another plugin has this name" if (kind, entry.name) in names else _loading_problem(entry)
         names.add((kind, entry.name))
         package = entry.dist.name if entry.dist else "unknown"
         yield Plugin(kind, entry.name, package, entry.dist.version if entry.dist else None, entry.value, problem)

@@ -1,7 +1,7 @@
-"""Small SQL queries on Iceberg tables: PyIceberg reads the needed files and columns, DuckDB computes.
+"""Small SQL queries on Iceberg tables: PyIceberg reads the needed files and columns, DuckDB computes the result.
 
-The question is parsed before anything is read: only the tables it names are loaded, only the columns it mentions, and
-only as many rows as a plain LIMIT asks for. DuckDB itself reaches no file and no network.
+The query is parsed first. So only the tables and columns that it names are read, and, with a plain LIMIT, only that many
+rows. DuckDB itself has no access to files or networks.
 """
 
 from __future__ import annotations
@@ -32,67 +32,64 @@ if TYPE_CHECKING:
 DEFAULT_CATALOG = "lake"
 
 METADATA_TABLES = ("snapshots", "history", "files", "partitions", "manifests", "refs", "entries")
-"""What stands behind a table under its name, by PyIceberg's names for them."""
+"""Metadata tables, `TABLE.snapshots` and so on, by PyIceberg's names."""
 
 _WORD_BEFORE_DOT = re.compile(rb"(\w+)\s*\.")
 
-Path = tuple[str, ...]
-"""A table's name as written in the question, part by part."""
+NameParts = tuple[str, ...]
+"""A table's name as written in the query, part by part."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What a parsed query reads.
+class ParsedQuery:
+    """What a query reads.
 
     Attributes:
-        tables: Names as written, in order of their first use.
+        tables: Names of tables as written, in the order of their first use.
         words: Every name that could be a column, case-folded; None if all columns are needed.
-        limit: Rows that are enough, if one table is read without filter, order or grouping.
-        lists_tables: It is SHOW TABLES.
+        limit: Number of rows that suffices; None if all rows are needed.
+        lists_tables: Whether the query is SHOW TABLES.
     """
 
-    tables: tuple[Path, ...]
+    tables: tuple[NameParts, ...]
     words: frozenset[str] | None
     limit: int | None
     lists_tables: bool
 
 
 def query(project: Project, sql: str, *, catalog: str | None = None) -> pa.Table:
-    """Answer one question.
+    """Run one query.
 
     Args:
-        project: Settings and doors.
+        project: The project, whose settings have the catalog.
         sql: One SELECT (or DESCRIBE, SUMMARIZE, SHOW TABLES) in DuckDB's SQL. Tables are named `namespace.table`;
             `namespace.table.snapshots` and the like read the table's metadata, `namespace.table.branch_audit` a branch,
             `namespace.table.tag_v1` a tag.
-        catalog: Name of a catalog in the settings; `lake`, or the only one, when None.
+        catalog: Name of a catalog in the settings; None: the only one, or `lake`.
 
     Raises:
-        Terminal: The question is not valid, is no question, or names a table that does not exist.
+        Terminal: The query is not valid, would change something, or names a table that does not exist.
         Retryable: The catalog or the storage can't be read now.
     """
     require("sql", "a query")
     import duckdb
 
     lake = project.lake(catalog or _default(project))
-    with _mapped(), duckdb.connect(":memory:") as connection:
+    with _translated_errors(), duckdb.connect(":memory:") as connection:
         sql = with_quoted_words(connection, sql)
-        question = parse(connection, sql)
-        if question.lists_tables:
+        parsed = parse(connection, sql)
+        if parsed.lists_tables:
             return pa.table({"name": pa.array(lake.tables(), pa.string())})
-        for number, path in enumerate(question.tables):
-            _register_rows(connection, path, number, _read(lake, path, question))
-        # From here on the text of the question runs: it sees what was offered and nothing else.
+        for number, name in enumerate(parsed.tables):
+            _register_rows(connection, name, number, _read(lake, name, parsed))
+        # From here on the user's text runs, which may read only the registered rows.
         connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")
         connection.execute("SET enable_external_access = false; SET lock_configuration = true")
         return connection.sql(sql).to_arrow_table()
 
 
 def with_quoted_words(connection: DuckDBPyConnection, sql: str) -> str:
-    """Quote SQL keywords that are followed by a dot, so that they count as names: in `default.t`, `default` is a namespace.
-
-    A valid query is not changed.
-    """
+    """Quote SQL keywords before a dot in a query that is not valid: in `default.t`, `default` is a namespace."""
     import duckdb
 
     [(text,)] = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
@@ -106,8 +103,8 @@ def with_quoted_words(connection: DuckDBPyConnection, sql: str) -> str:
     return written.decode()
 
 
-def parse(connection: DuckDBPyConnection, sql: str) -> Question:
-    """Parse which tables and columns a query reads.
+def parse(connection: DuckDBPyConnection, sql: str) -> ParsedQuery:
+    """Determine which tables and columns a query reads.
 
     Raises:
         Terminal: It is not valid SQL, not a single statement, or would change something.
@@ -115,7 +112,7 @@ def parse(connection: DuckDBPyConnection, sql: str) -> Question:
     [(text,)] = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     tree: Mapping[str, Any] = json.loads(text)
     if tree["error"]:
-        # DuckDB serialises questions only: anything that would change something is "not implemented".
+        # DuckDB serializes only queries. For a statement that would change something it says "not implemented".
         reason = "it would change something" if tree.get("error_type") == "not implemented" else tree["error_message"]
         raise BAD_ARGUMENT.terminal(
             f"not a query on tables: {reason}", next_step="write one SELECT: frazil sql only reads tables"
@@ -126,11 +123,13 @@ def parse(connection: DuckDBPyConnection, sql: str) -> Question:
         )
     root = tree["statements"][0]["node"]
     nodes = list(_nodes(root))
-    ctes = {entry["key"].casefold() for node in nodes for entry in _entries(node)}
-    bases = [node for node in nodes if node.get("type") == "BASE_TABLE"]
-    tables = dict.fromkeys(path for path in map(_path, bases) if len(path) > 1 or path[0].casefold() not in ctes)
-    special = any(node.get("show_type") == "SHOW_SPECIAL" for node in nodes)
-    return Question(tuple(tables), _words(root, nodes, bases), _limit(root), special)
+    ctes = {cte["key"].casefold() for node in nodes for cte in _ctes(node)}
+    base_tables = [node for node in nodes if node.get("type") == "BASE_TABLE"]
+    tables = dict.fromkeys(
+        name for name in map(_name_parts, base_tables) if len(name) > 1 or name[0].casefold() not in ctes
+    )
+    lists_tables = any(node.get("show_type") == "SHOW_SPECIAL" for node in nodes)
+    return ParsedQuery(tuple(tables), _words(root, nodes, base_tables), _limit(root), lists_tables)
 
 
 def _nodes(tree: object) -> Iterator[Mapping[str, Any]]:
@@ -143,18 +142,18 @@ def _nodes(tree: object) -> Iterator[Mapping[str, Any]]:
             yield from _nodes(value)
 
 
-def _entries(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _ctes(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     ctes = node.get("cte_map")
     return list(ctes["map"]) if isinstance(ctes, dict) else []
 
 
-def _path(node: Mapping[str, Any]) -> Path:
+def _name_parts(node: Mapping[str, Any]) -> NameParts:
     return tuple(part for part in (node["catalog_name"], node["schema_name"], node["table_name"]) if part)
 
 
-def _words(root: object, nodes: list[Mapping[str, Any]], bases: list[Mapping[str, Any]]) -> frozenset[str] | None:
-    """Names that may be columns: every string in the syntax tree, since a missing column would be an error."""
-    whole_rows = {str(base[key]).casefold() for base in bases for key in ("alias", "table_name") if base[key]}
+def _words(root: object, nodes: list[Mapping[str, Any]], base_tables: list[Mapping[str, Any]]) -> frozenset[str] | None:
+    """Names that may be columns: all strings of the syntax tree, since extra names do no harm. None if all columns are needed."""
+    whole_rows = {str(base[key]).casefold() for base in base_tables for key in ("alias", "table_name") if base[key]}
     for node in nodes:
         names = node.get("column_names") if node.get("class") == "COLUMN_REF" else None
         if node.get("class") == "STAR" or node.get("ref_type") == "NATURAL" or "show_type" in node:
@@ -197,8 +196,8 @@ def _is_plain(root: Mapping[str, Any]) -> bool:
     return all(expression["class"] in ("STAR", "COLUMN_REF") for expression in root["select_list"])
 
 
-def _read(lake: Lake, path: Path, question: Question) -> pa.Table:
-    name, suffix = _resolve(lake, path)
+def _read(lake: Lake, written_name: NameParts, parsed: ParsedQuery) -> pa.Table:
+    name, suffix = _resolve(lake, written_name)
     table = lake.load_table(name)
     metadata = suffix if suffix in METADATA_TABLES else None
     if suffix is not None and metadata is None:
@@ -209,26 +208,25 @@ def _read(lake: Lake, path: Path, question: Question) -> pa.Table:
             return inspected
         hidden = unreadable(table.schema())
         if unreadable_columns := [
-            field for field in hidden if question.words is not None and field.casefold() in question.words
+            field for field in hidden if parsed.words is not None and field.casefold() in parsed.words
         ]:
             raise BAD_ARGUMENT.terminal(
                 f"table {name}: column {unreadable_columns[0]} is a variant, which only an engine can read",
                 next_step="select only its other columns here, and query this one with Spark",
             )
         fields = [field.name for field in table.schema().fields if field.name not in hidden]
-        columns = [field for field in fields if question.words is None or field.casefold() in question.words]
-        # A count needs rows, not columns: any one column will do.
-        return table.scan(selected_fields=tuple(columns or fields[:1]), limit=question.limit).to_arrow()
+        columns = [field for field in fields if parsed.words is None or field.casefold() in parsed.words]
+        # A count needs no column, but a scan must have one: take any.
+        return table.scan(selected_fields=tuple(columns or fields[:1]), limit=parsed.limit).to_arrow()
 
 
 def _table_at_ref(table: Table, name: str, suffix: str) -> Table:
-    """A table as it is on a branch, or at a tag, by Spark's names for them: `branch_audit`, `tag_v1`."""
+    """A table at a branch or tag, which `suffix` names as Spark does: `branch_audit`, `tag_v1`."""
     kind, _, ref = suffix.partition("_")
     snapshot_ref = table.metadata.refs.get(ref)
     if snapshot_ref is None or snapshot_ref.snapshot_ref_type.value != kind:
         refs = sorted(
-            f"{branch_or_tag.snapshot_ref_type.value}_{of_name}"
-            for of_name, branch_or_tag in table.metadata.refs.items()
+            f"{present.snapshot_ref_type.value}_{ref_name}" for ref_name, present in table.metadata.refs.items()
         )
         raise NAME_UNKNOWN.terminal(
             f"table {name} has no {kind} {ref}", next_step=f"it has: {', '.join(refs) or 'no snapshots yet'}"
@@ -236,21 +234,21 @@ def _table_at_ref(table: Table, name: str, suffix: str) -> Table:
     return BranchTable(table, name, ref)
 
 
-def _resolve(lake: Lake, path: Path) -> tuple[str, str | None]:
-    """Resolve a name to a table and, if it names one, its metadata table, branch or tag."""
+def _resolve(lake: Lake, written_name: NameParts) -> tuple[str, str | None]:
+    """Resolve a name to a table, and to the suffix that names a metadata table, branch or tag; None without a suffix."""
     names = lake.tables()
     by_folded_name = {table.casefold(): table for table in names}
-    for start in (0, 1) if path[0].casefold() == lake.name.casefold() else (0,):
-        parts = ".".join(path[start:]).casefold()
+    for start in (0, 1) if written_name[0].casefold() == lake.name.casefold() else (0,):
+        parts = ".".join(written_name[start:]).casefold()
         if parts in by_folded_name:
             return by_folded_name[parts], None
         table, _, metadata = parts.rpartition(".")
         if table in by_folded_name and metadata in METADATA_TABLES:
             return by_folded_name[table], metadata
         if table in by_folded_name and metadata.startswith(("branch_", "tag_")):
-            kind, _, ref = ".".join(path[start:])[len(table) + 1 :].partition("_")
+            kind, _, ref = ".".join(written_name[start:])[len(table) + 1 :].partition("_")
             return by_folded_name[table], f"{kind.casefold()}_{ref}"
-    spelled = ".".join(path)
+    spelled = ".".join(written_name)
     suggestions = get_close_matches(spelled, names, 1)
     raise NAME_UNKNOWN.terminal(
         f"there is no table {spelled} in catalog {lake.name}"
@@ -260,10 +258,10 @@ def _resolve(lake: Lake, path: Path) -> tuple[str, str | None]:
     )
 
 
-def _register_rows(connection: DuckDBPyConnection, path: Path, number: int, rows: pa.Table) -> None:
-    """Let DuckDB find `rows` under the name as it is written. The first of several parts is a database to DuckDB."""
+def _register_rows(connection: DuckDBPyConnection, written_name: NameParts, number: int, rows: pa.Table) -> None:
+    """Let DuckDB find `rows` under a name as written. To DuckDB the first of several parts is a database."""
     connection.register(f"frazil_{number}", rows)
-    parts = [_quoted(part) for part in path]
+    parts = [_quoted(part) for part in written_name]
     if len(parts) > 1:
         connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {parts[0]}")
         parts = parts if len(parts) > 2 else [parts[0], "main", parts[1]]  # noqa: PLR2004 - database, schema, table
@@ -281,7 +279,7 @@ def _default(project: Project) -> str:
 
 
 @contextmanager
-def _mapped() -> Iterator[None]:
+def _translated_errors() -> Iterator[None]:
     import duckdb
 
     try:

@@ -1,1 +1,1 @@
-"""Alerts in Airflow: channels, callbacks, and the log of notices."""
+"""Alerts in Airflow: callbacks of failed and late runs, the log of notices, and sending through channels."""

@@ -1,6 +1,4 @@
-"""Airflow's PagerDuty notifier with what incidents need and it does not have: another address, a time limit. It needs no other
-provider.
-"""
+"""Airflow's PagerDuty notifier with two additions: the address of the connection, and a time limit."""
 
 from __future__ import annotations
 
@@ -15,14 +13,14 @@ from frazil.pipeline.channels import TIMEOUT_SECONDS
 
 
 class IncidentHook(PagerdutyEventsHook):
-    """Airflow's PagerDuty hook, at the address of the connection if it has one: accounts in Europe have another."""
+    """Airflow's PagerDuty hook. It sends to the connection's address, if there is one: accounts in Europe have another."""
 
     def __init__(self, connection: str) -> None:
         super().__init__(pagerduty_events_conn_id=connection)
         self.address = Connection.get(connection).host or None
 
     def send_event(self, **event: Any) -> str:  # type: ignore[override]  # the same arguments, by name
-        """Send the event."""
+        """Send the event, within the time limit of all channels."""
         from pagerduty import EventsApiV2Client
 
         client = EventsApiV2Client(self.integration_key, base_url=self.address)
@@ -31,9 +29,9 @@ class IncidentHook(PagerdutyEventsHook):
 
 
 class IncidentNotifier(PagerdutyNotifier):
-    """Airflow's PagerDuty notifier, at the address of the connection."""
+    """Airflow's PagerDuty notifier, with this hook."""
 
     @cached_property
     def hook(self) -> PagerdutyEventsHook:
-        """The hook with the address."""
+        """The hook that the notifier sends with."""
         return IncidentHook(str(self.pagerduty_events_conn_id))

@@ -1,4 +1,4 @@
-"""Airflow's SMTP notifier with what mail needs and it does not have: text beside HTML. It needs no other provider."""
+"""Airflow's SMTP notifier with one addition: plain text beside the HTML."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class MailHook(SmtpHook):
-    """Airflow's SMTP hook, which sends plain text with the HTML, for mail programs, pagers and filters without HTML."""
+    """Airflow's SMTP hook. It also sends plain text, for mail programs, pagers and filters that read no HTML."""
 
     def __init__(self, connection: str, text: str) -> None:
         super().__init__(smtp_conn_id=connection)
@@ -27,7 +27,7 @@ class MailHook(SmtpHook):
 
 
 class MailNotifier(SmtpNotifier):
-    """Airflow's SMTP notifier, with text and HTML."""
+    """Airflow's SMTP notifier, with this hook."""
 
     def __init__(self, *, text: str, **kwargs: Any) -> None:
         super().__init__(mime_subtype="alternative", **kwargs)
@@ -35,5 +35,5 @@ class MailNotifier(SmtpNotifier):
 
     @cached_property
     def hook(self) -> SmtpHook:
-        """The hook with the text."""
+        """The hook that the notifier sends with."""
         return MailHook(self.smtp_conn_id, self.text)

@@ -13,12 +13,13 @@ Kind = Literal["ingest", "maintain", "letters", "replay", "capture", "monitor"]
 
 
 def load(*kinds: Kind) -> None:
-    """Make the project's DAGs, or only some kinds. Call it in a DAG file: Airflow registers them while it parses the file.
+    """Make the project's DAGs of these kinds, or of all. Call it in a DAG file, so that Airflow registers them.
 
-    Ingest DAGs of pipelines whose engine is of type operator are made by `load_with`.
+    `load_with` makes the ingest DAGs of pipelines whose engine is of type operator.
 
-    A task's process only builds the DAG it belongs to. Pipelines that no DAG can be made of are left out: an error would take
-    every other DAG of the file along. They are logged, or shown by a file of their own, as `dags/broken_pipelines.py` is.
+    A task's process makes only the DAG of the task. Broken pipelines are left out, because an error would remove all DAGs of
+    the file. They are logged if all kinds are made; else give them a DAG file of their own, such as
+    `dags/broken_pipelines.py`.
 
     Raises:
         Terminal: There is no project, or its settings can't be used.
@@ -61,10 +62,10 @@ def load(*kinds: Kind) -> None:
 def load_with(operators: Mapping[str, JobOperator]) -> None:
     """Make the ingest DAGs of pipelines whose engine is of type operator. Call it in a DAG file of your own.
 
-    `operators`: engine -> function that makes the operator of a job; other engines' pipelines are left to other files.
+    `operators`: engine -> function that makes the operator of a job. Pipelines of other engines get no DAG here.
 
     Raises:
-        Terminal: There is no project, its settings can't be used, or a function returns something else.
+        Terminal: There is no project, its settings can't be used, or a function returns no operator with the job's task id.
     """
     from airflow.sdk import get_parsing_context
 

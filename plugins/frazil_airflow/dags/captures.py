@@ -1,4 +1,4 @@
-"""Captures become DAGs of one task: lines of files in the task's own process, rows of a database as a Spark job."""
+"""Makes the DAG of a capture, with one task: files are captured in the task's own process, a database in a Spark job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from frazil.spark.submit.handover import Handover, local_storage
 from frazil_airflow.alerts.callbacks import deadline
 from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.outputs.lineage import CaptureLineage
-from frazil_airflow.project.pipelines import sound_captures
+from frazil_airflow.project.pipelines import valid_captures
 from frazil_airflow.project.secrets import load_project, load_project_for_job, terminal_is_final
 from frazil_airflow.tasks.operators import SparkJobOperator
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from frazil.capture.run import CaptureResult
 
 CAPTURE_TIMEOUT = timedelta(hours=2)
-"""Bounds a task that hangs. What takes longer loses no work: committed transactions stay, the next try goes on."""
+"""Bounds a task that hangs. A capture that takes longer loses no work: committed transactions stay, and the next try goes on."""
 
 
 def capture_dags(project: Project, only: str | None = None) -> list[DAG]:
-    """Make the DAG of every valid capture; `only`: the id of the single DAG to make."""
+    """Make the DAG of every valid capture, or `only` the DAG with this id."""
     return [
         capture_dag(project, capture)
-        for capture in sound_captures(project)
+        for capture in valid_captures(project)
         if only in (None, dag_of(capture.unique_name))
     ]
 
@@ -44,7 +44,7 @@ def capture_dag(project: Project, capture: Capture) -> DAG:
         doc_md=_doc(capture),
         schedule=timetable(capture.every),
         deadline=deadline(project, capture),
-        **dag_arguments("capture", capture, project=project, forgets=True),
+        **dag_arguments("capture", capture, project=project, ends_failure=True),
     ) as dag:
         _task(project, capture)
     return dag
@@ -55,7 +55,7 @@ def _task(project: Project, capture: Capture) -> BaseOperator:
         "task_id": "capture",
         "capture": capture.name,
         "execution_timeout": CAPTURE_TIMEOUT,
-        # A second one would only end the first: each takes the capture over.
+        # A second task would end the first one, since each takes over the producer's transactions.
         "max_active_tis_per_dag": 1,
     }
     if isinstance(capture, FileCapture):
@@ -67,17 +67,17 @@ def _task(project: Project, capture: Capture) -> BaseOperator:
 
 
 class CaptureFilesOperator(CaptureLineage, BaseOperator):
-    """Capture files in the task's own process. The worker's machine must have the files."""
+    """Capture files in the task's own process, on a worker that has the files."""
 
     def __init__(self, *, capture: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.capture = capture
 
     def execute(self, context: Context) -> str:
-        """Capture what is new.
+        """Capture new lines.
 
         Returns:
-            What was done, as JSON.
+            The result as JSON.
 
         Raises:
             AirflowFailException: A person must act; the message says what to do.
@@ -90,7 +90,7 @@ class CaptureFilesOperator(CaptureLineage, BaseOperator):
             project = load_project()
             chosen = project.capture(self.capture)
             if not isinstance(chosen, FileCapture):
-                raise _other_kind(self.capture)
+                raise _changed_kind(self.capture)
             result = capture_files(project, chosen, _order(context), self.log.info)
         _report(chosen, result, context)
         return result.to_json()
@@ -107,47 +107,47 @@ class CaptureRowsOperator(CaptureLineage, SparkJobOperator):
         """Run the job and wait for it.
 
         Returns:
-            What was done, as JSON.
+            The result as JSON.
 
         Raises:
-            AirflowFailException, AirflowException, FrazilError: As of every job.
+            AirflowFailException, AirflowException, FrazilError: As `SparkJobOperator.execute`.
         """
         from frazil.capture.run import CaptureResult
 
         self.plan_json = _order(context).to_json()
-        done = super().execute(context)
-        if done is not None:
-            _report(load_project().capture(self.capture), CaptureResult.from_json(done), context)
-        return done
+        result = super().execute(context)
+        if result is not None:
+            _report(load_project().capture(self.capture), CaptureResult.from_json(result), context)
+        return result
 
     def run_of(self, context: Context) -> str:
-        """Return the id under which the job is known."""
+        """Return the id of the job's files and log."""
         from frazil.spark.submit.submission import capture_run
 
         return capture_run(context["run_id"])
 
     def handover(self, run: str) -> Handover:
-        """Return a new attempt at the order of this task: a capture has no table, so it stays on this machine."""
+        """Return the handover of a new attempt, on this machine's disk: a capture has no table in whose storage it could be."""
         project = load_project_for_job()
         return Handover.begin(project, local_storage(project.home), self.pipeline, run)
 
     def submission(self) -> Any:
-        """Return how the job is started.
+        """Return the job's submission.
 
         Raises:
-            Terminal: There is no such capture, or a driver, jars or a Java are missing.
+            Terminal: There is no such capture, or a database driver, jars or Java are missing.
         """
         from frazil.spark.submit.submission import capture_submission
 
         project = load_project_for_job()
         chosen = project.capture(self.pipeline)
         if isinstance(chosen, FileCapture):
-            raise _other_kind(self.pipeline)
+            raise _changed_kind(self.pipeline)
         return capture_submission(project, chosen, "capture")
 
 
 def _report(capture: Capture, result: CaptureResult, context: Context) -> None:
-    """Say what a run did, in the run's note and as metrics."""
+    """Report the result of a run in the run's note and as metrics."""
     from frazil.monitor.metrics import capture_samples
     from frazil_airflow.outputs.run_summary import emit, write_note
 
@@ -159,7 +159,7 @@ def _order(context: Context) -> CaptureOrder:
     return CaptureOrder(context["run_id"], "airflow")
 
 
-def _other_kind(capture: str) -> Exception:
+def _changed_kind(capture: str) -> Exception:
     return FILES_OUTDATED.terminal(
         f"capture {capture} is of another kind than when its DAG was parsed",
         next_step="run it again in a minute: Airflow then has read the new file",
@@ -169,7 +169,8 @@ def _other_kind(capture: str) -> Exception:
 def _doc(capture: Capture) -> str:
     return f"""### Capture {capture.name}
 
-Every `{capture.interval}` (UTC) what is new goes to topic `{capture.topic}`, each line or row once, and the position with it.
+Every `{capture.interval}` (UTC) this DAG sends new lines or rows to topic `{capture.topic}`, each exactly once, and commits
+its position with them.
 
 ```
 frazil capture {capture.name} --dry-run

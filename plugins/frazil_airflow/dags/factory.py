@@ -1,6 +1,4 @@
-"""Pipelines become DAGs: plan -> ingest -> record, each with a page that says what its pipeline does and where to
-look.
-"""
+"""Makes the ingest DAG of a pipeline: plan -> ingest -> record, with documentation of what the pipeline does."""
 
 from __future__ import annotations
 
@@ -35,8 +33,8 @@ if TYPE_CHECKING:
 
 
 def doc_md(pipeline: Pipeline) -> str:
-    """Return the page as Markdown. The same file gives the same text: a difference would be a new DAG version."""
-    return "\n".join([*_head(pipeline), *_columns(pipeline), *_reading(pipeline)])
+    """Return the DAG's documentation as Markdown. It depends on the pipeline file only: another text is a new DAG version."""
+    return "\n".join([*_head(pipeline), *_columns(pipeline), *_behavior(pipeline)])
 
 
 def _head(pipeline: Pipeline) -> Iterator[str]:
@@ -53,14 +51,14 @@ def _head(pipeline: Pipeline) -> Iterator[str]:
     yield f"| Interval | `{pipeline.interval}` (UTC) |"
     if pipeline.session_for is not None:
         yield f"| A run of the schedule stays for | `{pipeline.session_for}`: `ingest` lands a batch at every interval |"
-    yield f"| First run began at | {pipeline.start} |"
+    yield f"| The first run begins at | {pipeline.start} |"
     yield f"| Records per batch | at most {pipeline.limits.max_records:,} |"
     yield f"| Engine | `{pipeline.engine}` |"
     yield ""
 
 
 def _tables(pipeline: Pipeline) -> str:
-    """The tables, catalog by catalog."""
+    """The destinations, catalog by catalog."""
     by_catalog: dict[str, list[str]] = {}
     for destination in pipeline.destinations:
         branch = f" on branch `{destination.branch}`" if destination.branch is not None else ""
@@ -81,10 +79,10 @@ def _columns(pipeline: Pipeline) -> Iterator[str]:
         if len(pipeline.declared) > 1 or pipeline.create is not None:
             yield f"Columns of {destination.title if destination is pipeline.create else f'`{destination.title}`'}:"
             yield ""
-        yield from _columns_of(destination)
+        yield from _column_table(destination)
 
 
-def _columns_of(destination: TableTemplate) -> Iterator[str]:
+def _column_table(destination: TableTemplate) -> Iterator[str]:
     yield "| Column | Type | |"
     yield "|---|---|---|"
     for name, column in destination.columns.items():
@@ -96,15 +94,15 @@ def _columns_of(destination: TableTemplate) -> Iterator[str]:
 
 
 def _remark(column: Column) -> str:
-    words = [*(["required"] if column.required else []), *([column.doc] if column.doc else [])]
-    return "; ".join(words).replace("|", r"\|").replace("\n", " ")
+    remarks = [*(["required"] if column.required else []), *([column.doc] if column.doc else [])]
+    return "; ".join(remarks).replace("|", r"\|").replace("\n", " ")
 
 
-def _code(words: Iterable[str]) -> str:
-    return ", ".join(f"`{word}`" for word in words)
+def _code(texts: Iterable[str]) -> str:
+    return ", ".join(f"`{text}`" for text in texts)
 
 
-def _reading(pipeline: Pipeline) -> Iterator[str]:
+def _behavior(pipeline: Pipeline) -> Iterator[str]:
     tolerance = pipeline.dead_letters.limits
     dead = pipeline.dead_letters_table
     yield (
@@ -127,25 +125,25 @@ def _reading(pipeline: Pipeline) -> Iterator[str]:
 
 
 PLAN_TIMEOUT = timedelta(minutes=5)
-"""Bounds planning: 1-2 s, and some seconds more when it finishes a batch that a crash left."""
+"""Bounds planning, which takes 1-2 s, and some seconds more if it finishes a batch of a run that crashed."""
 
 INGEST_TIMEOUT = timedelta(hours=2)
-"""Bounds a job that hangs. A backlog that takes longer loses no work: finished batches stay, the next try goes on."""
+"""Bounds a job that hangs. A backlog that takes longer loses no work: finished batches stay, and the next try goes on."""
 
 RECORD_TIMEOUT = timedelta(minutes=5)
-"""Bounds reading a few rows of the ledger."""
+"""Bounds the task `record`, which reads a few rows of the ledger."""
 
 RUN_TIMEOUT = timedelta(hours=6, minutes=30)
-"""Bounds a whole run with all tries, and the wait for a slot of the pool: another run may begin after it."""
+"""Bounds a whole run with all tries and the wait for a slot of the pool: the next run can't begin before it ends."""
 
 _log = logging.getLogger(__name__)
 
 _PLAN_JSON = "{{ ti.xcom_pull(task_ids='plan') }}"
-_FOUND_JSON = "{{{{ ti.xcom_pull(task_ids='{}') }}}}"
+_OUTCOME_JSON = "{{{{ ti.xcom_pull(task_ids='{}') }}}}"
 
 
 def ingest_dag(project: Project, pipeline: Pipeline, operators: Mapping[str, JobOperator] | None = None) -> DAG:
-    """Make the DAG of a pipeline. `operators` start the jobs of engines of type operator."""
+    """Make the ingest DAG of a pipeline. `operators`: engine of type operator -> function that makes the operator of its jobs."""
     with DAG(
         f"{INGEST}{pipeline.name}",
         description=pipeline.description or f"Lands {pipeline.source.described}",
@@ -154,7 +152,9 @@ def ingest_dag(project: Project, pipeline: Pipeline, operators: Mapping[str, Job
         dagrun_timeout=RUN_TIMEOUT + (pipeline.session or timedelta()),
         params=params(),
         deadline=deadline(project, pipeline),
-        **dag_arguments("ingest", pipeline, project=project) | _side_by_side(pipeline),
+        **dag_arguments("ingest", pipeline, project=project)
+        # The next session may begin while the previous one still reports. Their tasks `ingest` never run at once.
+        | ({} if pipeline.session is None else {"max_active_runs": 2}),
     ) as dag:
         if operators is not None:
             record = _by_operator(project, pipeline, operators[pipeline.engine])
@@ -163,21 +163,20 @@ def ingest_dag(project: Project, pipeline: Pipeline, operators: Mapping[str, Job
             _plan_task(pipeline, ingest_tasks.plan) >> _ingest_task(project, pipeline) >> record
         if pipeline.catch_up is not None:
             record >> _catch_up_task(pipeline, pipeline.catch_up)
-    for (
-        task
-    ) in dag.tasks:  # not among the default arguments: as one of them it is written down with its address in memory
+    # Not by default_args: Airflow would serialize it there with its address in memory, so each parse would be a new DAG version.
+    for task in dag.tasks:
         task.weight_rule = FairOrder()
     return dag
 
 
 def is_by_operator(project: Project, pipeline: Pipeline) -> bool:
-    """Return whether an operator of a DAG file of the user's own starts the pipeline's jobs."""
+    """Return whether the pipeline's engine is of type operator: then an operator of the user's own DAG file starts its jobs."""
     engine = project.settings.engines.get(pipeline.engine)
     return engine is not None and engine.type == "operator"
 
 
 def _by_operator(project: Project, pipeline: Pipeline, make: JobOperator) -> BaseOperator:
-    """Make the tasks of a pipeline whose jobs somebody's operator starts. Returns the last one."""
+    """Make the tasks of a pipeline whose jobs an operator of the user's own starts. Returns the last one."""
     plan, record = _plan_task(pipeline, job_operators.plan), _record_task(pipeline, "outcome")
     ingest = job_operators.job_task(project, pipeline, project.engine_entry(pipeline.engine), make)
     if ingest.execution_timeout is None:
@@ -186,11 +185,6 @@ def _by_operator(project: Project, pipeline: Pipeline, make: JobOperator) -> Bas
     plan >> ingest >> outcome >> record
     plan >> outcome
     return record
-
-
-def _side_by_side(pipeline: Pipeline) -> dict[str, Any]:
-    """While one session reports what it landed, the next one may begin: `ingest` itself runs once at a time."""
-    return {} if pipeline.session is None else {"max_active_runs": 2}
 
 
 def _schedule(pipeline: Pipeline) -> BaseTimetable:
@@ -216,7 +210,7 @@ def _plan_task(pipeline: Pipeline, plan: Callable[..., str | None]) -> BaseOpera
         doc_md="Fixes what the run reads, without a JVM. Nothing new: the rest is skipped.",
         python_callable=plan,
         op_args=[pipeline.name],
-        inlets=[completeness_asset(pipeline.name)],  # so that Airflow knows it before its first event
+        inlets=[completeness_asset(pipeline.name)],  # so that Airflow knows the asset before its first event
         outlets=[completeness_alias(pipeline.name)],
         execution_timeout=PLAN_TIMEOUT,
     )
@@ -226,7 +220,7 @@ def _ingest_task(project: Project, pipeline: Pipeline) -> BaseOperator:
     shared: dict[str, Any] = {
         "task_id": "ingest",
         "execution_timeout": INGEST_TIMEOUT + (pipeline.session or timedelta()),
-        # Holds across scheduled, manual and backfill runs, which max_active_runs does not.
+        # Unlike max_active_runs, this counts scheduled, manual and backfill runs together.
         "max_active_tis_per_dag": 1,
         "outlets": [completeness_alias(pipeline.name)] if pipeline.session is not None else [],
     }
@@ -251,20 +245,19 @@ def _ingest_task(project: Project, pipeline: Pipeline) -> BaseOperator:
     return operator(conn_id=engine.connection, driver_memory=engine.driver_memory, **shared)
 
 
-def _record_task(pipeline: Pipeline, found_by: str) -> BaseOperator:
+def _record_task(pipeline: Pipeline, outcome_task: str) -> BaseOperator:
     return PythonOperator(
         task_id="record",
         doc_md="Reports the run: asset event, note, log.",
         python_callable=ingest_tasks.record,
-        op_args=[pipeline.name, _PLAN_JSON, _FOUND_JSON.format(found_by)],
+        op_args=[pipeline.name, _PLAN_JSON, _OUTCOME_JSON.format(outcome_task)],
         outlets=[*destination_assets(pipeline).values(), completeness_alias(pipeline.name)],
         execution_timeout=RECORD_TIMEOUT,
     )
 
 
 def _catch_up_task(pipeline: Pipeline, records: int) -> BaseOperator:
-    # Not at the top: it brings the models of Airflow's database, which few DAGs need.
-    from frazil_airflow.tasks.ingest_tasks import CatchUpOperator
+    from frazil_airflow.tasks.catch_up import CatchUpOperator
 
     return CatchUpOperator(
         task_id="catch_up",

@@ -1,4 +1,4 @@
-"""Builds maintenance DAGs of pipelines: look -> maintain -> report."""
+"""Makes the maintenance DAG of a pipeline: look -> maintain -> report."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _log = logging.getLogger(__name__)
 
 
 def look_at_tables(pipeline: str, *, dag_run: Any, params: Mapping[str, Any]) -> str | None:
-    """Report which steps are due, with the numbers.
+    """Report which steps are due, with the reasons.
 
     Returns:
-        What the job is to do, as JSON; None if nothing is due, or only a look was asked for: Airflow then skips the rest.
+        The order for the job as JSON; None if nothing is due or this is a dry run: then Airflow skips the other tasks.
 
     Raises:
         AirflowFailException: A person must act; the message says what to do.
         Retryable: The catalog or the storage is not available now.
     """
     from frazil.maintain.need import Order
-    from frazil.maintain.run import preview as looked
+    from frazil.maintain.run import preview
     from frazil.monitor.metrics import maintenance_samples
     from frazil.run.state.context import RunContext
     from frazil_airflow.outputs.run_summary import emit, write_note
@@ -43,24 +43,24 @@ def look_at_tables(pipeline: str, *, dag_run: Any, params: Mapping[str, Any]) ->
     order = Order(params["table"], tuple(params["steps"]), params["force"])
     with terminal_is_final():
         project = load_project()
-        preview = looked(RunContext.open(project, project.pipeline(pipeline)), order)
-    for table in preview.tables:
+        result = preview(RunContext.open(project, project.pipeline(pipeline)), order)
+    for table in result.tables:
         for line in table.lines:
             _log.info("%s", line)
-    emit(maintenance_samples(preview))
-    due = preview.with_status("due")
+    emit(maintenance_samples(result))
+    due = result.with_status("due")
     if params["dry_run"] or not due:
-        scores = ", ".join(f"{table.table} {table.before.score}" for table in preview.tables)
+        scores = ", ".join(f"{table.table} {table.before.score}" for table in result.tables)
         write_note(dag_run, f"{len(due)} steps due, nothing done; health: {scores or 'no table yet'}")
         return None
     return order.to_json()
 
 
-def report_outcome(pipeline: str, done: str, *, dag_run: Any) -> dict[str, Any]:
-    """Report the result in the log, the run's note and the return value.
+def report_outcome(pipeline: str, result_json: str, *, dag_run: Any) -> dict[str, Any]:
+    """Report the result of the job in the log, the run's note and the return value.
 
     Raises:
-        AirflowFailException: A step failed. The next run tries again what is due then.
+        AirflowFailException: A step failed. The next run tries it again if it is still due.
     """
     import json
 
@@ -68,7 +68,7 @@ def report_outcome(pipeline: str, done: str, *, dag_run: Any) -> dict[str, Any]:
     from frazil.monitor.metrics import maintenance_samples
     from frazil_airflow.outputs.run_summary import emit, write_note
 
-    result = MaintenanceResult.from_json(done)
+    result = MaintenanceResult.from_json(result_json)
     for table in result.tables:
         for line in table.lines:
             _log.info("%s", line)
@@ -79,25 +79,25 @@ def report_outcome(pipeline: str, done: str, *, dag_run: Any) -> dict[str, Any]:
         raise AirflowFailException(
             f"pipeline {pipeline}: " + "; ".join(f"{table}: {step.line}" for table, step in failed)
         )
-    body: dict[str, Any] = json.loads(done)
+    body: dict[str, Any] = json.loads(result_json)
     return body
 
 
 LOOK_TIMEOUT = timedelta(minutes=30)
-"""Bounds reading the manifests of all tables: a second or two each, of very large ones some more."""
+"""Bounds reading the manifests of all tables: a second or two per table, some more for very large ones."""
 
 MAINTAIN_TIMEOUT = timedelta(hours=6)
-"""Bounds a job that hangs. What it committed stays, the next run goes on from there."""
+"""Bounds a job that hangs. Its commits stay, and the next run goes on from there."""
 
 STEPS = ("position_deletes", "compaction", "manifests", "expiry", "orphans", "stats")
-"""As in `frazil.maintain.need`, which loads more than a DAG file may."""
+"""The same as in `frazil.maintain.need`, which a DAG file may not import: it loads too much."""
 
 _ORDER = "{{ ti.xcom_pull(task_ids='look') }}"
-_DONE = "{{ ti.xcom_pull(task_ids='maintain') }}"
+_RESULT = "{{ ti.xcom_pull(task_ids='maintain') }}"
 
 
 def maintenance_schedule(project: Project, pipeline: Pipeline) -> str | None:
-    """Return how often Airflow checks whether maintenance is due; None without a schedule or an engine for it."""
+    """Return the interval at which Airflow checks whether maintenance is due; None without a schedule or an engine for it."""
     if pipeline.maintenance_engine not in (*project.settings.engines, AUTO_ENGINE):
         return None
     return pipeline.maintenance.schedule or None
@@ -112,7 +112,7 @@ def _maintain_task(pipeline: Pipeline, engine: EngineSettings) -> BaseOperator:
         "pool": engine.maintenance_pool,
         "max_active_tis_per_dag": 1,
         "execution_timeout": MAINTAIN_TIMEOUT,
-        "doc_md": "Does what is due, as a Spark job, table by table. Its return value has the figures before and after.",
+        "doc_md": "Runs the due steps in a Spark job, table by table. Its return value has the figures before and after.",
     }
     if not engine.has_connection:
         return SparkConnectMaintainOperator(**shared)
@@ -120,7 +120,7 @@ def _maintain_task(pipeline: Pipeline, engine: EngineSettings) -> BaseOperator:
 
 
 def maintain_dag(project: Project, pipeline: Pipeline) -> DAG | None:
-    """Make the maintenance DAG of a pipeline, if it has a schedule for it, and an engine."""
+    """Make the maintenance DAG of a pipeline; None without a schedule or an engine for it."""
     schedule = maintenance_schedule(project, pipeline)
     if schedule is None:
         return None
@@ -131,11 +131,11 @@ def maintain_dag(project: Project, pipeline: Pipeline) -> DAG | None:
         doc_md=_doc(pipeline, schedule),
         schedule=timetable(parse_interval(schedule)),
         params=_params(pipeline),
-        **dag_arguments("maintain", pipeline, project=project, forgets=True),
+        **dag_arguments("maintain", pipeline, project=project, ends_failure=True),
     ) as dag:
         look = ShortCircuitOperator(
             task_id="look",
-            doc_md="Counts files, delete files, manifests and snapshots, without a JVM. Nothing due: the rest is skipped.",
+            doc_md="Counts files, delete files, manifests and snapshots, without a JVM. If nothing is due, the other tasks are skipped.",
             python_callable=look_at_tables,
             op_args=[pipeline.name],
             execution_timeout=LOOK_TIMEOUT,
@@ -143,9 +143,9 @@ def maintain_dag(project: Project, pipeline: Pipeline) -> DAG | None:
         maintain = _maintain_task(pipeline, engine)
         report = PythonOperator(
             task_id="report",
-            doc_md="Says what was done, in the log and the run's note; fails if a step failed.",
+            doc_md="Reports the result in the log and the run's note; fails if a step failed.",
             python_callable=report_outcome,
-            op_args=[pipeline.name, _DONE],
+            op_args=[pipeline.name, _RESULT],
             execution_timeout=LOOK_TIMEOUT,
         )
         look >> maintain >> report
@@ -154,7 +154,7 @@ def maintain_dag(project: Project, pipeline: Pipeline) -> DAG | None:
 
 def _params(pipeline: Pipeline) -> dict[str, Param]:
     tables = [*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table]
-    # Tables that records name are made after this file was parsed.
+    # Tables that records name may be created after this file was parsed, so any name is allowed then.
     choices = {"enum": [None, *tables]} if pipeline.create is None else {"examples": tables}
     return {
         "table": Param(None, type=["null", "string"], title="Table", description="Empty: all.", **choices),
@@ -167,10 +167,10 @@ def _params(pipeline: Pipeline) -> dict[str, Param]:
             description="Empty: all, in their order.",
         ),
         "force": Param(
-            default=False, type="boolean", title="Force", description="Do the steps whether they are due or not."
+            default=False, type="boolean", title="Force", description="Run the steps even if they are not due."
         ),
         "dry_run": Param(
-            default=False, type="boolean", title="Dry run", description="Only say which steps are due, and why."
+            default=False, type="boolean", title="Dry run", description="Only report which steps are due, and why."
         ),
     }
 
@@ -178,8 +178,8 @@ def _params(pipeline: Pipeline) -> dict[str, Param]:
 def _doc(pipeline: Pipeline, schedule: str) -> str:
     return f"""### Maintenance of {pipeline.name}
 
-Looks every `{schedule}` (UTC) at the pipeline's tables and does what their figures make due: small files become large ones,
-manifests are merged, old snapshots and orphan files go. The position stays.
+Checks the pipeline's tables every `{schedule}` (UTC) and runs the steps that are due: compacts small files, merges manifests,
+removes old snapshots and orphan files. The position stays.
 
 ```
 frazil maintain {pipeline.name} --dry-run

@@ -1,1 +1,1 @@
-"""Output of tasks in Airflow: assets, lineage, links, metrics, notes and pages."""
+"""What tasks show in Airflow: assets, lineage, links, metrics, notes of runs, and stored reports."""

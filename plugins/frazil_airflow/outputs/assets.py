@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from airflow.sdk.execution_time.context import OutletEventAccessors
 
 PER_PIPELINE = "pipelines"
-"""Group of the assets that are no tables."""
+"""Group of assets that stand for a pipeline, not for a table."""
 
 THROUGH = "complete_through"
-"""Key of the instant in the extra of an event that tells through when a pipeline is complete."""
+"""Key, in the extra of an event, of the instant through which a pipeline is complete."""
 
 
 def destination_assets(pipeline: Pipeline) -> dict[str, Asset]:
-    """Return the tables that a pipeline announces new data of, as assets: the destinations in the order of the file.
+    """Return table -> asset for the destinations of a pipeline, in the order of its file.
 
-    Tables that records name are unknown beforehand. The pipeline's ledger, which has a row per batch and table, comes first and represents all of them.
+    If records name tables, the ledger comes first and stands for all of them, since they are not known beforehand.
 
-    Its name is the table's as Spark SQL writes it, catalog first: asset names are unique in Airflow, table names only
-    in their catalog. Asset ``lake.rpc.pizzas`` has the URI ``iceberg://lake/rpc/pizzas`` and the group ``lake``.
+    An asset is named as Spark SQL names the table, catalog first: asset names are unique in Airflow, table names only in
+    their catalog. Asset ``lake.rpc.pizzas`` has the URI ``iceberg://lake/rpc/pizzas`` and the group ``lake``.
     """
     ledger = {} if pipeline.create is None else {pipeline.ledger_table: pipeline.home_catalog}
     tables = {destination.table: destination.catalog or pipeline.catalog for destination in pipeline.destinations}
@@ -36,38 +36,37 @@ def destination_assets(pipeline: Pipeline) -> dict[str, Asset]:
 def completeness_asset(pipeline: str) -> Asset:
     """Return the asset whose events carry the instant through which a pipeline is complete, even without new records.
 
-    A run that lands records says it in the snapshot. One that finds nothing new commits nothing: only this event shows it.
-    One per pipeline, whichever tables it writes: asset ``pizzas/complete`` has the URI ``frazil://pizzas/complete``. Its
-    events come at every interval; those of the tables only with data.
+    A run that lands records also writes the instant into the snapshot. A run without new records commits nothing: only this event
+    shows the instant. There is one such asset per pipeline: ``pizzas/complete`` has the URI ``frazil://pizzas/complete``.
     """
     name = f"{pipeline}/complete"
     return Asset(name=name, uri=f"frazil://{name}", group=PER_PIPELINE)
 
 
 def completeness_alias(pipeline: str) -> AssetAlias:
-    """Return the outlet of tasks that may emit such events: unlike an asset, an alias emits none unless the run adds one."""
+    """Return the outlet of tasks that may emit completeness events. Unlike an asset, an alias emits none by itself."""
     return AssetAlias(name=f"{pipeline}/completeness", group=PER_PIPELINE)
 
 
 def landings_alias(pipeline: str) -> AssetAlias:
-    """Return the outlet of a task that lands dead letters: which tables got rows is known when it has run."""
+    """Return the outlet of the task that lands dead letters, which adds an event for each table that got rows."""
     return AssetAlias(name=f"{pipeline}/landed", group=PER_PIPELINE)
 
 
 def emit_completeness(events: OutletEventAccessors, extra: Mapping[str, Any]) -> None:
-    """Add the event to those of a task with that outlet. The extra has ``pipeline`` and ``complete_through`` in it."""
+    """Add a completeness event to the events of a task. The extra has the keys ``pipeline`` and ``complete_through``."""
     pipeline = extra["pipeline"]
     events[completeness_alias(pipeline)].add(completeness_asset(pipeline), extra=dict(extra))
 
 
 def waiting_asset(pipeline: Pipeline, dag_id: str, trigger: Trigger) -> Asset:
-    """Return the asset whose events start a run early: one each time that enough waits in Kafka."""
+    """Return the asset whose events start a run early. An event comes whenever enough records wait in Kafka."""
     from frazil_airflow.project.lag_trigger import LagTrigger
 
-    looks = LagTrigger(pipeline.name, dag_id, trigger.records, trigger.bytes, trigger.pause.total_seconds())
+    lag_trigger = LagTrigger(pipeline.name, dag_id, trigger.records, trigger.bytes, trigger.pause.total_seconds())
     name = f"{pipeline.name}/waiting"
     return Asset(
-        name=name, uri=f"frazil://{name}", group=PER_PIPELINE, watchers=[AssetWatcher(name=name, trigger=looks)]
+        name=name, uri=f"frazil://{name}", group=PER_PIPELINE, watchers=[AssetWatcher(name=name, trigger=lag_trigger)]
     )
 
 

@@ -1,7 +1,7 @@
-"""OpenLineage: which topics an ingest task reads and which tables it writes, and the same of captures.
+"""OpenLineage: the topics and tables that an ingest task reads and writes, and the same for captures.
 
-Airflow's OpenLineage provider asks the operator when the task begins and when it ends, in a process of its own, and only
-where a transport is configured. What these methods raise, it logs: lineage never fails a task.
+If a transport is configured, Airflow's OpenLineage provider calls the operator's methods when the task begins and when it
+ends, in a process of its own. It only logs their errors, so lineage never fails a task.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ _FOR_SPARK = "airflow.providers.openlineage.utils.spark"
 
 @contextmanager
 def not_loaded_if_off() -> Iterator[None]:
-    """Import Airflow's Spark operator without OpenLineage, if no transport is configured.
+    """Let the imports inside this context skip OpenLineage, if no transport is configured.
 
-    The operator loads all of the provider, to hand lineage on to Spark, whether it is used or not: 0.8 of the second that
-    each task of a Spark pipeline spends on its operators. No setting keeps it from that; where the provider is not installed
-    it has stand-ins, and they do as well where it is off.
+    Airflow's Spark operator always loads the whole OpenLineage provider: 0.8 of the second that a task of a Spark pipeline
+    spends on imports. No setting prevents that. The operator works without the provider, so here it looks not installed.
     """
     if _FOR_SPARK in sys.modules or _is_on():
         yield
         return
-    sys.modules[_FOR_SPARK] = None  # type: ignore[assignment]  # as Python says it: an import of this fails
+    sys.modules[_FOR_SPARK] = None  # type: ignore[assignment]  # so that Python raises ImportError for it
     try:
         yield
     finally:
@@ -50,17 +49,17 @@ def _is_on() -> bool:
 
 
 class IngestLineage:
-    """For operators that run a plan: `pipeline` is its name, `plan_json` the plan."""
+    """Lineage of operators that run a plan. `pipeline`: name of the pipeline; `plan_json`: the plan."""
 
     pipeline: str
     plan_json: str
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
-        """Return the topics of the plan, and the existing destinations."""
+        """Return the topics of the plan and the existing destinations."""
         return self._lineage(has_landed=False)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002, the provider's signature
-        """Return what was read and written, with counts; also after a failure: finished batches stay."""
+        """Return the topics and tables with counts, also after a failure: finished batches stay."""
         return self._lineage(has_landed=True)
 
     def _lineage(self, *, has_landed: bool) -> OperatorLineage[Any, Any]:
@@ -71,12 +70,12 @@ class IngestLineage:
 
 
 class CaptureLineage:
-    """For operators that run a capture: `capture` is its name."""
+    """Lineage of operators that run a capture. `capture`: name of the capture."""
 
     capture: str
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
-        """Return what the capture reads, and its topic."""
+        """Return the files or the table that the capture reads, and its topic."""
         from airflow.providers.openlineage.extractors import OperatorLineage
         from openlineage.client.event_v2 import InputDataset, OutputDataset
 
@@ -95,7 +94,7 @@ class CaptureLineage:
 
 
 def operator_lineage(lineage: Lineage) -> OperatorLineage[Any, Any]:
-    """Return lineage in the provider's words."""
+    """Return lineage as the provider's class."""
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     return OperatorLineage(
@@ -107,8 +106,8 @@ def _input(topic: TopicRead) -> Any:
     from openlineage.client.event_v2 import InputDataset
     from openlineage.client.facet_v2 import input_statistics_input_dataset as statistics
 
-    counted = statistics.InputStatisticsInputDatasetFacet(rowCount=topic.records, size=topic.bytes)
-    facets: dict[str, Any] = {} if topic.records is None else {"inputStatistics": counted}
+    counts = statistics.InputStatisticsInputDatasetFacet(rowCount=topic.records, size=topic.bytes)
+    facets: dict[str, Any] = {} if topic.records is None else {"inputStatistics": counts}
     return InputDataset(topic.name.namespace, topic.name.name, inputFacets=facets)
 
 
@@ -122,23 +121,23 @@ def _output(table: TableWritten) -> Any:
         symlinks_dataset,
     )
 
-    known_as = symlinks_dataset.Identifier(table.known_as.namespace, table.known_as.name, type="TABLE")
+    catalog_name = symlinks_dataset.Identifier(table.known_as.namespace, table.known_as.name, type="TABLE")
     facets: dict[str, Any] = {
         "schema": schema_dataset.SchemaDatasetFacet(fields=_fields(table.columns)),
         "storage": storage_dataset.StorageDatasetFacet(storageLayer="iceberg"),
-        "symlinks": symlinks_dataset.SymlinksDatasetFacet(identifiers=[known_as]),
+        "symlinks": symlinks_dataset.SymlinksDatasetFacet(identifiers=[catalog_name]),
     }
     if table.snapshot_id is not None:
         facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(str(table.snapshot_id))
-    counted = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+    counts = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
         rowCount=table.rows, size=table.bytes, fileCount=table.files
     )
-    of_run: dict[str, Any] = {} if table.rows is None else {"outputStatistics": counted}
-    return OutputDataset(table.name.namespace, table.name.name, facets=facets, outputFacets=of_run)
+    output_facets: dict[str, Any] = {} if table.rows is None else {"outputStatistics": counts}
+    return OutputDataset(table.name.namespace, table.name.name, facets=facets, outputFacets=output_facets)
 
 
 def _fields(columns: Iterable[Any]) -> list[Any]:
-    """Columns with their Iceberg types; fields of a struct are listed one by one."""
+    """Facets of columns with their Iceberg types; a struct contains the facets of its fields."""
     from openlineage.client.facet_v2 import schema_dataset
 
     facets = []

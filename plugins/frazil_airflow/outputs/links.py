@@ -11,7 +11,7 @@ from frazil_airflow.project.pipelines import REPORT
 
 
 class TableLink(BaseOperatorLink):
-    """Link from the ingest task to its table's asset in Airflow, which has an event for every batch."""
+    """Link from the ingest task to its table's asset in Airflow, which has an event for each run with new data."""
 
     name = "Table"
 
@@ -22,11 +22,11 @@ class TableLink(BaseOperatorLink):
 
 
 REPORTS = "/frazil_reports"
-"""Where Airflow's api-server shows kept reports."""
+"""Path at which Airflow's api-server shows stored reports."""
 
 
 def report_address(pipeline: str, name: str) -> str:
-    """Return where a kept report is shown, on Airflow's server."""
+    """Return the path of a stored report's page on Airflow's server."""
     return f"{REPORTS}/{REPORT}{quote(pipeline)}/{quote(name)}"
 
 

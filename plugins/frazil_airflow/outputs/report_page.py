@@ -20,11 +20,11 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-"""The headers allow no scripts and only inline styles. Samples quote records, so caches must not store the page."""
+"""Headers that allow no scripts and only inline styles. Samples quote records, so caches must not store the page."""
 
 
 def create_app() -> FastAPI:
-    """Make the application that Airflow's api-server mounts. A mounted one has no login of its own."""
+    """Make the application that Airflow's api-server mounts. A mounted application must require the login itself."""
     app = FastAPI(
         title="Frazil reports", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)]
     )
@@ -34,12 +34,12 @@ def create_app() -> FastAPI:
 
 
 def show(dag_id: str, name: str) -> HTMLResponse:
-    """Return a report of the pipeline that the DAG is of.
+    """Return a stored report, by the id of its report DAG and its name.
 
     Raises:
         HTTPException: There is no such report, or the storage can't be read now.
     """
-    if not dag_id.startswith(REPORT):  # another DAG that may be seen says nothing of this pipeline's reports
+    if not dag_id.startswith(REPORT):  # permission to read another DAG is none to read reports
         raise HTTPException(HTTPStatus.NOT_FOUND, f"{dag_id} reports no dead letters")
     try:
         project = load_project()

@@ -1,6 +1,4 @@
-"""The result of a run in Airflow: the extra of the asset event, the run's note, written through Airflow's REST API,
-and its metrics.
-"""
+"""Shows a run's result in Airflow: in asset events, in the run's note, through Airflow's REST API, and as metrics."""
 
 from __future__ import annotations
 
@@ -34,20 +32,20 @@ if TYPE_CHECKING:
 
 
 _NOTE_MARK = "Frazil: "
-"""Begins our line of a note, so that another try replaces it and leaves the lines of people alone."""
+"""Beginning of Frazil's line in a note. Another try replaces that line and keeps the lines of people."""
 
 
-def facts_of(result: RunResult, plan: RunPlan) -> dict[str, Any]:
-    """Return the facts of a planned run from the tables' asset events."""
+def run_facts(result: RunResult, plan: RunPlan) -> dict[str, Any]:
+    """Return the facts of a planned run for the events of its tables' assets."""
     return event_facts(result, plan.mode, plan.reason, plan.planned_at if plan.complete else None)
 
 
 def event_facts(
     result: RunResult, mode: str, reason: str | None, complete_through: str | None = None
 ) -> dict[str, Any]:
-    """Return the facts of a run from the tables' asset events.
+    """Return the facts of a run for the events of its tables' assets.
 
-    Snapshot ids are text: they have 64 bits, and JSON numbers are only safe up to 53.
+    Snapshot ids are texts, because they have 64 bits and JSON numbers are exact up to 53 bits only.
     """
     return {
         "pipeline": result.pipeline,
@@ -71,8 +69,9 @@ def event_facts(
 
 
 def event_extras(pipeline: Pipeline, result: RunResult, facts: Mapping[str, Any]) -> list[tuple[Asset, dict[str, Any]]]:
-    """Return the tables that a pipeline announces, and the extra of the event of each."""
-    rows = {**result.rows, pipeline.ledger_table: sum(result.rows.values())}  # which stands for all of its tables
+    """Return the assets of a pipeline, each with the extra of its event."""
+    # The ledger's asset stands for tables that records name.
+    rows = {**result.rows, pipeline.ledger_table: sum(result.rows.values())}
     return [
         (asset, {**facts, "table_rows": rows.get(table, 0)}) for table, asset in destination_assets(pipeline).items()
     ]
@@ -82,7 +81,7 @@ def sentence(facts: Mapping[str, Any]) -> str:
     """Return the facts as one line for people."""
     batches = f"{facts['batches']} batch" + ("" if facts["batches"] == 1 else "es")
     dead = _dead(facts["dead_letters"], facts["dead_codes"])
-    # A backtick of a person would end the code spans in which names of fields stand.
+    # A backtick would end the code spans that quote names of fields.
     reason = (facts["reason"] or "none given").replace("`", "'")
     mode = "" if facts["mode"] == "ingest" else f"{facts['mode']}, reason: {reason}; "
     summary = (
@@ -99,7 +98,7 @@ def _dead(letters: int, codes: Mapping[str, int]) -> str:
     return f"{letters:,} dead letters ({by_code})" if codes else f"{letters:,} dead letters"
 
 
-def look_sentence(look: DryRun) -> str:
+def dry_run_sentence(look: DryRun) -> str:
     """Return the result of a dry run as one line for people."""
     counts = look.counts
     summary = (
@@ -113,47 +112,48 @@ def look_sentence(look: DryRun) -> str:
 
 
 def sample_lines(look: DryRun) -> Iterator[str]:
-    """Return a dead letter of each code, one line each: where its record is and what was wrong."""
+    """Yield a line per code with a sample: the place of the record and the message of its dead letter."""
     for code, letter in look.samples.items():
         place = f"topic {letter.topic}, partition {letter.partition}, offset {letter.offset}"
         yield f"dead letter {code}, {place}: {letter.message}"
 
 
-def with_facts(note: str | None, paragraph: str) -> str:
-    """Return the note of a run as Markdown, with Frazil's paragraph at its end, replacing an earlier one."""
-    note_of_others = "\n".join(line for line in (note or "").splitlines() if not line.startswith(_NOTE_MARK)).strip()
-    return f"{note_of_others}\n\n{_NOTE_MARK}{paragraph}".strip()
+def with_paragraph(note: str | None, paragraph: str) -> str:
+    """Return a run's note with Frazil's paragraph at its end, in place of an earlier one."""
+    other_lines = "\n".join(line for line in (note or "").splitlines() if not line.startswith(_NOTE_MARK)).strip()
+    return f"{other_lines}\n\n{_NOTE_MARK}{paragraph}".strip()
 
 
 CONNECTION = "frazil_api"
+"""Airflow connection to Airflow's own REST API."""
 
 _COMPLAINT = "frazil_api_complaint"
-"""Airflow Variable: the day, in UTC, on which a log last said that Airflow's REST API gives nothing, and the kinds of reasons that
-logs of this day have.
+"""Airflow Variable with the day, in UTC, on which a log last said that Airflow's REST API is not usable, and the kinds of
+reasons that were logged on this day.
 """
 
 _log = logging.getLogger(__name__)
 
 
 def write_note(run: Any, summary: str) -> None:
-    """Put a line into the note of Airflow's run. The data has landed by now, so a note that fails is a line of a log."""
+    """Write a line to the note of an Airflow run. If that fails, only a log says so, since the run's work is done."""
 
     def write(api: AirflowApi) -> None:
-        api.note(run.dag_id, run.run_id, with_facts(api.run(run.dag_id, run.run_id).note, summary))
+        api.note(run.dag_id, run.run_id, with_paragraph(api.run(run.dag_id, run.run_id).note, summary))
 
-    _ask(write)
+    _call_api(write)
 
 
 def runs_of(flows: Sequence[Flow]) -> Mapping[str, Runs]:
-    """Return Airflow's run states of pipelines and captures by unique name; empty if its API is not available."""
+    """Return what Airflow knows of the runs of pipelines and captures, by unique name; empty if its API is not usable."""
     from frazil.monitor.watch import fetch_runs
 
-    runs: Mapping[str, Runs] | None = _ask(lambda api: fetch_runs(api, [flow.unique_name for flow in flows]))
+    runs: Mapping[str, Runs] | None = _call_api(lambda api: fetch_runs(api, [flow.unique_name for flow in flows]))
     return runs or {}
 
 
-def _ask(request: Callable[[AirflowApi], Any]) -> Any:
-    """Ask Airflow's REST API. Return None if there is no login for it, or it does not answer, or refuses, or anything else."""
+def _call_api(request: Callable[[AirflowApi], Any]) -> Any:
+    """Call Airflow's REST API and return the answer; None if that failed, for whatever reason."""
     from frazil.runtime.airflow_api import AirflowApi
     from frazil.runtime.airflow_login import token_maker
 
@@ -168,19 +168,20 @@ def _ask(request: Callable[[AirflowApi], Any]) -> Any:
         _complain("missing", f"there is no Airflow connection {CONNECTION}", step)
     except FrazilError as error:
         step = f"correct the Airflow connection {CONNECTION}; its user must be allowed to read DAGs and to edit runs"
-        own_step = error.next_step if isinstance(error, Terminal) else None  # `frazil up` starts no Airflow of a task
+        # The next steps of other errors are for the embedded Airflow.
+        own_step = error.next_step if isinstance(error, Terminal) else None
         _complain("away" if isinstance(error, Retryable) else "refused", error.message_with_code, own_step or step)
-    except Exception as error:  # noqa: BLE001 - records have landed, alerts are due: no answer may stop the task
+    except Exception as error:  # noqa: BLE001 - the records landed: no answer of the API may fail the task
         step = f"check what answers at the address of the Airflow connection {CONNECTION}"
         _complain("odd", f"asking Airflow's REST API failed with {type(error).__name__}", step)
     return None
 
 
 def _complain(kind: str, problem: str, step: str) -> None:
-    """Say in the log of one task a day, for each kind of reason, what lacks. Each run asks, and so does each look of the monitor."""
+    """Log why the API is not usable, once a day for each kind of reason: every run and every check of the monitor calls it."""
     today, store = f"{datetime.now(UTC):%Y-%m-%d}", Variables()
     logged: list[str] = []
-    with suppress(Exception):  # Airflow's database or a secrets backend: a line too many, rather than a failed task
+    with suppress(Exception):  # if Airflow's Variables fail, the line is logged again
         logged = (store.get(_COMPLAINT) or "").split()
     if {today, kind} <= {*logged}:
         return
@@ -195,21 +196,21 @@ def _complain(kind: str, problem: str, step: str) -> None:
 
 
 def address(login: Connection) -> str:
-    """Return the base address of the API: the host as it is when it names its scheme, else http."""
+    """Return the base address of the API from its connection. The scheme is the host's own, else the connection's, else http."""
     host = login.host or "localhost"
     base = host if "://" in host else f"{login.schema or 'http'}://{host}"
     return f"{base}:{login.port}" if login.port else base
 
 
-# Where none is switched on this costs nothing. Plain StatsD drops tags, so there their values end the name, as in Airflow's
-# own names: `airflow.frazil.lag.records.orders`.
+# Plain StatsD drops tags. There the values of tags are parts of the name, as in Airflow's own names:
+# `airflow.frazil.lag.records.orders`.
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9_.-]")
-"""What Airflow lets no name of a metric hold."""
+"""Characters that Airflow forbids in names of metrics."""
 
 
 def emit(samples: Iterable[Sample]) -> None:
-    """Send values. Counters add up: those of a run are sent once per run."""
+    """Send samples to Airflow's metrics. Counters add up, so send those of a run only once."""
     tagged = carries_tags()
     for sample in samples:
         tags = {name: _UNFIT.sub("_", value) for name, value in sample.tags.items()}
@@ -223,16 +224,16 @@ def emit(samples: Iterable[Sample]) -> None:
                 Stats.timing(name, timedelta(seconds=sample.value), tags=tags)
 
 
-def are_sent() -> bool:
-    """Return whether Airflow sends metrics anywhere: without, figures used only by metrics need not be read."""
+def are_metrics_on() -> bool:
+    """Return whether Airflow sends metrics anywhere. If not, figures that only metrics use need not be read."""
     switches = ("statsd_on", "statsd_datadog_enabled", "otel_on")
     return any(conf.getboolean("metrics", switch, fallback=False) for switch in switches)
 
 
 def carries_tags() -> bool:
-    """Return whether tags reach the receiver: anywhere but in plain StatsD.
+    """Return whether tags reach the receiver, which plain StatsD drops.
 
-    In the order in which Airflow chooses where to send to (`get_stats_factory`): Datadog, StatsD, OpenTelemetry.
+    Checks the receivers in the order in which Airflow's `get_stats_factory` chooses one: Datadog, StatsD, OpenTelemetry.
     """
     if conf.getboolean("metrics", "statsd_datadog_enabled", fallback=False):
         return bool(conf.getboolean("metrics", "statsd_datadog_metrics_tags", fallback=True))
@@ -242,5 +243,5 @@ def carries_tags() -> bool:
 
 
 def full_name(name: str, values: Iterable[str]) -> str:
-    """Return a name that ends with the values of its tags. A dot parts names, so it is written `__` inside a value."""
+    """Return a metric's name with the values of its tags at the end. A dot in a value becomes `__`, since dots separate parts."""
     return ".".join([name, *(value.replace(".", "__") for value in values)])

@@ -1,1 +1,1 @@
-"""The page under Airflow's navigation: how all pipelines are doing, and one pipeline with its batches and dead letters."""
+"""The page under Airflow's navigation: the state of all pipelines, and one pipeline with its batches and dead letters."""

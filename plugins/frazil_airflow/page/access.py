@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 
 LETTERS_KIND = "dead_letters"
-"""Kind of the batches that it makes."""
+"""Kind of batches that replay dead letters."""
 
-_CLEARED = re.compile(r"#\d+$")
+_REPLAY_NUMBER = re.compile(r"#\d+$")
 
 
 def run_of(pipeline: str, kind: str, run: str) -> tuple[str, str]:
-    """The DAG and the run in Airflow that made a batch, by its kind and the run that its ledger names.
+    """The id of the DAG, and of its run, that made a batch, from the batch's kind and the run id in the ledger.
 
-    The ledger's name of a run is unique in its pipeline: a replay of letters has its DAG before it, and a run that replays
-    again after it was cleared has `#` and how often.
+    The ledger's run id is unique in its pipeline: that of a replay of dead letters begins with its DAG's id, and that of a
+    replay that was cleared ends with `#` and the number of times.
     """
     if kind == LETTERS_KIND:
         dag_id, _, run_id = run.partition(":")
         return dag_id, run_id
-    return f"{INGEST}{pipeline}", _CLEARED.sub("", run)
+    return f"{INGEST}{pipeline}", _REPLAY_NUMBER.sub("", run)
 
 
 def pipeline_of(dag_id: str) -> str | None:
-    """The unique name of the pipeline or capture that a DAG belongs to, by its id; None if it is of no one."""
+    """The unique name of the pipeline or capture that a DAG belongs to, from the DAG's id; None if it belongs to none."""
     if dag_id.startswith(CAPTURE):
         return f"capture.{dag_id.removeprefix(CAPTURE)}"
     return next(
@@ -46,7 +46,7 @@ def pipeline_of(dag_id: str) -> str | None:
 
 @dataclass(frozen=True)
 class AirflowAccess:
-    """A user's permissions by Airflow's auth manager, checked at each request, since they may be revoked at any time."""
+    """A user's permissions, from Airflow's auth manager. Each request asks anew, since permissions may be revoked at any time."""
 
     user: BaseUser
 
@@ -57,13 +57,13 @@ class AirflowAccess:
         return frozenset(get_auth_manager().get_authorized_dag_ids(user=self.user, method="GET"))
 
     def startable(self, dag_ids: Iterable[str]) -> frozenset[str]:
-        """Those of these DAGs that the user may trigger."""
+        """Ids of those DAGs that the user may trigger."""
         from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 
         return frozenset(dag_id for dag_id in dag_ids if self._may("POST", DagAccessEntity.RUN, dag_id))
 
     def may(self, method: ResourceMethod, dag_id: str) -> bool:
-        """Whether the user may read, change or delete a DAG. It need not be there yet."""
+        """Whether the user may read, change or delete a DAG, which need not exist yet."""
         return self._may(method, None, dag_id)
 
     def may_read_logs(self, dag_id: str) -> bool:
@@ -90,5 +90,5 @@ def visible(access: AirflowAccess, pipelines: Iterable[str]) -> tuple[str, ...]:
 
 
 def may_see(access: AirflowAccess, pipeline: str) -> bool:
-    """Whether he may read the DAG of a pipeline or a capture, by its unique name."""
+    """Whether the user may read the DAG of a pipeline or a capture, given by unique name."""
     return dag_of(pipeline) in access.readable()

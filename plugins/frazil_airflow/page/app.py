@@ -1,4 +1,4 @@
-"""The application that Airflow's api-server mounts. It opens no connection before the first request."""
+"""The page's application, which Airflow's api-server mounts. It opens no connection before the first request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
     " frame-ancestors 'self'; base-uri 'none'"
 )
-"""Nothing but our own files, no script or style within a page, shown in no frame but Airflow's."""
+"""Content security policy: only files of this server, no inline scripts or styles, no frames of other sites."""
 
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -35,21 +35,23 @@ def create_app() -> FastAPI:
     app = FastAPI(title="Frazil", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
     for routes in (pipeline_routes, letters_routes, rendering):
         app.include_router(routes.router)
-    app.router.routes.append(Route("/connect", _rest_api))  # whose login the REST API takes, in its own ways
-    app.add_api_route("/{path:path}", _unknown, methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+    app.router.routes.append(Route("/connect", _redirect_to_rest_api))  # without login: the REST API has its own
+    app.add_api_route(
+        "/{path:path}", _refuse_unknown, methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+    )
     app.middleware("http")(_with_headers)
-    app.add_exception_handler(StarletteHTTPException, _refused)  # FastAPI's own are of this kind, too
-    app.add_exception_handler(RequestValidationError, _misread)
-    app.add_exception_handler(FrazilError, _failed)
+    app.add_exception_handler(StarletteHTTPException, _http_error)  # of which FastAPI's own exceptions are subclasses
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(FrazilError, _frazil_error)
     return app
 
 
-def _rest_api(request: Request) -> RedirectResponse:
-    """The root of the REST API, for clients that leave out its slash."""
+def _redirect_to_rest_api(request: Request) -> RedirectResponse:
+    """Redirect clients that leave out the slash at the end of the REST API's root."""
     return RedirectResponse(f"{request.scope.get('root_path', '')}/connect/")
 
 
-def _unknown(path: str) -> None:  # noqa: ARG001 - FastAPI gives it
+def _refuse_unknown(path: str) -> None:  # noqa: ARG001 - FastAPI passes it
     raise HTTPException(HTTPStatus.NOT_FOUND, "There is no such page")
 
 
@@ -57,30 +59,26 @@ async def _with_headers(request: Request, call_next: Callable[[Request], Awaitab
     response = await call_next(request)
     for name, value in HEADERS.items():
         response.headers[name] = value
-    response.headers.setdefault("Cache-Control", "no-store")  # what is shown depends on who asks
+    response.headers.setdefault("Cache-Control", "no-store")  # the content depends on the user
     return response
 
 
-def _refused(request: Request, error: Exception) -> HTMLResponse:
+def _http_error(request: Request, error: Exception) -> HTMLResponse:
     assert isinstance(error, StarletteHTTPException)  # noqa: S101 - it is registered for this class
-    title = HTTPStatus(error.status_code).phrase
-    page = render(request, "problem.html.j2", title=title, detail=str(error.detail), status=error.status_code)
-    page.status_code = error.status_code
-    return page
+    return _problem(request, error.status_code, HTTPStatus(error.status_code).phrase, str(error.detail))
 
 
-def _misread(request: Request, error: Exception) -> HTMLResponse:
+def _invalid_request(request: Request, error: Exception) -> HTMLResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for this class
     detail = "\n".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in error.errors())
-    status = HTTPStatus.UNPROCESSABLE_ENTITY
-    page = render(request, "problem.html.j2", title="This address can't be read", detail=detail, status=status)
+    return _problem(request, HTTPStatus.UNPROCESSABLE_ENTITY, "This address can't be read", detail)
+
+
+def _frazil_error(request: Request, error: Exception) -> HTMLResponse:
+    return _problem(request, HTTPStatus.BAD_GATEWAY, "This can't be read now", str(error))
+
+
+def _problem(request: Request, status: int, title: str, detail: str) -> HTMLResponse:
+    page = render(request, "problem.html.j2", title=title, detail=detail, status=status)
     page.status_code = status
-    return page
-
-
-def _failed(request: Request, error: Exception) -> HTMLResponse:
-    page = render(
-        request, "problem.html.j2", title="This can't be read now", detail=str(error), status=HTTPStatus.BAD_GATEWAY
-    )
-    page.status_code = HTTPStatus.BAD_GATEWAY
     return page

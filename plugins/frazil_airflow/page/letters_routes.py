@@ -1,4 +1,6 @@
-"""Dead letters of a pipeline: a list with filters, and one letter with its record, for who may read the pipeline's task logs."""
+"""Dead letters of a pipeline: a list with filters, and all letters of one record. Users who may read the task logs also see the
+record.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +24,19 @@ from frazil.report.dead_letters import DeadLetter, LetterMark, WholeLetter, decl
 from frazil.report.dead_letters_summary import meaning, remedy
 from frazil.report.letter_reports import KeptReport
 from frazil_airflow.outputs.links import report_address
-from frazil_airflow.page.asking import AskingDep, PageRequest
 from frazil_airflow.page.pipeline_routes import common_context
 from frazil_airflow.page.rendering import render
+from frazil_airflow.page.request import PageRequest, PageRequestDep
 from frazil_airflow.project.pipelines import INGEST, REPORT
 
-MOST = 16_384
-"""Bytes that are shown: a page with megabytes is of no use."""
+MAX_BYTES = 16_384
+"""Bytes of a payload that are shown."""
 
-MOST_OF_HEADER = 512
-"""Bytes that are shown of a header: a record may have many."""
+MAX_HEADER_BYTES = 512
+"""Bytes of a header that are shown: a record may have many headers."""
 
-MOST_INDENTED = 4 * MOST
-"""Characters of indented JSON. Brackets in brackets become forty times as long by it."""
+MAX_INDENTED = 4 * MAX_BYTES
+"""Characters of indented JSON that are shown. Indentation makes deeply nested brackets up to forty times as long."""
 
 Kind = Literal["null", "empty", "json", "text", "hex"]
 
@@ -48,11 +50,10 @@ class Payload:
 
     Attributes:
         kind: The form in which the bytes are shown.
-        size: How many there are.
-        text: As JSON or text; None if they are neither.
-        hexadecimal: As a dump: offset, bytes, characters.
-        is_cut: Whether there are more than are shown.
-        most: How many are shown at most.
+        size: Number of bytes.
+        text: The bytes as JSON or text; None if they are neither.
+        hexadecimal: The bytes as a hex dump.
+        is_cut: Whether only the first `most` bytes are shown.
     """
 
     kind: Kind
@@ -60,11 +61,11 @@ class Payload:
     text: str | None = None
     hexadecimal: str = ""
     is_cut: bool = False
-    most: int = MOST
+    most: int = MAX_BYTES
 
 
-def payload_text(content: bytes | None, most: int = MOST) -> Payload:
-    """Make bytes readable, the first `most` of them. Whole JSON is indented; what is cut or is no JSON is shown as it came."""
+def payload_text(content: bytes | None, most: int = MAX_BYTES) -> Payload:
+    """Make the first `most` bytes readable. JSON is indented if it is not cut; any other text is shown unchanged."""
     if content is None:
         return Payload("null", 0)
     if not content:
@@ -77,7 +78,7 @@ def payload_text(content: bytes | None, most: int = MOST) -> Payload:
 
 
 def dump(content: bytes) -> str:
-    """Sixteen bytes a line: offset, hexadecimal, and the characters that are ASCII."""
+    """A hex dump of sixteen bytes a line: offset, bytes, and characters that are printable ASCII."""
     lines = []
     for start in range(0, len(content), _WIDTH):
         part = content[start : start + _WIDTH]
@@ -87,7 +88,7 @@ def dump(content: bytes) -> str:
 
 
 def _text(content: bytes, *, is_cut: bool) -> str | None:
-    """As UTF-8, unless too much of it can't be read by people. A cut may go through a character: that one is left out."""
+    """Bytes as UTF-8 without a character that the cut split; None if they are not UTF-8, or over a tenth is not printable."""
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -100,14 +101,11 @@ def _text(content: bytes, *, is_cut: bool) -> str | None:
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
-
 _COLON = ":"
 
 
 def _json(text: str) -> str | None:
-    """Indented, every token as it came: parsed and written again, numbers would lose digits. None if it is no JSON, or would be
-    too long.
-    """
+    """Indented JSON with unchanged tokens, since parsed numbers would lose digits; None if it is no JSON, or too long."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -115,7 +113,7 @@ def _json(text: str) -> str | None:
     except (ValueError, RecursionError):
         return None
     indented = "".join(_indented(_TOKEN.findall(text)))
-    return indented if len(indented) <= MOST_INDENTED else None
+    return indented if len(indented) <= MAX_INDENTED else None
 
 
 def _indented(tokens: Sequence[str]) -> Iterator[str]:
@@ -124,21 +122,21 @@ def _indented(tokens: Sequence[str]) -> Iterator[str]:
         before = tokens[number - 1] if number else ""
         if token in {"}", "]"}:
             depth -= 1
-            yield "" if before in ("{", "[") else _line(depth)
+            yield "" if before in ("{", "[") else _new_line(depth)
         elif before in ("{", "[", ","):
-            yield _line(depth)
+            yield _new_line(depth)
         yield ": " if token == _COLON else token
         depth += token in ("{", "[")
 
 
-def _line(depth: int) -> str:
+def _new_line(depth: int) -> str:
     return "\n" + "  " * min(depth, 40)
 
 
 PAGE_SIZE = 50
 
 MOST_LETTERS = 10
-"""Letters of one record that are shown: each destination may have one, each with the whole record."""
+"""Letters of one record that are shown: each destination may have one, with the whole record in it."""
 
 MOST_HEADERS = 50
 """Headers of a record that are shown."""
@@ -147,14 +145,14 @@ HEADER_KEY = 200
 """Characters of a header's key that are shown."""
 
 REPORTS = 5
-"""The newest kept reports, as links."""
+"""Stored reports that are linked, the newest ones."""
 
 When = Annotated[str, Query(max_length=60)]
-"""An instant, or how long ago it was, by the time of records; empty for any."""
+"""An instant, or how long ago it was, for timestamps of records; empty: any."""
 
 Partition = Annotated[int, Path(ge=0, lt=2**31)]
 Offset = Annotated[int, Path(ge=0, lt=2**63)]
-"""As Kafka counts: tables can't be asked for greater ones."""
+"""Bounded as in Kafka: a filter on a table's column can't hold greater numbers."""
 
 router = APIRouter()
 
@@ -162,7 +160,7 @@ router = APIRouter()
 @router.get("/pipelines/{name}/dead-letters")
 def letters(  # noqa: PLR0913, PLR0917 - filters of a list
     request: Request,
-    asking: AskingDep,
+    page_request: PageRequestDep,
     name: str,
     code: Annotated[str, Query(max_length=60)] = "",
     topic: Annotated[str, Query(max_length=300)] = "",
@@ -171,47 +169,52 @@ def letters(  # noqa: PLR0913, PLR0917 - filters of a list
     state: Literal["open", "landed", "all"] = "open",
     after: Annotated[str, Query(max_length=2_000)] = "",
 ) -> HTMLResponse:
-    """The newest first, a page at a time: `after` is where the page before ended."""
-    pipeline = asking.pipeline(name)
+    """A page of dead letters, the newest first. `after`: where the previous page ended."""
+    pipeline = page_request.pipeline(name)
     begin, end = _period(since, until)
     choice = LetterChoice(
         codes=frozenset({code} if code else ()), topics=frozenset({topic} if topic else ()), since=begin, until=end
     )
-    listing = asking.source.letters(name, choice, state, _mark(after), PAGE_SIZE)
-    shows_records = _shows_records(asking, name)
+    listing = page_request.source.letters(name, choice, state, _mark(after), PAGE_SIZE)
+    shows_records = _shows_records(page_request, name)
     if listing is not None and not shows_records:
         listing = replace(listing, letters=_without_records(pipeline, listing.letters))
-    reports, problem = _reports(asking, name)
-    view = {"code": code, "topic": topic, "since": since, "until": until, "state": state}
+    reports, problem = _reports(page_request, name)
+    filters = {"code": code, "topic": topic, "since": since, "until": until, "state": state}
     last = listing.letters[-1].mark if listing is not None and listing.letters and listing.has_more else None
     return render(
         request,
         "letters.html.j2",
         listing=listing,
-        view=view,
+        filters=filters,
         is_first=not after,
         after=json.dumps(last) if last is not None else "",
         codes=sorted(DeadCode),
         shows_records=shows_records,
         reports=reports,
         reports_problem=problem,
-        **common_context(asking, pipeline, "letters"),
+        **common_context(page_request, pipeline, "letters"),
     )
 
 
 @router.get("/pipelines/{name}/dead-letters/{topic}/{partition}/{offset}")
 def letter(
-    request: Request, asking: AskingDep, name: str, topic: str, partition: Partition, offset: Offset
+    request: Request, page_request: PageRequestDep, name: str, topic: str, partition: Partition, offset: Offset
 ) -> HTMLResponse:
-    """Every letter of one record: reason, what to do, and, for who may read it, what the table keeps of the record."""
-    pipeline = asking.pipeline(name)
-    whole = asking.source.letter(name, Place(topic, partition, offset))
+    """Every letter of one record: reason, what to do, and, for users who may read it, what the table keeps of the record."""
+    pipeline = page_request.pipeline(name)
+    whole = page_request.source.letter(name, Place(topic, partition, offset))
     if not whole:
         raise HTTPException(404, f"Pipeline {name} has no dead letter of record {topic}/{partition}/{offset}")
-    shows_records = _shows_records(asking, name)
+    shows_records = _shows_records(page_request, name)
     facts = [whole_letter.letter for whole_letter in whole[:MOST_LETTERS]]
     pieces = [
-        {"letter": letter, **(_record(whole_letter) if shows_records else {}), **_advice(letter.code)}
+        {
+            "letter": letter,
+            **(_record(whole_letter) if shows_records else {}),
+            "meaning": meaning(letter.code),
+            "remedy": remedy(letter.code),
+        }
         for letter, whole_letter in zip(
             facts if shows_records else _without_records(pipeline, facts), whole, strict=False
         )
@@ -224,17 +227,17 @@ def letter(
         payload=pipeline.dead_letters.payload,
         shows_records=shows_records,
         ingest=f"{INGEST}{name}",
-        **common_context(asking, pipeline, "letters"),
+        **common_context(page_request, pipeline, "letters"),
     )
 
 
-def _shows_records(asking: PageRequest, name: str) -> bool:
+def _shows_records(page_request: PageRequest, name: str) -> bool:
     """Whether the user may see keys, values, headers, and the messages that quote them."""
-    return asking.access.may_read_logs(f"{INGEST}{name}")
+    return page_request.access.may_read_logs(f"{INGEST}{name}")
 
 
 def _without_records(pipeline: Pipeline, letters: Iterable[DeadLetter]) -> tuple[DeadLetter, ...]:
-    """Letters whose paths end where the record begins: at the key of a map, or a name that the pipeline file does not declare."""
+    """Letters whose paths end before the first name of the record: a map's key, or a field that the file does not declare."""
     names = declared_names(pipeline)
     return tuple(
         replace(letter, path=names.visible_path(letter.path) if letter.path else letter.path) for letter in letters
@@ -242,13 +245,12 @@ def _without_records(pipeline: Pipeline, letters: Iterable[DeadLetter]) -> tuple
 
 
 def _record(whole: WholeLetter) -> dict[str, Any]:
-    headers = [(key[:HEADER_KEY], payload_text(value, MOST_OF_HEADER)) for key, value in whole.headers[:MOST_HEADERS]]
-    more = len(whole.headers) - len(headers)
+    headers = [(key[:HEADER_KEY], payload_text(value, MAX_HEADER_BYTES)) for key, value in whole.headers[:MOST_HEADERS]]
     return {
         "key": payload_text(whole.key),
         "value": payload_text(whole.value),
         "headers": headers,
-        "more_headers": more,
+        "more_headers": len(whole.headers) - len(headers),
     }
 
 
@@ -263,22 +265,20 @@ def _period(since: str, until: str) -> tuple[datetime | None, datetime | None]:
     return begin, end
 
 
-def _reports(asking: PageRequest, name: str) -> tuple[list[tuple[KeptReport, str]], str]:
-    """The newest reports with their addresses, for who may open them; or why they can't be listed."""
-    if not asking.access.may_read_logs(f"{REPORT}{name}"):
+def _reports(page_request: PageRequest, name: str) -> tuple[list[tuple[KeptReport, str]], str]:
+    """The newest stored reports with their addresses, if the user may open them; and why they can't be listed, else empty."""
+    if not page_request.access.may_read_logs(f"{REPORT}{name}"):
         return [], ""
     try:
-        return [(report, report_address(name, report.name)) for report in asking.source.reports(name, REPORTS)], ""
+        return [
+            (report, report_address(name, report.name)) for report in page_request.source.reports(name, REPORTS)
+        ], ""
     except FrazilError as problem:
         return [], str(problem)
 
 
-def _advice(code: str) -> dict[str, str]:
-    return {"meaning": meaning(code), "remedy": remedy(code)}
-
-
 def _mark(text: str) -> LetterMark | None:
-    """Parse the mark where the last page ended. It comes from the browser, so it may be anything."""
+    """Parse the mark where the previous page ended. It comes from the browser, so it may be any text."""
     if not text:
         return None
     try:
@@ -286,7 +286,7 @@ def _mark(text: str) -> LetterMark | None:
     except (ValueError, TypeError, RecursionError) as error:
         raise HTTPException(422, "after is not where a page ended") from error
     types = ((batch, int | None), (topic, str), (partition, int), (offset, int), (destination, str | None))
-    counted = (number for number in (batch, partition, offset) if isinstance(number, int))
-    if not all(isinstance(value, kind) for value, kind in types) or not all(0 <= number < 2**63 for number in counted):
+    numbers = (number for number in (batch, partition, offset) if isinstance(number, int))
+    if not all(isinstance(value, kind) for value, kind in types) or not all(0 <= number < 2**63 for number in numbers):
         raise HTTPException(422, "after is not where a page ended")
     return LetterMark(batch, topic, partition, offset, destination)

@@ -1,8 +1,8 @@
-"""Renders templates as pages, and serves style sheets and scripts; how numbers, times and texts of records are
-written, and small drawings as coordinates.
+"""Renders templates as pages and serves style sheets and scripts. Writes numbers, times and texts of records for people, and
+computes the coordinates of small drawings.
 """
 
-# ruff: noqa: PLR2004 - where a unit begins, and where a decimal says nothing any more
+# ruff: noqa: PLR2004 - bounds of units and of decimals
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from frazil.report.dead_letters_summary import template_environment
 from frazil_airflow.page.access import run_of
 
 NONE = "–"  # noqa: RUF001 - a dash of the width of a figure
-"""Stands where nothing is known."""
+"""Stands in place of an unknown value."""
 
 _STEPS = ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k"))
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
@@ -34,24 +34,24 @@ _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def number(value: float | None) -> str:
-    """A whole number with its thousands apart."""
+    """A whole number with separators of thousands."""
     return NONE if value is None else f"{value:,.0f}"
 
 
 def short(value: float | None) -> str:
-    """A number in at most five characters or so: `9,999`, `12.3k`, `4.56M`."""
+    """A number in about five characters: `9,999`, `12.3k`, `4.6M`."""
     if value is None:
         return NONE
-    for size, letter in _STEPS:
+    for size, suffix in _STEPS:
         if abs(value) >= size:
-            unit = 1_000 if letter == "k" else size
+            unit = 1_000 if suffix == "k" else size
             shown = value / unit
-            return f"{shown:.0f}{letter}" if shown >= 100 else f"{shown:.1f}{letter}"
+            return f"{shown:.0f}{suffix}" if shown >= 100 else f"{shown:.1f}{suffix}"
     return f"{value:,.0f}"
 
 
 def seconds(value: float | None) -> str:
-    """A duration in its largest units; tenths below ten seconds, where they matter."""
+    """A duration in its two largest units; below ten seconds with tenths."""
     if value is None:
         return NONE
     if 0 < value < 0.1:
@@ -81,12 +81,12 @@ def size(value: float | None) -> str:
 
 
 def instant(moment: datetime | None) -> str:
-    """An instant to the second. Always UTC: so are the tables, the logs and the commands."""
+    """An instant to the second, in UTC as in tables, logs and commands."""
     return NONE if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
 def ago(moment: datetime | None, now: datetime) -> str:
-    """How long ago something was, in its largest unit: the whole instant is in the title."""
+    """How long ago something was, in its largest unit."""
     return "never" if moment is None else f"{brief((now - moment).total_seconds())} ago"
 
 
@@ -104,12 +104,12 @@ def code(text: str) -> Markup:
 
 
 PHASES = ("plan", "stage", "audit", "decide", "forward")
-"""In the order in which a batch goes through them; those that a later Frazil names come behind."""
+"""Phases in the order in which a batch goes through them. Phases that only a newer Frazil knows come after these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One phase of a batch: its number for the colour, name, seconds, and its place in a drawing 100 wide."""
+    """One phase of a batch: number (for its colour), name, seconds, and its place in a drawing 100 wide."""
 
     number: int
     name: str
@@ -119,7 +119,7 @@ class Phase:
 
 
 def bars(values: Sequence[float], width: float = 96, height: float = 20, gap: float = 0.8) -> str:
-    """A bar per value as the path of an SVG, the highest as high as the drawing. A value above zero is never invisible."""
+    """The path of an SVG with a bar per value. The highest bar fills the height; each value above zero has a visible bar."""
     most = max(values, default=0)
     step = width / max(1, len(values))
     paths = []
@@ -131,7 +131,7 @@ def bars(values: Sequence[float], width: float = 96, height: float = 20, gap: fl
 
 
 def phases(seconds: Mapping[str, float]) -> tuple[Phase, ...]:
-    """The phases of a batch in their order, each as wide as its share of the whole."""
+    """The phases of a batch in their order, each with a width by its share of the duration."""
     phase_names = [name for name in PHASES if name in seconds]
     names = [*phase_names, *sorted(set(seconds) - set(phase_names))]
     whole = sum(max(0.0, seconds[name]) for name in names)
@@ -152,7 +152,7 @@ router = APIRouter()
 
 @router.get("/static/{name:path}")
 def static_file(request: Request, name: str) -> Response:
-    """One file, or 304 if the browser has it. A changed file has another address, so browsers may keep it."""
+    """Serve a file, or 304 if the browser has it. The address of a changed file differs, so browsers may cache it."""
     content = _files().get(name)
     if content is None:
         raise HTTPException(404, "There is no such file")
@@ -164,13 +164,13 @@ def static_file(request: Request, name: str) -> Response:
 
 @cache
 def digest(name: str) -> str:
-    """A digest of the file's content."""
+    """A digest of a static file's content."""
     return hashlib.sha256(_files()[name]).hexdigest()[:16]
 
 
 @cache
 def _files() -> dict[str, bytes]:
-    """All static files, read once, so that a requested name never becomes a path."""
+    """Content of all static files by name. A requested name is only looked up here and never becomes a path."""
     return {
         path.relative_to(FOLDER).as_posix(): path.read_bytes()
         for path in sorted(FOLDER.rglob("*"))
@@ -179,14 +179,10 @@ def _files() -> dict[str, bytes]:
 
 
 def render(request: Request, template: str, **values: Any) -> HTMLResponse:
-    """Return a page."""
+    """Render a template as a page."""
     root = request.scope.get("root_path", "").rstrip("/")
-    return HTMLResponse(_environment().get_template(template).render(root=root, home=_home(root), **values))
-
-
-def _home(root: str) -> str:
-    """Path of Airflow itself: what stands before the prefix of this application."""
-    return root.rpartition("/")[0]
+    home = root.rpartition("/")[0]  # the path of Airflow itself
+    return HTMLResponse(_environment().get_template(template).render(root=root, home=home, **values))
 
 
 @cache
@@ -205,7 +201,7 @@ def _environment() -> Environment:
         "code": code,
         "segment": lambda text: quote(str(text), safe=""),
     }
-    urgent_first = sorted(STATES, key=lambda state: state == "Paused")  # a person chose to pause: that can wait
+    urgent_first = sorted(STATES, key=lambda state: state == "Paused")  # a person chose to pause: not urgent
     environment.globals |= {"ago": ago, "run_of": run_of, "static": _static, "STATES": urgent_first}
     return environment
 

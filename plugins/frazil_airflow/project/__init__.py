@@ -1,1 +1,1 @@
-"""The project in Airflow: settings, secrets, valid pipelines, requests of runs, and errors as task outcomes."""
+"""The project in Airflow: its secrets, valid pipelines, requests of runs, and the trigger that watches the lag."""

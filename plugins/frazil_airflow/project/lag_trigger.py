@@ -1,4 +1,4 @@
-"""Watches the unread records in Kafka, in Airflow's triggerer, and starts a run when there are enough."""
+"""Watches a pipeline's unread records in Airflow's triggerer, and starts a run when there are enough."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from asgiref.sync import sync_to_async
 
 from frazil.batch.plan import Call, Threshold, Waiting
 from frazil.errors import FrazilError
+from frazil_airflow.project.run_request import CURRENT_STATES
 
 if TYPE_CHECKING:
     from frazil.monitor.watch import ProjectFiles
-    from frazil.report.lag import Watch
+    from frazil.report.lag import LagWatch
 
 LONGEST_PAUSE = 300.0
-"""Seconds between two looks while Kafka or the catalog fails, at most."""
+"""Seconds between two polls while Kafka or the catalog fails, at most."""
 
-AT_WORK = ("queued", "running")
 CALL = "call"
-"""Key in the asset's state store of the last call, so that a restarted triggerer does not repeat it."""
+"""Key of the last call in the asset's state store: a restarted triggerer must not start the same run again."""
 
 _log = logging.getLogger(__name__)
 
 
 @lru_cache(maxsize=1)
 def _shared_project_files(connections: frozenset[tuple[str, str]]) -> ProjectFiles:
-    """The project that all triggers of this process share, so that hundreds of them use the same catalog connections.
-    `connections` holds the environment variables that stand for Airflow's connections.
+    """The project that all triggers of this process share, so that hundreds of them use the same connections to catalogs.
+
+    `connections`: environment variables with fields of Airflow connections.
     """
     from frazil.monitor.watch import ProjectFiles
 
@@ -44,27 +45,27 @@ def _shared_project_files(connections: frozenset[tuple[str, str]]) -> ProjectFil
 class LagTrigger(BaseEventTrigger):
     """Starts a run of a pipeline when enough records or bytes wait in Kafka and no run is about to read them.
 
-    Its arguments name the pipeline and the thresholds. Addresses and secrets come from the settings where it runs, and are
-    read again when a project file changes. A failure never ends it: it polls again with growing pauses.
+    Airflow stores its arguments, which are only the pipeline and the thresholds. Addresses and secrets come from the settings
+    of the triggerer, which are read again when a project file changes. After a failure it polls again, with growing pauses.
     """
 
     def __init__(self, pipeline: str, dag_id: str, records: int | None, size: int | None, every: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.pipeline, self.dag_id, self.records, self.size, self.every = pipeline, dag_id, records, size, every
         self._files: ProjectFiles | None = None
-        self._watch: Watch | None = None
+        self._watch: LagWatch | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what Airflow keeps in its database."""
-        made_with = ("pipeline", "dag_id", "records", "size", "every")
-        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in made_with}
+        """Return the class and its arguments, which Airflow stores in its database."""
+        arguments = ("pipeline", "dag_id", "records", "size", "every")
+        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in arguments}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Poll forever; yield an event to start a run. Blocking calls run in threads."""
+        """Poll forever, and yield an event to start a run. Blocking calls run in threads."""
         failures = 0
         while True:
             try:
-                waiting = await self._called()
+                waiting = await self._poll()
                 failures = 0
             except (FrazilError, AirflowRuntimeError) as error:
                 self._files = self._watch = None  # a password may have been changed
@@ -75,12 +76,12 @@ class LagTrigger(BaseEventTrigger):
                 yield TriggerEvent({"pipeline": self.pipeline, "records": waiting.records, "bytes": waiting.bytes})  # type: ignore[no-untyped-call]
             await asyncio.sleep(min(self.every * 2 ** min(failures, 10), max(LONGEST_PAUSE, self.every)))
 
-    async def _called(self) -> Waiting | None:
-        """What a run is called for now, if one is."""
+    async def _poll(self) -> Waiting | None:
+        """Return what waits, if a run is to start for it; the call is then stored."""
         if self._files is None:
             from frazil_airflow.project.secrets import connection_environment
 
-            # In asgiref's own thread: connections are read in no other.
+            # In asgiref's thread, the only one in which Airflow can read connections.
             self._files = _shared_project_files(frozenset((await sync_to_async(connection_environment)()).items()))
         waiting = await asyncio.to_thread(self._enough, self._files)
         if waiting is None or waiting.epoch is None:
@@ -88,41 +89,41 @@ class LagTrigger(BaseEventTrigger):
         last, now = await self._last_call(), time()
         if last is not None and last.is_open(waiting, now):
             return None
-        # A run that is at work, or about to be, may take all of it; one that ended since the look may have taken it.
-        if await asyncio.to_thread(self._at_work):
+        if await asyncio.to_thread(self._count_current_runs):  # they may read all that waits
             return None
+        # Again, since a run that ended meanwhile may have read it.
         waiting = await asyncio.to_thread(self._enough, self._files)
         if waiting is None or waiting.epoch is None:
             return None
-        # On record first: a call that gets lost is made up for by the schedule, one that is repeated starts Spark for nothing.
-        await self._note(Call(waiting.epoch, waiting.ends, now))
+        # Stored before the event: a lost event only delays the run, a repeated one would start Spark for nothing.
+        await self._store.aset(CALL, Call(waiting.epoch, waiting.ends, now).to_json())
         return waiting
 
     def _enough(self, files: ProjectFiles) -> Waiting | None:
-        # Here, in a thread: loading the clients of Kafka and Iceberg takes seconds, and would hold up all other triggers.
-        from frazil.report.lag import Watch
+        # Imported in a thread: loading the clients of Kafka and Iceberg takes seconds, and other triggers must not wait.
+        from frazil.report.lag import LagWatch
 
         project = files.project()
         if self._watch is None or self._watch.project is not project:
-            self._watch = Watch(project, project.pipeline(self.pipeline))
+            self._watch = LagWatch(project, project.pipeline(self.pipeline))
         threshold = Threshold(self.records, self.size)
-        waiting = self._watch.look(threshold)
+        waiting = self._watch.measure(threshold)
         return waiting if waiting.reaches(threshold) else None
 
-    def _at_work(self) -> int:
+    def _count_current_runs(self) -> int:
         from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-        return RuntimeTaskInstance.get_dr_count(self.dag_id, states=list(AT_WORK))
+        return RuntimeTaskInstance.get_dr_count(self.dag_id, states=list(CURRENT_STATES))
 
     async def _last_call(self) -> Call | None:
         stored = await self._store.aget(CALL)
-        return Call.from_json(stored) if isinstance(stored, dict) else None
-
-    async def _note(self, call: Call) -> None:
-        await self._store.aset(CALL, call.to_json())
+        try:
+            return Call.from_json(stored) if isinstance(stored, dict) else None
+        except (KeyError, TypeError, ValueError):  # written by another version: the next call replaces it
+            return None
 
     @property
     def _store(self) -> Any:
         if self.asset_state_store is None:
-            raise RuntimeError("Airflow gives a trigger that watches an asset its state store")
+            raise RuntimeError("Airflow gave the trigger no state store of its asset")
         return self.asset_state_store

@@ -1,4 +1,4 @@
-"""Pipelines that become DAGs, and the problems of the others."""
+"""Valid pipelines and captures, which become DAGs, and the problems of the others."""
 
 from __future__ import annotations
 
@@ -13,40 +13,35 @@ from frazil.pipeline.settings.settings import unknown_names
 from frazil.project import Project
 
 CAPTURE = "capture__"
-"""Id of a capture's DAG, before its name."""
+"""Prefix of the id of a capture's DAG, before the capture's name."""
 
 INGEST, MAINTAIN, REPORT, REPLAY = "ingest__", "maintain__", "dead_letters__", "replay_dead_letters__"
-"""Ids of a pipeline's DAGs, each before the pipeline's name. The last one lands dead letters; it is one per pipeline because Airflow
-grants rights per DAG."""
+"""Prefixes of the ids of a pipeline's DAGs, before the pipeline's name. REPORT reports dead letters, REPLAY lands them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A pipeline whose file is too broken for a DAG.
-
-    Attributes:
-        owner: Owner of the pipeline; None if not known.
-    """
+    """Why a pipeline or capture has no DAG, and its owner, if the file states one."""
 
     complaint: str
     owner: str | None
 
 
-def sound_pipelines(project: Project) -> list[Pipeline]:
-    """Return the pipelines whose file can be read and whose names the settings know, by name."""
+def valid_pipelines(project: Project) -> list[Pipeline]:
+    """Return the valid pipelines, sorted by name: their file can be read, and the settings have all entries that it names."""
     return [pipeline for _, pipeline in sorted(project.pipelines.usable.items()) if not problems(project, pipeline)]
 
 
-def sound_captures(project: Project) -> list[Capture]:
-    """Return the captures whose file can be read and whose names the settings know, by name."""
+def valid_captures(project: Project) -> list[Capture]:
+    """Return the valid captures, sorted by name."""
     captures = (capture for _, capture in sorted(project.captures.usable.items()))
     return [capture for capture in captures if not any(unknown_in_capture(capture, project.settings))]
 
 
 def selected_pipelines(project: Project, prefix: str, only: str | None) -> list[Pipeline]:
-    """Return the valid pipelines. If `only` is the id of a single DAG, return its pipeline and read no other file."""
+    """Return the valid pipelines, or only that of the DAG `only`, whose id begins with `prefix`, without reading other files."""
     if only is None:
-        return sound_pipelines(project)
+        return valid_pipelines(project)
     pipeline = project.pipelines.find(only.removeprefix(prefix)) if only.startswith(prefix) else None
     return [] if pipeline is None or problems(project, pipeline) else [pipeline]
 
@@ -69,9 +64,7 @@ def refuse_broken(project: Project) -> None:
 
 
 def broken_pipelines(project: Project) -> dict[str, Broken]:
-    """Return the pipelines and captures that no DAG is made of, by unique name. One whose file can't be read goes by the file's name,
-    which is its own by custom.
-    """
+    """Return the pipelines and captures without a DAG, by unique name. If a file can't be read, the file's name stands for it."""
     by_name: dict[str, list[Broken]] = {}
     for error in project.pipelines.broken:
         by_name.setdefault(writable(error.file.stem), []).append(Broken(str(error), stated_owner(error.file)))
@@ -93,5 +86,5 @@ def broken_pipelines(project: Project) -> dict[str, Broken]:
 
 
 def problems(project: Project, pipeline: Pipeline) -> list[str]:
-    """Return what keeps a readable pipeline from becoming a DAG, one line per key."""
+    """Return why a pipeline whose file can be read gets no DAG, one line per key."""
     return [project.pipelines.hidden(problem) for problem in unknown_names(pipeline, project.settings)]

@@ -1,4 +1,4 @@
-"""Builds the request of a DAG run from its type, its interval and its params."""
+"""Turns a DAG run's type, data interval and params into the request of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from airflow.sdk import Param
 
-from frazil.batch.plan import PlannedTopic, RunPlan, cut
+from frazil.batch.plan import RunPlan, cut
 from frazil.batch.position import Mode, RunRequest, Target, parse_offsets, parse_target
 from frazil.error_codes import BAD_ARGUMENT
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -19,20 +19,20 @@ MODE, FROM, TO, REASON, MAX_RECORDS = "mode", "from", "to", "reason", "max_recor
 _MODES = {
     "ingest": "Ingest: land what is new",
     "replay": "Replay: land a range again, in place of what it landed before",
-    "dry_run": "Dry run: only look, land nothing",
+    "dry_run": "Dry run: only count, land nothing",
 }
 
-_PLACE = r"^(\s*|earliest|latest|\s*\{[\s\S]*\}\s*|\d{4}-\d{2}-\d{2}([T ]\S+)?)$"
-"""A place in topics, as far as a pattern can tell: the rest is checked when the run is planned."""
+_PLACE_PATTERN = r"^(\s*|earliest|latest|\s*\{[\s\S]*\}\s*|\d{4}-\d{2}-\d{2}([T ]\S+)?)$"
+"""Roughly a place in topics. The task that plans the run checks the rest."""
 
-_PLACES = (
+_EXPECTED_PLACE = (
     "earliest, latest, an instant such as 2026-05-01T10:00:00+00:00 (UTC if it names no offset), or offsets per partition"
     ' such as {"orders": {"0": 1200, "1": 1180}}'
 )
 
 
 def params() -> dict[str, Param]:
-    """Return the fields of the trigger form. Scheduled runs take the defaults."""
+    """Return the fields of the form that starts a run. Scheduled runs have the defaults."""
     return {
         MODE: Param(
             "ingest",
@@ -40,40 +40,40 @@ def params() -> dict[str, Param]:
             enum=list(_MODES),
             values_display=_MODES,
             title="Mode",
-            description="A backfill that ingests does nothing below the position: what is landed is landed.",
+            description="A backfill in mode ingest does nothing below the position: those records are landed.",
         ),
         FROM: _place_field(
             "From",
-            f"Where a replay or a dry run begins: {_PLACES}. Empty: a dry run begins at the position, as an ingest run"
-            " always does. In a backfill it stays empty: its intervals say it.",
+            f"Where a replay or a dry run begins: {_EXPECTED_PLACE}. Empty: a dry run begins at the position, as an ingest run"
+            " always does. In a backfill it stays empty: its intervals are the range.",
         ),
-        TO: _place_field("To", "Where the run ends at the latest, written alike. Empty: at the end of what there is."),
+        TO: _place_field("To", "Where the run ends at the latest, in the same form. Empty: at the end of the topics."),
         REASON: Param(
             None,
             type=["null", "string"],
             maxLength=500,
             title="Reason",
-            description="Why, for whoever reads the ledger later: frazil history shows it.",
+            description="Why this run, for people who read the ledger later: frazil history shows it.",
         ),
         MAX_RECORDS: Param(
             None,
             type=["null", "integer"],
             minimum=1,
             title="Records at most",
-            description="For a careful first look: the next run goes on where this one ends. Empty: no limit. Not for"
+            description="For a first try with a few records: the next run goes on where this one ends. Empty: no limit. Not for"
             " a replay, whose range changes in one commit.",
         ),
     }
 
 
 def _place_field(title: str, description: str) -> Param:
-    return Param(None, type=["null", "string"], pattern=_PLACE, title=title, description=description)
+    return Param(None, type=["null", "string"], pattern=_PLACE_PATTERN, title=title, description=description)
 
 
 def limit_records(plan: RunPlan, max_records: int | None) -> RunPlan:
-    """Return the plan with its ends drawn in, so that it reads at most `max_records` offsets.
+    """Return the plan with earlier ends, so that it reads at most `max_records` offsets, in proportion from all partitions.
 
-    Every partition advances in proportion to what it has. What is cut off stays for the next run.
+    The next run reads the rest.
     """
     if max_records is None or plan.records <= max_records:
         return plan
@@ -81,19 +81,21 @@ def limit_records(plan: RunPlan, max_records: int | None) -> RunPlan:
         (offset_range.topic, offset_range.partition): offset_range.end
         for offset_range in next(cut(plan.ranges, max_records))
     }
-    topics = {name: _ending(name, topic, ends) for name, topic in plan.topics.items()}
+    topics = {
+        name: replace(topic, end=tuple(ends.get((name, number), begin) for number, begin in enumerate(topic.begin)))
+        for name, topic in plan.topics.items()
+    }
     return replace(plan, topics=topics, complete=False)
 
 
-def _ending(name: str, topic: PlannedTopic, ends: dict[tuple[str, int], int]) -> PlannedTopic:
-    return replace(topic, end=tuple(ends.get((name, number), begin) for number, begin in enumerate(topic.begin)))
-
-
 BACKFILL = "backfill"
-"""Run type. Airflow may make a backfill of a run that exists: its id says `scheduled` then, its type does not."""
+"""Run type of backfills. Their run id does not show it: a backfill of an existing run keeps the id `scheduled__…`."""
 
 SCHEDULED = "scheduled"
-"""Run type of what the schedule makes."""
+"""Run type of runs that the schedule starts."""
+
+CURRENT_STATES = ("queued", "running")
+"""States of runs that read new records, now or soon."""
 
 _REQUESTED_BY_PEOPLE = (BACKFILL, "manual")
 
@@ -114,7 +116,7 @@ def request_of(run: AirflowRun, params: Mapping[str, Any]) -> RunRequest:
     """Return the request of a run.
 
     Raises:
-        Terminal: What was filled in does not fit together, or names no place in a topic.
+        Terminal: The params contradict each other, or name no place in a topic.
     """
     mode: Mode = params[MODE]
     start, end = (_place(params[name], name) for name in (FROM, TO))
@@ -138,7 +140,7 @@ def is_session(pipeline: Pipeline, run: AirflowRun) -> bool:
 
 
 def started_by(run: AirflowRun) -> str:
-    """Return who or what started a run, such as `airflow:scheduled`, `airflow:manual:ana` or `airflow:backfill:ana`."""
+    """Return what started a run, and for whom: such as `airflow:scheduled`, `airflow:manual:ana` or `airflow:backfill:ana`."""
     kind = f"airflow:{run.run_type.value}"
     user = run.triggering_user_name
     return f"{kind}:{user}" if user and run.run_type.value in _REQUESTED_BY_PEOPLE else kind
@@ -152,7 +154,7 @@ def _place(text: str | None, field: str) -> Target | None:
 
 
 def _interval(run: AirflowRun, mode: Mode, *, named: bool) -> tuple[Target | None, Target]:
-    """The request of a backfill: catch up through its interval, replay it, or preview it."""
+    """Start and end of a backfill: those of its data interval. A backfill in mode ingest starts at the position."""
     if named:
         raise BAD_ARGUMENT.terminal(
             f"a backfill has its intervals: {FROM!r} and {TO!r} can't be given as well",
@@ -176,6 +178,6 @@ def _check_replay(start: Target | None, max_records: int | None) -> None:
 
 
 def _run_id(run: AirflowRun, mode: Mode) -> str:
-    """The id of a replay's run, under which the ledger shows it as done. A cleared or repeated backfill gets a new id."""
+    """The run id for the ledger. A replay that was cleared gets a new id, since the ledger would show the old one as done."""
     clear_number = run.clear_number if mode == "replay" else None
     return f"{run.run_id}#{clear_number}" if clear_number else run.run_id

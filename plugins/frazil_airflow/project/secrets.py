@@ -1,10 +1,8 @@
-"""The project as Airflow's tasks and pages see it: with the fields of Airflow connections that its settings refer to,
-and with its errors as task outcomes.
+"""Loads the project in Airflow's tasks and pages, with the fields of Airflow connections that its settings refer to. Turns
+errors into task outcomes, and stores texts in Airflow's Variables.
 
-Asked for whenever the settings are loaded, so a rotated password counts from then on. Parsing a DAG asks for none: it needs no
-secret, and a secrets backend is too slow for it.
-
-Also Airflow's Variables, in which callbacks, the monitor and notes of runs keep what outlives a task.
+Connections are read each time the settings are loaded, so a changed password counts from then on. Parsing a DAG reads none:
+it needs no secret, and a secrets backend would be too slow.
 """
 
 from __future__ import annotations
@@ -33,19 +31,19 @@ def load_project() -> Project:
 
 
 def load_project_for_job() -> Project:
-    """Load the project in a task that starts a job: the job inherits this process's variables, and finds the fields there.
+    """Load the project in a task that starts a job. The fields of connections become environment variables, which the job inherits.
 
     Raises:
         ConfigError: As `load_project`.
     """
-    os.environ.update(connection_environment())  # of a process that lives as long as the task
+    os.environ.update(connection_environment())  # this process ends with the task
     return Project.load()
 
 
 def connection_environment() -> dict[str, str]:
-    """Environment variables with the connection fields that the settings refer to, without those already set.
+    """Environment variables with the connection fields that the settings refer to, except those already set.
 
-    A missing connection or field is left out: the reference's default applies, and without one, using the entry raises an error.
+    A missing connection or field is left out: the default of its reference applies, or using the reference is an error.
 
     Raises:
         ConfigError: The settings are not YAML.
@@ -71,7 +69,7 @@ def _field(connection: str, field: str) -> str | None:
 
 
 class Variables:
-    """Texts by name: Airflow's Variables, which people see with their descriptions in its UI."""
+    """A store of texts by name: Airflow's Variables, which its UI shows with their descriptions."""
 
     def get(self, name: str) -> str | None:
         """Return the value; None if there is no such variable."""
@@ -79,20 +77,20 @@ class Variables:
         return text
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names of variables that begin so, of those in Airflow's database."""
+        """Return the names of variables in Airflow's database that begin with a prefix."""
         return [name for name in Variable.keys(prefix) if name.startswith(prefix)]
 
     def set(self, name: str, text: str, description: str) -> None:
-        """Make the variable, or give it another value."""
+        """Create a variable, or replace its value."""
         Variable.set(name, text, description=description)
 
     def delete(self, name: str) -> None:
-        """Remove the variable."""
+        """Delete a variable."""
         Variable.delete(name)
 
 
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
-"""How the Spark provider's hook tells the exit code of spark-submit; it offers no attribute."""
+"""Finds spark-submit's exit code in an error of the Spark provider, which has no attribute for it."""
 
 
 @contextmanager
@@ -109,6 +107,6 @@ def terminal_is_final() -> Iterator[None]:
 
 
 def exit_code(message: str) -> int | None:
-    """Return the exit code of spark-submit in a message of the Spark provider; None when it names none."""
+    """Return spark-submit's exit code from an error of the Spark provider; None if the message has none."""
     match = _EXIT_CODE.search(message)
     return int(match[1]) if match else None

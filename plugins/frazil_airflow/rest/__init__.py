@@ -1,1 +1,1 @@
-"""Kafka Connect's REST API over pipelines: for scripts, Terraform and consoles of people who come from there."""
+"""Kafka Connect's REST API over pipelines, for scripts, Terraform and consoles that were written for Kafka Connect."""

@@ -1,4 +1,4 @@
-"""The application that Airflow's api-server mounts beside the page. It opens no connection before the first request."""
+"""The REST API's application, which Airflow's api-server mounts. It opens no connection before the first request."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from frazil import __version__
 from frazil.errors import FrazilError, Terminal
 from frazil_airflow.rest import connector_plugins, connectors, offsets
-from frazil_airflow.rest.asking import ConnectApp, refuse_forged
+from frazil_airflow.rest.request import ConnectApp, refuse_forged
 
 HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _METHODS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 def create_app() -> FastAPI:
-    """Make the application. Every route, also an unknown path, requires an Airflow login, and no change can be forged."""
+    """Make the application. Every route, also an unknown path, requires an Airflow login and refuses forged changes (CSRF)."""
     app = ConnectApp(
         title="Frazil",
         version=__version__,
@@ -34,11 +34,11 @@ def create_app() -> FastAPI:
     app.add_api_route("/openapi.json", openapi, methods=["GET"], include_in_schema=False)
     for routes in (connectors, offsets, connector_plugins):
         app.include_router(routes.router)
-    app.add_api_route("/admin/{path:path}", _elsewhere, methods=_METHODS, include_in_schema=False)
-    app.add_api_route("/{path:path}", _unknown, methods=_METHODS, include_in_schema=False)
-    app.add_exception_handler(StarletteHTTPException, _refused)  # FastAPI's own are of this kind, too
-    app.add_exception_handler(RequestValidationError, _misread)
-    app.add_exception_handler(FrazilError, _failed)
+    app.add_api_route("/admin/{path:path}", _refuse_admin, methods=_METHODS, include_in_schema=False)
+    app.add_api_route("/{path:path}", _refuse_unknown, methods=_METHODS, include_in_schema=False)
+    app.add_exception_handler(StarletteHTTPException, _http_error)  # of which FastAPI's own exceptions are subclasses
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(FrazilError, _frazil_error)
     return app
 
 
@@ -48,28 +48,28 @@ def openapi(request: Request) -> dict[str, Any]:
     return document
 
 
-def _elsewhere(path: str) -> None:
+def _refuse_admin(path: str) -> None:
     raise HTTPException(
         HTTPStatus.NOT_IMPLEMENTED, f"/admin/{path[:100]} has no counterpart: log levels are Airflow's own setting"
     )
 
 
-def _unknown(path: str) -> None:  # noqa: ARG001 - FastAPI gives it
+def _refuse_unknown(path: str) -> None:  # noqa: ARG001 - FastAPI passes it
     raise HTTPException(HTTPStatus.NOT_FOUND, "HTTP 404 Not Found")
 
 
-def _refused(_: Request, error: Exception) -> JSONResponse:
+def _http_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, StarletteHTTPException)  # noqa: S101 - it is registered for this class
     return _answer(error.status_code, str(error.detail))
 
 
-def _misread(_: Request, error: Exception) -> JSONResponse:
+def _invalid_request(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for this class
     problems = "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in error.errors())
     return _answer(HTTPStatus.BAD_REQUEST, problems)
 
 
-def _failed(_: Request, error: Exception) -> JSONResponse:
+def _frazil_error(_: Request, error: Exception) -> JSONResponse:
     status = HTTPStatus.BAD_REQUEST if isinstance(error, Terminal) else HTTPStatus.SERVICE_UNAVAILABLE
     return _answer(status, str(error))
 

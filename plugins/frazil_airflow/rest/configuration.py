@@ -1,4 +1,4 @@
-"""Configurations of connectors as pipeline files, and pipeline files as configurations."""
+"""Turns a connector's configuration into a pipeline file, and a pipeline file into a connector's configuration."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ from frazil.pipeline.files.folder import file_of
 from frazil.project import Project
 
 PIPELINE: Final = "frazil.Pipeline"
-"""Class of a connector whose configuration has a pipeline's own keys."""
+"""`connector.class` of a configuration that has the keys of a pipeline file."""
 
 CLASS, NAME = "connector.class", "name"
 
 ENGINE: Final = "frazil.engine"
-"""Key of a sink's configuration that names the engine: another one than the default of pipeline files."""
+"""Key of a sink's configuration that names the pipeline's engine, in place of the default."""
 
 ENTRIES: Final = {"clusters": "frazil.cluster", "catalogs": "frazil.catalog", "registries": "frazil.registry"}
-"""Keys of a sink's configuration that name an entry of the settings, where its own keys don't tell which one is meant."""
+"""Kind of an entry of the settings -> key that names one, for a sink's configuration whose other keys fit several entries."""
 
 HIDDEN: Final = "${hidden:secret}"
-"""Stands for a secret that somebody wrote into a pipeline file. If a client sends it back, it is refused as a reference that
-is not allowed."""
+"""Replaces, in answers, a secret that somebody wrote into a pipeline file. A client that sends it back is refused: the settings
+don't allow this reference."""
 
 _CONNECTOR: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,89}")
 _RECORD: Final = re.compile(r"# connect: (\{.*\})")
 _PROVIDED: Final = re.compile(r"\$\{[^}:$]+:(?:(?!:-)[^}$])+\}")
-"""A reference without a default, which would be a secret that is written down."""
+"""A reference without a default. With a default, the secret itself would be in the file."""
 
 _NAMES_OF_RECORDS: Final = ("columns", "fields", "partition_by", "sort_by", "identifier")
-"""Keys below which names are those of records: a column that is called `token` holds no secret of the file."""
+"""Keys whose values have names of columns and fields as keys: a column named `token` is no secret of the file."""
 
 
 def refused(problems: list[str], status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> HTTPException:
-    """The answer to a configuration with errors, in Kafka Connect's words."""
+    """The error for a configuration that is not valid, in Kafka Connect's words."""
     lines = "\n".join(problems)
     return HTTPException(
         status, f"Connector configuration is invalid and contains the following {len(problems)} error(s):\n{lines}"
@@ -66,10 +66,10 @@ def refused(problems: list[str], status: HTTPStatus = HTTPStatus.BAD_REQUEST) ->
 
 
 def checked_name(connector: str) -> str:
-    """The pipeline of a connector. No other text of a request becomes a part of a path.
+    """The name of a connector's pipeline. This check lets no name of a request leave the folder of pipeline files.
 
     Raises:
-        HTTPException: 400, it is no valid name of a pipeline.
+        HTTPException: 400, the name is not valid.
     """
     if not _CONNECTOR.fullmatch(connector):
         raise refused([f"name: expected letters, digits, '.', '_' and '-', 90 at most, found {connector[:100]!a}"])
@@ -78,12 +78,12 @@ def checked_name(connector: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A configuration as a pipeline file, before any check.
+    """A configuration as a pipeline file that is not checked yet.
 
     Attributes:
-        text: The file; empty if it can't be written.
-        problems: Why it can't, each line beginning with its key.
-        findings: What became of each key of a sink.
+        text: The file's text; empty if there are problems.
+        problems: Why the configuration can't become a file, each beginning with its key.
+        findings: What the import made of each key of a sink.
     """
 
     text: str
@@ -92,37 +92,38 @@ class Draft:
 
 
 def draft(connector: str, config: Mapping[str, Any], project: Project) -> Draft:
-    """Make a pipeline file of a configuration. Looks into the catalog for the columns of a sink's tables; writes nothing.
+    """Turn a configuration into a pipeline file, without writing it. Columns of a sink's tables come from the catalog.
 
     Raises:
-        HTTPException: 400, its name is none, or another one than its own.
+        HTTPException: 400, the connector's name is not valid, or the configuration states another one.
         Terminal, Retryable: The catalog refuses, or does not answer.
     """
-    name = checked_name(connector)
+    pipeline = checked_name(connector)
     stated = config.get(NAME, connector)
     if stated != connector:
         message = f"Connector name configuration ({str(stated)[:100]!a}) doesn't match connector name ({connector})"
         raise HTTPException(HTTPStatus.BAD_REQUEST, message)
     try:
-        return _draft(connector, name, {**config, NAME: connector}, project)
+        return _draft(connector, pipeline, {**config, NAME: connector}, project)
     except RecursionError:
         return Draft("", ("file: values lie too deep within each other",))
 
 
-def _draft(connector: str, name: str, config: Mapping[str, Any], project: Project) -> Draft:
+def _draft(connector: str, pipeline: str, config: Mapping[str, Any], project: Project) -> Draft:
     is_own = config.get(CLASS, PIPELINE) == PIPELINE
-    literal: list[str] = []
-    moved = _with_references(config, project.pipelines.references, literal, ())
-    if literal:
+    literal_secrets: list[str] = []
+    moved = _with_references(config, project.pipelines.references, literal_secrets, ())
+    if literal_secrets:
         problems = tuple(
             f"{key}: a secret is not written into a file: name a reference, such as ${{env:NAME}}, that the settings list"
             " under references.allow" + ("" if is_own else "; or leave it out: the settings have the catalog's own")
-            for key in literal
+            for key in literal_secrets
         )
         return Draft("", problems)
     if is_own:
-        document = {NAME: name, **{key: _value(value) for key, value in moved.items() if key not in (CLASS, NAME)}}
-        return Draft(_with_record(_yaml(document), connector, None))
+        document = {NAME: pipeline, **{key: _value(value) for key, value in moved.items() if key not in (CLASS, NAME)}}
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=118)
+        return Draft(_with_record(text, connector, None))
     return _sink_draft(connector, moved, project)
 
 
@@ -149,7 +150,7 @@ def _sink_draft(connector: str, config: Mapping[str, Any], project: Project) -> 
     if ENGINE in texts:
         imported = replace(imported, pipeline={**imported.pipeline, "engine": texts[ENGINE]})
     problems = [f"{finding.key}: {finding.message}" for finding in imported.findings if finding.outcome == "refused"]
-    problems += [f"iceberg.tables: the pipeline file would lack {hole}" for hole in blanks(imported)]
+    problems += [f"iceberg.tables: the pipeline file would lack {blank}" for blank in blanks(imported)]
     text = "" if problems else _with_record(pipeline_text(imported), connector, config)
     return Draft(text, tuple(problems), imported.findings)
 
@@ -157,7 +158,9 @@ def _sink_draft(connector: str, config: Mapping[str, Any], project: Project) -> 
 def _entry(
     kind: str, chosen: str | None, imported: ImportedConnector, project: Project, problems: list[str]
 ) -> str | None:
-    """The entry of the settings that a sink means: the one that is named, has its address, or is the only cluster."""
+    """Name of the entry of the settings that a sink means: `chosen`, the one with the sink's address, or the only cluster. Without
+    exactly one, a problem is added to `problems`.
+    """
     entries: Mapping[str, Any] = getattr(project.settings, kind)
     imported_entry = next(iter(imported.settings.get(kind, {}).values()), None)
     if chosen is not None and chosen not in entries:
@@ -166,7 +169,7 @@ def _entry(
     if chosen is not None or imported_entry is None:
         return chosen
     filled, _ = with_values(imported_entry, imported.values)
-    if kind == "clusters":  # whose address the worker knows, not the connector
+    if kind == "clusters":  # a connector has no address of its cluster: its worker does
         fitting = list(entries)
     else:
         fitting = [name for name, entry in entries.items() if _is_same_place(filled, entry)]
@@ -186,7 +189,7 @@ def _is_same_place(imported_entry: Mapping[str, Any], entry: Any) -> bool:
 
 
 def _tables(imported: ImportedConnector, catalog: str, project: Project) -> tuple[dict[str, Columns], frozenset[str]]:
-    """Columns of the existing tables, and the names of the others."""
+    """Columns of the sink's tables that exist, and names of those that don't."""
     lake = project.lake(catalog)
     names = dict.fromkeys(destination["table"] for destination in imported.pipeline["destinations"])
     tables = {name: lake.find_table(name) for name in names}
@@ -194,34 +197,36 @@ def _tables(imported: ImportedConnector, catalog: str, project: Project) -> tupl
     return columns, frozenset(tables.keys() - columns.keys())
 
 
-def _with_references(value: Any, references: References, literal: list[str], path: tuple[str, ...]) -> Any:
-    """A configuration with allowed references in place of secrets; keys of other secrets are added to `literal`."""
+def _with_references(value: Any, references: References, literal_secrets: list[str], path: tuple[str, ...]) -> Any:
+    """A value with allowed references in place of secrets. Paths of other secrets are added to `literal_secrets`."""
     if isinstance(value, dict):
-        return {key: _with_references(inner, references, literal, (*path, str(key))) for key, inner in value.items()}
+        return {
+            key: _with_references(inner, references, literal_secrets, (*path, str(key))) for key, inner in value.items()
+        }
     if isinstance(value, list):
-        return [_with_references(inner, references, literal, path) for inner in value]
+        return [_with_references(inner, references, literal_secrets, path) for inner in value]
     if not isinstance(value, str):
-        return _reference(str(value), references, literal, path) if _is_hidden(path, value) else value
+        return _reference(str(value), references, literal_secrets, path) if _is_secret(path, value) else value
     nested = _value(value)
-    if isinstance(nested, dict | list):  # as Terraform sends them
-        moved = _with_references(nested, references, literal, path)
+    if isinstance(nested, dict | list):  # Terraform sends objects and lists as text
+        moved = _with_references(nested, references, literal_secrets, path)
         return value if moved == nested else json.dumps(moved)
-    return _reference(value, references, literal, path) if _is_hidden(path, value) else value
+    return _reference(value, references, literal_secrets, path) if _is_secret(path, value) else value
 
 
-def _reference(secret: str, references: References, literal: list[str], path: tuple[str, ...]) -> str:
-    """The reference that the settings allow for a secret."""
+def _reference(secret: str, references: References, literal_secrets: list[str], path: tuple[str, ...]) -> str:
+    """The allowed reference whose value is this secret; without one, empty, and the path is added to `literal_secrets`."""
     for allowed in sorted(references.allow):
         match = REFERENCE.fullmatch(f"${{{allowed}}}")
         with suppress(KeyError):
             if match is not None and references.resolve(match) == secret:
                 return match[0]
-    literal.append(".".join(path))
+    literal_secrets.append(".".join(path))
     return ""
 
 
-def _is_hidden(path: tuple[str, ...], value: Any) -> bool:
-    """Whether a value is a secret, by itself or by its key; also a number, and what lies within an object of a secret key."""
+def _is_secret(path: tuple[str, ...], value: Any) -> bool:
+    """Whether a value is a secret: by its own key, by its outermost key, or because it is an address with a password."""
     text = "" if value is None or isinstance(value, bool) else str(value)
     if any(part in _NAMES_OF_RECORDS for part in path[:-1]) or not text or _PROVIDED.fullmatch(text):
         return False
@@ -230,7 +235,7 @@ def _is_hidden(path: tuple[str, ...], value: Any) -> bool:
 
 
 def _value(value: Any) -> Any:
-    """A value of a pipeline file. Clients that know texts only write objects, lists and switches as JSON in a text."""
+    """A value of a pipeline file. Some clients can only send texts: they send objects, lists, booleans and null as JSON."""
     if isinstance(value, str) and (value[:1] in ("{", "[") or value in ("true", "false", "null")):
         try:
             return json.loads(value)
@@ -239,12 +244,8 @@ def _value(value: Any) -> Any:
     return value
 
 
-def _yaml(document: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=118)
-
-
 def _with_record(text: str, connector: str, config: Mapping[str, Any] | None) -> str:
-    """A pipeline file that says at its end which configuration it was made of: who asks for it gets the same again."""
+    """A pipeline file with the configuration it was made from in a comment at its end, so that a client can read that back."""
     record = {"name": connector, "digest": _digest(text), "config": config}
     is_plain = config is None and connector == pipeline_name(connector)
     return text if is_plain else f"{text}# connect: {json.dumps(record)}\n"
@@ -259,11 +260,11 @@ class StoredConnector:
     """A pipeline file as a connector.
 
     Attributes:
-        name: Name of the connector, as it was created.
+        name: Name of the connector, as the client wrote it.
         pipeline: Name of the pipeline.
-        file: Where it is.
-        content: What the file contains; None if it does not exist.
-        config: Its configuration, all values as texts.
+        file: Path of the pipeline file.
+        content: The file's content; None if it does not exist.
+        config: The connector's configuration, all values as texts.
     """
 
     name: str
@@ -273,12 +274,12 @@ class StoredConnector:
     config: Mapping[str, str]
 
     def answers_to(self, name: str) -> bool:
-        """Whether a request may call it so."""
+        """Whether a request for `name` means this connector."""
         return name in (self.name, self.pipeline)
 
 
 def stored_connector(folder: Path, pipeline: str) -> StoredConnector:
-    """The present file of a pipeline in the folder of pipeline files. A file that can't be read counts as empty."""
+    """A pipeline's file as a connector, as it is now. A file that can't be read counts as empty."""
     file = file_of(folder, pipeline)
     try:
         content = read_content(file)
@@ -317,14 +318,16 @@ def _masked(value: Any, path: tuple[str, ...]) -> Any:
         return {str(key): _masked(inner, (*path, str(key))) for key, inner in value.items()}
     if isinstance(value, list):
         return [_masked(inner, path) for inner in value]
-    return HIDDEN if path and _is_hidden(path, value) else value
+    return HIDDEN if path and _is_secret(path, value) else value
 
 
 def visible_value(key: str, value: Any) -> str:
-    """A value of a configuration as an answer may repeat it."""
+    """A value of a configuration as text, without secrets, for an answer."""
     return _shown(_masked(_value(value), (key,)))
 
 
 def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return text.encode(errors="backslashreplace").decode()  # half of a character fits into JSON, and into no answer
+    return text.encode(
+        errors="backslashreplace"
+    ).decode()  # half of a surrogate pair is valid JSON, but no answer could repeat it

@@ -1,4 +1,4 @@
-"""Routes of connector plugins: the Iceberg sinks, whose configurations are imported, and the pipeline itself; and their validation."""
+"""Routes of connector plugins: their list, and the validation of a configuration of an Iceberg sink or of a pipeline."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fastapi import APIRouter, HTTPException
 from frazil import __version__
 from frazil.connect.findings import APACHE, TABULAR, is_secret
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil_airflow.rest.asking import BodyDep, ConnectRequest, RequestDep, check
 from frazil_airflow.rest.configuration import CLASS, NAME, PIPELINE, checked_name, draft, visible_value
 from frazil_airflow.rest.connectors import CONFIG
+from frazil_airflow.rest.request import ApiCall, BodyDep, CallDep, check
 
 router = APIRouter()
 
@@ -23,13 +23,13 @@ _GROUP = "Frazil"
 
 @router.get("/connector-plugins")
 def plugins() -> list[dict[str, str]]:
-    """What `connector.class` may be."""
+    """The values that `connector.class` may have."""
     return [{"class": name, "type": "sink", "version": __version__} for name in _PLUGINS]
 
 
 @router.put("/connector-plugins/{plugin}/config/validate", openapi_extra=CONFIG)
-def validate(asking: RequestDep, plugin: str, body: BodyDep) -> dict[str, Any]:
-    """Check a configuration and change nothing. What becomes of a sink's key is its `documentation`."""
+def validate(call: CallDep, plugin: str, body: BodyDep) -> dict[str, Any]:
+    """Check a configuration and change nothing. The `documentation` of a sink's key says what the import makes of it."""
     plugin_class = _plugin_class(plugin)
     name, stated = body.get(NAME), body.get(CLASS, PIPELINE)
     if stated != plugin_class:
@@ -37,8 +37,8 @@ def validate(asking: RequestDep, plugin: str, body: BodyDep) -> dict[str, Any]:
         raise HTTPException(HTTPStatus.BAD_REQUEST, message)
     if not isinstance(name, str):
         raise HTTPException(HTTPStatus.BAD_REQUEST, "name: is required and missing")
-    asking.require("PUT", checked_name(name))
-    errors, remarks = _errors(asking, name, body)
+    call.require("PUT", checked_name(name))
+    errors, remarks = _errors(call, name, body)
     configs = [
         {
             "definition": _definition(key, remarks.get(key, "")),
@@ -56,7 +56,7 @@ def validate(asking: RequestDep, plugin: str, body: BodyDep) -> dict[str, Any]:
 
 
 def _plugin_class(plugin: str) -> str:
-    """The class that a client means: by its whole name, or by its last part, as in Kafka Connect."""
+    """The class with this name, or with this last part of its name, as in Kafka Connect."""
     plugin_class = next((name for name in _PLUGINS if plugin in (name, name.rpartition(".")[2])), None)
     if plugin_class is None:
         message = f"Failed to find any class that implements Connector and which name matches {plugin[:200]}"
@@ -64,9 +64,9 @@ def _plugin_class(plugin: str) -> str:
     return plugin_class
 
 
-def _errors(asking: ConnectRequest, name: str, body: Mapping[str, Any]) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Errors by key, and remarks by key."""
-    with asking.source.seat() as project:
+def _errors(call: ApiCall, name: str, body: Mapping[str, Any]) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Errors of a configuration by key, and remarks of the import by key."""
+    with call.source.slot() as project:
         drafted = draft(name, body, project)
         problems = list(drafted.problems) or check(drafted, project)[1]
     errors: dict[str, list[str]] = {}
@@ -76,13 +76,13 @@ def _errors(asking: ConnectRequest, name: str, body: Mapping[str, Any]) -> tuple
 
 
 def _by_key(problems: list[str], body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each problem with the key of the configuration that it is about: the one that begins it, else the name."""
+    """Each problem with the key of the configuration that it is about: the key at its beginning, else `name`."""
     for problem in problems:
         path, colon, text = problem.partition(": ")
-        owner = path.partition(".")[0]
+        outer_key = path.partition(".")[0]
         if colon and (path in body or " " not in path):
-            is_own = owner in Pipeline.model_fields and path not in body
-            yield (owner, problem) if is_own else (path, text)
+            is_pipeline_key = outer_key in Pipeline.model_fields and path not in body
+            yield (outer_key, problem) if is_pipeline_key else (path, text)
         else:
             yield NAME, problem
 

@@ -1,4 +1,4 @@
-"""Routes of the position: topics and offsets, and their reset, which is `frazil reset` in all but the words."""
+"""Routes of the position: its topics and offsets, and their reset, which does the same as `frazil reset`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from frazil.error_codes import RUN_OVERTAKEN
 from frazil.run.repair.reset import plan_reset, preview_reset, reset
 from frazil.run.repair.reset_batch import ResetOrder, read_tables
 from frazil.run.state.context import RunContext
-from frazil_airflow.rest.asking import BodyDep, ConnectRequest, RequestDep
 from frazil_airflow.rest.configuration import StoredConnector
+from frazil_airflow.rest.request import ApiCall, BodyDep, CallDep
 
 router = APIRouter()
 
@@ -34,14 +34,14 @@ class KafkaOffset(BaseModel):
 
 
 class PartitionOffset(BaseModel):
-    """Where a pipeline stands in one partition."""
+    """A pipeline's position in one partition."""
 
     partition: KafkaPartition
     offset: KafkaOffset
 
 
 class Offsets(BaseModel):
-    """Where a pipeline stands."""
+    """A pipeline's position, partition by partition."""
 
     offsets: list[PartitionOffset] = Field(max_length=100_000)
 
@@ -56,17 +56,17 @@ _BODY = {"requestBody": {"required": True, "content": {"application/json": {"sch
 
 
 @router.get("/connectors/{name}/topics")
-def topics(asking: RequestDep, name: str) -> dict[str, dict[str, list[str]]]:
+def topics(call: CallDep, name: str) -> dict[str, dict[str, list[str]]]:
     """Topics that the pipeline has read: those of its position."""
-    stored = asking.connector(name)
-    position = _position(asking, stored)
+    stored = call.connector(name)
+    position = _position(call, stored)
     return {stored.name: {"topics": sorted(position.topics) if position is not None else []}}
 
 
 @router.get("/connectors/{name}/offsets")
-def offsets(asking: RequestDep, name: str) -> Offsets:
-    """The position, as the closing table has it. Empty before the first batch."""
-    position = _position(asking, asking.connector(name))
+def offsets(call: CallDep, name: str) -> Offsets:
+    """The position, from the closing table. Empty before the first batch."""
+    position = _position(call, call.connector(name))
     positions = {} if position is None else position.topics
     return Offsets(
         offsets=[
@@ -81,9 +81,9 @@ def offsets(asking: RequestDep, name: str) -> Offsets:
 
 
 @router.patch("/connectors/{name}/offsets", openapi_extra=_BODY)
-def patch_offsets(asking: RequestDep, name: str, body: BodyDep) -> Message:
+def patch_offsets(call: CallDep, name: str, body: BodyDep) -> Message:
     """Move the position of the named partitions. Rows of partitions that move back are removed and land again."""
-    stored = asking.connector(name, "PUT")
+    stored = call.connector(name, "PUT")
     places: dict[str, dict[int, int]] = {}
     for entry in _parsed(body).offsets:
         partitions = places.setdefault(entry.partition.kafka_topic, {})
@@ -96,14 +96,14 @@ def patch_offsets(asking: RequestDep, name: str, body: BodyDep) -> Message:
         raise HTTPException(
             HTTPStatus.BAD_REQUEST, "Partitions / offsets need to be provided for an alter offsets request"
         )
-    _reset(asking, stored, Target("offsets", offsets=places))
+    _reset(call, stored, Target("offsets", offsets=places))
     return Message(message="The offsets for this connector have been altered successfully")
 
 
 @router.delete("/connectors/{name}/offsets")
-def delete_offsets(asking: RequestDep, name: str) -> Message:
-    """Move the position to the beginning of all topics: what is still there lands again, in place of its rows."""
-    _reset(asking, asking.connector(name, "PUT"), EARLIEST)
+def delete_offsets(call: CallDep, name: str) -> Message:
+    """Move the position to the beginning of all topics: records that Kafka still has land again, in place of their rows."""
+    _reset(call, call.connector(name, "PUT"), EARLIEST)
     return Message(message="The offsets for this connector have been reset successfully")
 
 
@@ -120,24 +120,24 @@ def _parsed(body: dict[str, Any]) -> Offsets:
         raise HTTPException(HTTPStatus.BAD_REQUEST, message) from None
 
 
-def _position(asking: ConnectRequest, stored: StoredConnector) -> Position | None:
-    with asking.source.seated(stored.pipeline) as (project, pipeline):
+def _position(call: ApiCall, stored: StoredConnector) -> Position | None:
+    with call.source.pipeline_slot(stored.pipeline) as (project, pipeline):
         return read_tables(RunContext.open(project, pipeline))[2].position
 
 
-def _reset(asking: ConnectRequest, stored: StoredConnector, target: Target) -> None:
+def _reset(call: ApiCall, stored: StoredConnector, target: Target) -> None:
     """Reset a paused pipeline, on record in its ledger.
 
     Raises:
-        HTTPException: 400, its DAG runs; 409, nothing is to be changed here.
+        HTTPException: 400, its DAG is not paused or has a run at work; 409, the settings forbid changes over HTTP.
         Terminal, Retryable: As `frazil reset`.
     """
-    if asking.project.settings.rest_api.changes == "refused":
+    if call.project.settings.rest_api.changes == "refused":
         raise HTTPException(
             HTTPStatus.CONFLICT,
-            "Positions are not moved here: run frazil reset, or say rest_api: {changes: file} or {changes: commit} in the settings",
+            "The settings forbid resets over HTTP: run frazil reset, or set rest_api: {changes: file} or {changes: commit}",
         )
-    runs = asking.runs([stored.pipeline])[stored.pipeline]
+    runs = call.runs([stored.pipeline])[stored.pipeline]
     if runs is not None and not (runs.is_paused and runs.running_since is None):
         raise HTTPException(
             HTTPStatus.BAD_REQUEST,
@@ -145,9 +145,9 @@ def _reset(asking: ConnectRequest, stored: StoredConnector, target: Target) -> N
             f" This can be done by a 'PUT' request to the '/connectors/{stored.name}/stop' endpoint",
         )
     now = datetime.now(UTC)
-    reason = f"{asking.request.method} /connectors/{stored.name}/offsets"
-    request = RunRequest(f"rest__{now.isoformat(timespec='milliseconds')}", f"rest:{asking.user}", reason=reason)
-    with asking.source.seated(stored.pipeline) as (project, pipeline):
+    reason = f"{call.request.method} /connectors/{stored.name}/offsets"
+    request = RunRequest(f"rest__{now.isoformat(timespec='milliseconds')}", f"rest:{call.user}", reason=reason)
+    with call.source.pipeline_slot(stored.pipeline) as (project, pipeline):
         context = RunContext.open(project, pipeline)
         shown = preview_reset(context, ResetOrder(target))
         planned = plan_reset(context, shown.with_fixed_offsets)
@@ -156,4 +156,4 @@ def _reset(asking: ConnectRequest, stored: StoredConnector, target: Target) -> N
                 f"pipeline {pipeline.name}: a run moved the position meanwhile; nothing was reset"
             )
         position = reset(context, planned, request)
-    asking.note_change("reset_position", stored.pipeline, batch=position.n, epoch=position.epoch, run=request.run)
+    call.note_change("reset_position", stored.pipeline, batch=position.n, epoch=position.epoch, run=request.run)

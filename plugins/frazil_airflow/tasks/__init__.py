@@ -1,1 +1,1 @@
-"""Operators and task functions."""
+"""Operators, and functions of Python tasks."""

@@ -1,7 +1,7 @@
 """Jobs that an Airflow operator of the user's own starts, anywhere: plan -> that operator -> outcome.
 
-`plan` leaves the order in storage, the operator starts a driver with three arguments, `outcome` reads what the driver left. So
-the operator needs to know nothing of Frazil, may be deferrable, and may lose its job.
+`plan` writes the order to storage, the operator starts a driver with three arguments, and `outcome` reads the outcome that
+the driver wrote to storage. So the operator needs to know nothing of Frazil, may be deferrable, and may lose its job.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import BaseOperator, TriggerRule
 
 from frazil.error_codes import BAD_ARGUMENT, BAD_SETTING, RUN_FAILED
-from frazil.errors import FrazilError
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.settings import EngineSettings
 from frazil.spark.submit.configuration import job_conf, job_file
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _ORDER, _ATTEMPT = "order", "attempt"
-"""What `plan` pushes beside its plan."""
+"""Keys of the XComs that `plan` pushes besides its plan."""
 
 _PULLED = "{{{{ ti.xcom_pull(task_ids='plan', key='{}') }}}}"
-"""Template of one of them."""
+"""Template for the value of such an XCom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +41,12 @@ class Job:
     """What an operator starts: `python APPLICATION ARGUMENTS`, or spark-submit with the same.
 
     Attributes:
-        task_id: Id that the operator must have.
+        task_id: The task id that the operator must have.
         pipeline: Name of the pipeline.
-        application: The program's path in the project; where the job runs it may be elsewhere.
-        arguments: Its arguments. Some are templates: the operator must take them in a templated field.
-        conf: Spark's configuration that it needs wherever it runs.
-        environment: Variables by which the driver finds the project, with the paths of this machine.
+        application: Path of the program in this project; where the job runs, the path may be another.
+        arguments: Arguments of the program. Some are templates, so the operator must take them in a templated field.
+        conf: Spark configuration that the job needs wherever it runs.
+        environment: Variables by which the driver finds the project, with paths of this machine.
     """
 
     task_id: str
@@ -59,14 +58,14 @@ class Job:
 
 
 JobOperator = Callable[[Job], BaseOperator]
-"""Makes the operator of a job. A DAG file hands one over for each engine: `dags.load_with({"emr": on_emr})`."""
+"""Makes the operator of a job. A DAG file passes one for each engine: `dags.load_with({"emr": on_emr})`."""
 
 
 def job_task(project: Project, pipeline: Pipeline, engine: EngineSettings, make: JobOperator) -> BaseOperator:
-    """Make the task that runs a pipeline's batches, by the user's operator.
+    """Make the task that runs a pipeline's batches: the user's operator.
 
     Raises:
-        Terminal: That is no operator with the id that was asked for.
+        Terminal: `make` returned no operator with the task id of the job.
     """
     job = Job(
         "ingest",
@@ -92,19 +91,19 @@ def job_task(project: Project, pipeline: Pipeline, engine: EngineSettings, make:
 
 
 def outcome_task(pipeline: Pipeline, **kwargs: Any) -> BaseOperator:
-    """Make the task that reads what the job left. It runs whether the operator says well or ill of its job."""
+    """Make the task that reads the job's outcome. It runs even if the operator failed, since the job may have succeeded."""
     return PythonOperator(
         task_id="outcome",
-        doc_md="Reads what the job left in storage: its result, or its error, which is this task's.",
+        doc_md="Reads the job's outcome from storage: its result, or its error, with which this task fails.",
         python_callable=outcome,
         op_args=[pipeline.name, _PULLED.format(_ORDER), _PULLED.format(_ATTEMPT)],
-        trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,  # of plan and the job: without a plan there is none
+        trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,  # if `plan` was skipped, nothing succeeded, so this is skipped, too
         **kwargs,
     )
 
 
 def plan(pipeline: str, *, ti: Any, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any) -> str | None:
-    """Plan the run as `ingest_tasks.plan` does, and leave the plan as the order of a job.
+    """Plan the run as `ingest_tasks.plan` does, and write the plan to storage as the order of a job.
 
     Raises:
         AirflowFailException: A person must act; the message says what to do.
@@ -135,23 +134,23 @@ def _hand_over(pipeline: str, run: str, order: str) -> Handover:
 
 
 def outcome(pipeline: str, order: str, attempt: str) -> str | None:
-    """Return the result that the job left. Waits as long as its driver reports that it works, even if the operator has ended.
+    """Return the job's result. Waits while its driver reports that it works, even if the operator has ended.
 
-    Order and outcome stay, for another try of this task, until orphan removal takes them.
+    Order and outcome stay in storage for another try of this task, until orphan removal deletes them.
 
     Raises:
-        AirflowFailException: The error of the job, or it left no outcome: then the next run finds in the tables what it did.
+        AirflowFailException: The job failed, or left no outcome. Another try would read the same; the next run carries on.
         Retryable: The storage is not available now.
     """
     with terminal_is_final():
         arguments = ["--pipeline", pipeline, "--order", order, "--attempt", attempt]
         job_outcome = Handover.from_arguments(load_project(), "outcome", arguments).await_outcome()
-    error: FrazilError | None = RUN_FAILED.retryable(
-        f"the job of pipeline {pipeline} left no outcome: it was lost, or failed before it reached the storage",
-        next_step="read its log, from the task before this one; the next run reads from the tables what the job did",
-    )
-    if job_outcome is not None:
-        error = job_outcome.error
-    if error is not None:
-        raise AirflowFailException(str(error)) from error
-    return None if job_outcome is None else job_outcome.result
+    if job_outcome is None:
+        lost = RUN_FAILED.retryable(
+            f"the job of pipeline {pipeline} left no outcome: it was lost, or failed before it reached the storage",
+            next_step="read its log, from the task before this one; the next run reads from the tables what the job did",
+        )
+        raise AirflowFailException(str(lost))
+    if job_outcome.error is not None:
+        raise AirflowFailException(str(job_outcome.error)) from job_outcome.error
+    return job_outcome.result

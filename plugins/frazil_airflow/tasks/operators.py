@@ -1,6 +1,4 @@
-"""The operators that run planned batches: as a Spark job, on a Spark Connect server, or in the task's own process; and
-maintenance.
-"""
+"""Operators that run planned batches or maintenance: as a Spark job, on a Spark Connect server, or in the task's own process."""
 
 from __future__ import annotations
 
@@ -32,14 +30,14 @@ with not_loaded_if_off():
 
 
 class SparkJobOperator(SparkSubmitOperator):
-    """Submit a job of a pipeline, on the master of an Airflow connection.
+    """Submit a job of a pipeline to the Spark master of an Airflow connection.
 
-    What the job is started with (jars, configuration, environment) is found when the task runs, so neither the DAG nor
-    the rendered templates hold it.
+    The job's jars, configuration and environment are determined when the task runs, so that neither the DAG nor a rendered template
+    has them.
 
     Args:
         pipeline: Name of the pipeline.
-        plan_json: The plan, a template that takes it from the plan task.
+        plan_json: Template that takes the plan, or the order, from an earlier task.
         asset_name: Name of the table's asset, for the link on the task's page.
         conn_id: Airflow connection of the Spark master.
         kwargs: As for the provider's operator.
@@ -60,12 +58,12 @@ class SparkJobOperator(SparkSubmitOperator):
         """Run the job and wait for it.
 
         Returns:
-            Of a dry run what it found, as JSON; else None.
+            The job's result as JSON; None for an ingest that is no dry run.
 
         Raises:
-            AirflowFailException: A person must act: the job said so, or it can't even be started.
-            FrazilError: The job failed otherwise. Another try reads the tables and carries on.
-            AirflowException: The provider did not start it.
+            AirflowFailException: A person must act: the job failed for good, or can't be started.
+            FrazilError: The job failed in another way. Another try reads the tables and carries on.
+            AirflowException: The provider could not start the job.
         """
         from frazil.spark.submit.job_process import private_properties
 
@@ -74,7 +72,7 @@ class SparkJobOperator(SparkSubmitOperator):
         run = self.run_of(context)
         with terminal_is_final():
             job = self.submission()
-            self.take(job)
+            self.use(job)
             handover = self.handover(run)
             if (earlier := handover.collect(self.plan_json)) is not None:
                 self.log.info("an earlier attempt finished this; its result is used")
@@ -88,76 +86,77 @@ class SparkJobOperator(SparkSubmitOperator):
             return handover.take(lost)
 
     def _watch(self, context: Context) -> FrazilError:
-        """Run the job by the provider. Returns what to raise if it leaves no outcome."""
+        """Run the job by the provider. Return the error to raise if the job leaves no outcome."""
         from frazil.spark.submit.job_process import lost_job
 
         code, lines = 0, list[str]()
         try:
             super().execute(context)
         except AirflowException as error:
-            ended = exit_code(str(error))
-            if ended is None:  # it did not even start
+            exited = exit_code(str(error))
+            if exited is None:  # the job was not started
                 raise
-            code, lines = ended, str(error).splitlines()
+            code, lines = exited, str(error).splitlines()
         return lost_job(code, lines, "the log of this task")
 
     def run_of(self, context: Context) -> str:
-        """Return the id under which the job is known: of its files and its log."""
+        """Return the id of the job's files and log."""
         return context["run_id"]
 
     def handover(self, run: str) -> Handover:
-        """Return a new attempt at the order of this task."""
+        """Return the handover of a new attempt, which begins in the storage of the pipeline's tables."""
         project = load_project_for_job()
         location = storage_of(project, project.pipeline(self.pipeline))
         return Handover.begin(project, location, self.pipeline, run)
 
     def submission(self) -> Submission:
-        """Return how the job is started.
+        """Return the job's submission.
 
         Raises:
-            Terminal: There is no such pipeline, or jars or a Java are missing.
+            Terminal: There is no such pipeline, or jars or Java are missing.
         """
         from frazil.spark.submit.submission import submission
 
         project = load_project_for_job()
         return submission(project, project.pipeline(self.pipeline), RunPlan.from_json(self.plan_json))
 
-    def take(self, job: Submission) -> None:
+    def use(self, job: Submission) -> None:
         """Set the provider operator's attributes from a submission.
 
         Raises:
-            Terminal: A provider is missing.
+            Terminal: Airflow's Kubernetes provider is missing.
         """
         self.application = str(job.application)
         self.name = job.name
         self.jars = ",".join(job.jars)
         self.conf = dict(job.conf)
-        # A worker that was started by its whole path may not find the spark-submit beside its Python.
+        # A worker that was started by its full path may not have the folder of its Python, with spark-submit in it, in PATH.
         path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(interpreter_bin())])
         self.env_vars = {**job.env, "PATH": path}
-        self._hook = None  # the provider's keeps what an earlier job of this task was started with
+        self._hook = None  # the provider's hook has the arguments of an earlier job of this task
         connection = Connection.get(self.spark_connection)
         if "k8s" in f"{connection.conn_type}://{connection.host}":
             _require_kubernetes()
-            # There the provider gives variables to a driver in a pod only; this one inherits them from the task's own process.
+            # On Kubernetes the provider passes env_vars only to drivers in pods. This driver inherits those of the task's process.
             os.environ.update(job.env)
             self.env_vars = None
 
     def _get_hook(self) -> SparkSubmitHook:
-        """Return the provider's hook; Spark's own lines, which it logs, quote paths of data files."""
+        """Return the provider's hook. It logs Spark's output without the values that paths of data files have in them."""
         hook = super()._get_hook()
         log_lines = hook._process_spark_submit_log  # noqa: SLF001 - a test holds this against the provider
         hook._process_spark_submit_log = lambda itr: log_lines(map(without_values, itr))  # type: ignore[method-assign]  # noqa: SLF001
         return hook
 
     def on_kill(self) -> None:
-        """End the job when Airflow ends the task, and start no other one."""
+        """End the job when Airflow ends the task, and prevent further jobs of this task."""
         self.is_killed = True
         super().on_kill()
 
     def _require_connection(self) -> None:
-        """Require the Spark connection, in client mode: the provider treats a missing one as YARN, and can't watch a driver
-        in the cluster.
+        """Require that the Spark connection exists and is in client mode.
+
+        The provider treats a missing connection as YARN, and can't watch a driver in a cluster.
         """
         try:
             connection = Connection.get(self.spark_connection)
@@ -168,14 +167,14 @@ class SparkJobOperator(SparkSubmitOperator):
             ) from error
         if connection.extra_dejson.get("deploy-mode") == "cluster":
             raise AirflowFailException(
-                f"connection {self.spark_connection!r}: deploy-mode cluster, and the driver of a job stays with its task, which hears from it"
-                f" whether another try can help [{BAD_SETTING}]\n  next: set deploy-mode to client; for a driver on YARN set deploy_mode: cluster"
+                f"connection {self.spark_connection!r}: deploy-mode is cluster, but the driver of a job must run beside its task"
+                f" [{BAD_SETTING}]\n  next: set deploy-mode to client; for a driver on YARN set deploy_mode: cluster"
                 " of the engine; docs/spark-on-a-cluster.md"
             )
 
 
 def _require_kubernetes() -> None:
-    """Require the Kubernetes provider: without it, the Spark provider only says `name 'kube_client' is not defined`."""
+    """Require the Kubernetes provider. Without it, the Spark provider fails with `name 'kube_client' is not defined`."""
     from airflow.providers.apache.spark.hooks import spark_submit
 
     if not hasattr(spark_submit, "kube_client"):
@@ -186,23 +185,23 @@ def _require_kubernetes() -> None:
 
 
 class SparkIngestOperator(IngestLineage, SparkJobOperator):
-    """Submit the ingest job of a pipeline: it runs the planned batches.
+    """Submit the ingest job of a pipeline, which runs the planned batches.
 
-    In a session this process waits for the first records without a JVM; then the job stays until the session ends.
+    In a session this process waits for the first records, without a JVM; the job then stays until the session ends.
     """
 
-    doc_md = "Runs the planned batches as a Spark job. Its exit code says whether another try can help."
+    doc_md = "Runs the planned batches as a Spark job."
 
     def execute(self, context: Context) -> str | None:  # type: ignore[override]  # as above
         """Run the job and wait for it; in a session, wait for records first.
 
         Returns:
-            Of a dry run what it found, of a session its result, as JSON; else None.
+            The result of a dry run or a session as JSON; else None.
 
         Raises:
-            AirflowFailException, AirflowException, FrazilError: As of every job.
+            AirflowFailException, AirflowException, FrazilError: As `SparkJobOperator.execute`.
         """
-        if ingest_tasks.handed_plan(self.plan_json).until is None:
+        if ingest_tasks.parse_plan(self.plan_json).until is None:
             return super().execute(context)
 
         def submit(plan: RunPlan) -> str | None:
@@ -210,23 +209,23 @@ class SparkIngestOperator(IngestLineage, SparkJobOperator):
             try:
                 result = super(SparkIngestOperator, self).execute(context)
             except (Retryable, OutcomeUnknown) as error:
-                if self.is_killed:  # somebody ended it: the session must not start another job
+                if self.is_killed:  # Airflow ended the task: the session must not start another job
                     raise AirflowException(str(error)) from error
                 raise
-            if self.is_killed:  # also if the job had just done its work
-                raise AirflowException("somebody ended this task; what its job landed is landed")
+            if self.is_killed:  # even if the job succeeded just before
+                raise AirflowException("somebody ended this task; finished batches of its job stay")
             return result
 
         shutdown.end_with_parent()  # as above
-        order = self.plan_json
+        session_plan = self.plan_json
         try:
-            return ingest_tasks.stay(self.pipeline, order, context["outlet_events"], submit)
+            return ingest_tasks.run_session(self.pipeline, session_plan, context["outlet_events"], submit)
         finally:
-            self.plan_json = order  # which lineage reads
+            self.plan_json = session_plan  # for lineage
 
     def handover(self, run: str) -> Handover:
-        """Return a new attempt at the order of this task. That of a dry run, which lands nothing, stays on this machine."""
-        if ingest_tasks.handed_plan(self.plan_json).mode != "dry_run":
+        """Return the handover of a new attempt. For a dry run it is on this machine's disk: there may be no table yet."""
+        if ingest_tasks.parse_plan(self.plan_json).mode != "dry_run":
             return super().handover(run)
         project = load_project_for_job()
         return Handover.begin(project, local_storage(project.home), self.pipeline, run)
@@ -238,7 +237,7 @@ class AutoIngestOperator(SparkIngestOperator):
     doc_md = "Runs the planned batches in this task's process if they are few, else as a Spark job."
 
     def execute(self, context: Context) -> str | None:  # type: ignore[override]  # as above
-        """Choose the engine, and run the batches. Returns and raises what `SparkIngestOperator` does."""
+        """Choose the engine and run the batches. Returns and raises what `SparkIngestOperator.execute` does."""
         if ingest_tasks.is_for_spark(self.pipeline, self.plan_json):
             return super().execute(context)
         shutdown.end_with_parent()  # as above
@@ -256,27 +255,24 @@ class InlineIngestOperator(IngestLineage, BaseOperator):
         self.plan_json = plan_json
 
     def execute(self, context: Context) -> str | None:
-        """Run them. Returns and raises what `SparkIngestOperator` does, and no AirflowException of a job."""
+        """Run the batches. Returns and raises what `SparkIngestOperator.execute` does, except AirflowException."""
         shutdown.end_with_parent()  # as above
-        if ingest_tasks.handed_plan(self.plan_json).until is not None:
-            return ingest_tasks.stay(self.pipeline, self.plan_json, context["outlet_events"])
+        if ingest_tasks.parse_plan(self.plan_json).until is not None:
+            return ingest_tasks.run_session(self.pipeline, self.plan_json, context["outlet_events"])
         return ingest_tasks.ingest_inline(self.pipeline, self.plan_json)
 
 
 class SparkMaintainOperator(SparkJobOperator):
-    """Submit the maintenance job of a pipeline, with its order in place of a plan.
-
-    Its return value is what was done, as JSON.
-    """
+    """Submit the maintenance job of a pipeline. Its order is in `plan_json`. The return value is the result as JSON."""
 
     def run_of(self, context: Context) -> str:
-        """Return the id under which the job is known: an ingest run may have been scheduled for the same instant."""
+        """Return the id of the job's files and log. An ingest run of the same instant has the same run id, so this one differs."""
         from frazil.spark.submit.submission import maintenance_run
 
         return maintenance_run(context["run_id"])
 
     def submission(self) -> Submission:
-        """Return how the job is started."""
+        """Return the job's submission."""
         from frazil.spark.submit.submission import maintenance_submission
 
         project = load_project_for_job()
@@ -284,7 +280,7 @@ class SparkMaintainOperator(SparkJobOperator):
 
 
 class SparkConnectJobOperator(BaseOperator):
-    """Run a job that has its session on a Spark Connect server, or its driver in a cluster, and wait for it."""
+    """Run a job with its Spark session on a Spark Connect server, or with its driver in a cluster, and wait for it."""
 
     operator_extra_links = (TableLink(),)
     template_fields = ("plan_json",)
@@ -307,40 +303,38 @@ class SparkConnectJobOperator(BaseOperator):
         """
         shutdown.end_with_parent()  # without its worker Airflow starts another try, beside this one
         with terminal_is_final():
-            return self.carry_out(context["run_id"])
+            return self.run_job(context["run_id"])
 
-    def carry_out(self, run_id: str) -> str | None:
-        """Do the job."""
+    def run_job(self, run_id: str) -> str | None:
+        """Run the job and return its result as JSON."""
         raise NotImplementedError
 
 
 class SparkConnectIngestOperator(IngestLineage, SparkConnectJobOperator):
-    """Run the planned batches on a spark connect server, or, where the pipeline leaves the choice, in this process.
+    """Run the planned batches on a Spark Connect server, or in this process if the engine is `auto` and they are few.
 
-    In a session this process waits for the first records; then the job stays until the session ends.
+    In a session this process waits for the first records; the job then stays until the session ends.
     """
 
     def execute(self, context: Context) -> str | None:
-        """Run them; in a session, wait for records first. Returns and raises what `SparkConnectJobOperator` and a session do."""
-        if ingest_tasks.handed_plan(self.plan_json).until is not None:
-            return self._stay(context["outlet_events"])
+        """Run the batches; in a session, wait for records first. Returns and raises what `SparkIngestOperator.execute` does."""
+        if ingest_tasks.parse_plan(self.plan_json).until is not None:
+            return self._run_session(context["outlet_events"])
         if ingest_tasks.is_for_spark(self.pipeline, self.plan_json):
             return super().execute(context)
         shutdown.end_with_parent()  # as above
         return ingest_tasks.ingest_inline(self.pipeline, self.plan_json)
 
-    def carry_out(self, run_id: str) -> str | None:  # noqa: ARG002, the plan has it
-        """Run them on the server."""
+    def run_job(self, run_id: str) -> str | None:  # noqa: ARG002, the plan has it
+        """Run the batches on the server."""
         return self._submit(RunPlan.from_json(self.plan_json))
 
-    def _stay(self, outlet_events: Any) -> str:
+    def _run_session(self, outlet_events: Any) -> str:
         from frazil.spark.submit.job_process import STOP_SECONDS
 
         shutdown.end_with_parent()  # as above
-        with shutdown.handled(
-            self.log.info, STOP_SECONDS
-        ):  # also what was asked while a job was about to end by itself
-            return ingest_tasks.stay(self.pipeline, self.plan_json, outlet_events, self._submit)
+        with shutdown.handled(self.log.info, STOP_SECONDS):
+            return ingest_tasks.run_session(self.pipeline, self.plan_json, outlet_events, self._submit)
 
     def _submit(self, plan: RunPlan) -> str | None:
         from frazil.spark.submit.submission import run_spark
@@ -352,8 +346,8 @@ class SparkConnectIngestOperator(IngestLineage, SparkConnectJobOperator):
 class SparkConnectMaintainOperator(SparkConnectJobOperator):
     """Run due maintenance on a Spark Connect server. The return value is the result as JSON."""
 
-    def carry_out(self, run_id: str) -> str | None:
-        """Do it."""
+    def run_job(self, run_id: str) -> str | None:
+        """Run maintenance on the server."""
         from frazil.spark.submit.submission import maintenance_run, run_maintenance
 
         project = load_project_for_job()

@@ -19,7 +19,7 @@ from frazil.kafka.client import client as kafka_client
 from frazil.kafka.client.client import Admin
 from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
-from frazil.report.lag import Watch
+from frazil.report.lag import LagWatch
 from frazil.run.batches.plan import plan_run
 from frazil.runtime.home import Home, bootstrap_servers
 from tests.bench.many.files import names, topics_of, write
@@ -32,13 +32,13 @@ _ENOUGH = Threshold(1_000_000, None)
 TOPICS_AT_ONCE = 200
 
 
-def make_topics(home: Home, topics: list[str]) -> None:
+def make_topics(home: Home, wanted: list[str]) -> None:
     """Topics of one partition."""
     client = AdminClient({"bootstrap.servers": bootstrap_servers(home)})
-    for begin in range(0, len(topics), TOPICS_AT_ONCE):
-        some = [NewTopic(topic, 1, 1) for topic in topics[begin : begin + TOPICS_AT_ONCE]]
-        futures = client.create_topics(some, request_timeout=120, operation_timeout=120)
-        for future in futures.values():
+    for begin in range(0, len(wanted), TOPICS_AT_ONCE):
+        some = [NewTopic(of, 1, 1) for of in wanted[begin : begin + TOPICS_AT_ONCE]]
+        made = client.create_topics(some, request_timeout=120, operation_timeout=120)
+        for future in made.values():
             future.result()
 
 
@@ -88,22 +88,22 @@ def _topics(text: str) -> str:
     return next(line.partition(": ")[2] for line in text.splitlines() if line.startswith("source:"))
 
 
-def _looks(project: Project, names: list[str]) -> str:
+def _looks(project: Project, of: list[str]) -> str:
     """What `trigger` costs: a look at Kafka, most of the time without the tables."""
-    watches = [Watch(project, project.pipeline(name)) for name in names]
+    watches = [LagWatch(project, project.pipeline(name)) for name in of]
     for watch in watches:
-        watch.look(_ENOUGH)
+        watch.measure(_ENOUGH)
     cpu, began = time.process_time(), time.perf_counter()
     for watch in watches * ROUNDS:
-        watch.look(_ENOUGH)
+        watch.measure(_ENOUGH)
     return _each(cpu, began, len(watches) * ROUNDS)
 
 
-def _plans(project: Project, names: list[str]) -> str:
+def _plans(project: Project, of: list[str]) -> str:
     cpu, began = time.process_time(), time.perf_counter()
-    for name in names:
+    for name in of:
         plan_run(project, project.pipeline(name), RunRequest("bench"))
-    return _each(cpu, began, len(names))
+    return _each(cpu, began, len(of))
 
 
 def _each(cpu: float, began: float, count: int) -> str:

@@ -45,7 +45,7 @@ def open_page(source: MadeUp) -> Open:
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi.testclient import TestClient
 
-    from frazil_airflow.page import asking
+    from frazil_airflow.page import request
     from frazil_airflow.page.app import create_app
 
     def opened(
@@ -59,7 +59,7 @@ def open_page(source: MadeUp) -> Open:
         everything = {f"ingest__{name}" for name in source.pipelines()}
         readable = frozenset(everything if read is None else read)
         allowed = Allowed(readable, frozenset(start or ()), None if logs is None else frozenset(logs))
-        app.dependency_overrides |= {asking.source: lambda: source, asking.access: lambda: allowed}
+        app.dependency_overrides |= {request.shared_source: lambda: source, request.access: lambda: allowed}
         if login:
             app.dependency_overrides[get_user] = lambda: None
         return TestClient(app, raise_server_exceptions=False)

@@ -147,7 +147,7 @@ class MadeUp:
     def condition(self, name: str) -> Condition | None:
         return self.conditions.get(name)
 
-    def promised(self, name: str) -> float | None:
+    def objective(self, name: str) -> float | None:
         return 900.0
 
     def tables(self, name: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from airflow.utils.types import DagRunType
 
 from frazil_airflow.page import rendering
 from frazil_airflow.page.access import pipeline_of, run_of
-from frazil_airflow.page.letters_routes import MOST, payload_text
+from frazil_airflow.page.letters_routes import MAX_BYTES, payload_text
 
 UPLOT = {
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
@@ -24,9 +24,9 @@ UPLOT = {
 
 def test_numbers_of_json_keep_their_digits():
     """Parsed and written again, an order number would be another one."""
-    text = payload_text(b'{"id":12345678901234567890.10,"n":[1e400,{}],"s":"a,{\\"}:b"}')
-    assert text.kind == "json"
-    assert text.text == (
+    found = payload_text(b'{"id":12345678901234567890.10,"n":[1e400,{}],"s":"a,{\\"}:b"}')
+    assert found.kind == "json"
+    assert found.text == (
         '{\n  "id": 12345678901234567890.10,\n  "n": [\n    1e400,\n    {}\n  ],\n  "s": "a,{\\"}:b"\n}'
     )
 
@@ -47,11 +47,11 @@ def test_numbers_of_json_keep_their_digits():
 )
 def test_any_bytes_have_a_view(content: bytes | None, kind: str):
     """Whatever a producer sent, the page of its letter opens, and is of bounded size."""
-    text = payload_text(content)
-    assert text.kind == kind
-    assert len(text.text or "") <= MOST
-    assert len(text.hexadecimal) <= MOST * 6
-    assert text.is_cut == (content is not None and len(content) > MOST)
+    found = payload_text(content)
+    assert found.kind == kind
+    assert len(found.text or "") <= MAX_BYTES
+    assert len(found.hexadecimal) <= MAX_BYTES * 6
+    assert found.is_cut == (content is not None and len(content) > MAX_BYTES)
 
 
 def test_a_dump_has_offset_bytes_and_characters():
@@ -88,30 +88,19 @@ def test_times_are_shown_in_their_largest_unit():
     now = datetime(2026, 5, 1, tzinfo=UTC)
     assert rendering.ago(None, now) == "never"
     assert rendering.ago(now - timedelta(minutes=3, seconds=6), now) == "3.1 min ago"
-    assert [rendering.brief(seconds) for seconds in (None, 0.05, 42, 7_200, 864_000)] == [
-        "–",
-        "<0.1 s",
-        "42 s",
-        "2.0 h",
-        "10 d",
-    ]
-    assert [rendering.size(byte_count) for byte_count in (None, 12, 2_048, 5 * 2**40)] == [
-        "–",
-        "12 B",
-        "2.0 KiB",
-        "5.0 TiB",
-    ]
+    assert [rendering.brief(of) for of in (None, 0.05, 42, 7_200, 864_000)] == ["–", "<0.1 s", "42 s", "2.0 h", "10 d"]
+    assert [rendering.size(of) for of in (None, 12, 2_048, 5 * 2**40)] == ["–", "12 B", "2.0 KiB", "5.0 TiB"]
 
 
 def test_phases_fill_the_line_in_the_order_of_a_batch():
     """Also with one that this page does not know, and with none that took time."""
-    phases = rendering.phases({"forward": 2.0, "stage": 6.0, "other": 2.0})
-    assert [(phase.name, phase.x, phase.width) for phase in phases] == [
+    found = rendering.phases({"forward": 2.0, "stage": 6.0, "other": 2.0})
+    assert [(of.name, of.x, of.width) for of in found] == [
         ("stage", 0.0, 60.0),
         ("forward", 60.0, 20.0),
         ("other", 80.0, 20.0),
     ]
-    assert [phase.width for phase in rendering.phases({"stage": 0.0})] == [0.0]
+    assert [of.width for of in rendering.phases({"stage": 0.0})] == [0.0]
     assert rendering.phases({}) == ()
 
 
@@ -125,7 +114,7 @@ def test_one_dead_letter_beside_million_is_visible():
 def test_dag_id_names_its_pipeline():
     """By its id."""
     ids = ("ingest__a", "maintain__a__b", "dead_letters__a", "replay_dead_letters__a", "monitor", "other")
-    assert [pipeline_of(dag_id) for dag_id in ids] == ["a", "a__b", "a", "a", None, None]
+    assert [pipeline_of(of) for of in ids] == ["a", "a__b", "a", "a", None, None]
 
 
 @pytest.mark.parametrize(
@@ -158,49 +147,47 @@ def test_chart_library_is_the_reviewed_one():
     import frazil_airflow.page
 
     folder = Path(frazil_airflow.page.__file__).parent / "static" / "vendor" / "uplot"
-    digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in UPLOT}
-    assert digests == UPLOT
+    found = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in UPLOT}
+    assert found == UPLOT
     assert "1.6.32" in (folder / "VERSION").read_text()
 
 
 def test_a_pipeline_that_was_never_read_says_so_before_what_airflow_knows():
     """That its last run failed is known at once; the rest is not, and must not look as if it were."""
     from frazil.monitor.condition import Runs
-    from frazil_airflow.page.asking import PageRequest
+    from frazil_airflow.page.request import PageRequest
     from tests.dags.page.source import Allowed, MadeUp, pipeline
 
-    asking = PageRequest(MadeUp({"a": pipeline("a")}), Allowed(frozenset()), session=None)
+    page_request = PageRequest(MadeUp({"a": pipeline("a")}), Allowed(frozenset()), session=None)
 
-    assert asking._judged(pipeline("a"), Runs()).why == "not read yet"
-    failed = asking._judged(pipeline("a"), Runs(last_state="failed", last_run="r1"))
+    assert page_request._view(pipeline("a"), Runs()).why == "not read yet"
+    failed = page_request._view(pipeline("a"), Runs(last_state="failed", last_run="r1"))
     assert (failed.state, failed.why) == ("Failed", "not read yet; the last run failed: r1")
 
 
 def test_old_figures_are_shown_with_their_age():
     """Nobody looked for two days: what is shown first is of then. A run is at work up to now, and a batch is not called stuck."""
     from frazil.monitor.condition import Runs
-    from frazil_airflow.page.asking import PageRequest
+    from frazil_airflow.page.request import PageRequest
     from tests.dags.page.source import Allowed, MadeUp, condition, pipeline
 
     now = datetime.now(UTC)
-    two_days_ago = now - timedelta(days=2)
-    old = replace(
-        condition("a", unfinished=7, unfinished_since=two_days_ago - timedelta(seconds=2)), read_at=two_days_ago
-    )
+    then = now - timedelta(days=2)
+    old = replace(condition("a", unfinished=7, unfinished_since=then - timedelta(seconds=2)), read_at=then)
     fresh = replace(condition("b"), read_at=now)
-    asking = PageRequest(MadeUp({}, {"a": old, "b": fresh}), Allowed(frozenset()), session=None)
+    page_request = PageRequest(MadeUp({}, {"a": old, "b": fresh}), Allowed(frozenset()), session=None)
     runs = Runs(running_since=now - timedelta(minutes=3))
 
-    stale = asking._judged(pipeline("a"), runs)
+    stale = page_request._view(pipeline("a"), runs)
     assert stale.state == "Running"
     assert stale.why.startswith("read 2.0 d ago; at work for 3 min")
-    assert asking._judged(pipeline("b"), runs).why.startswith("at work for 3 min")
+    assert page_request._view(pipeline("b"), runs).why.startswith("at work for 3 min")
 
 
 def test_run_counts_are_shared_for_some_seconds(monkeypatch: pytest.MonkeyPatch):
     """For some seconds what one asked is told to all, DAG by DAG, also that Airflow knows none; then it is asked anew."""
     from frazil.monitor.condition import Runs
-    from frazil_airflow.page import asking as runs
+    from frazil_airflow.page import request as runs
 
     asked: list[list[str]] = []
 
@@ -214,7 +201,7 @@ def test_run_counts_are_shared_for_some_seconds(monkeypatch: pytest.MonkeyPatch)
 
     assert recent.find(None, ["a", "unknown"]) == {"a": Runs(failures=1)}
     assert recent.find(None, ["a", "b", "unknown"]) == {"a": Runs(failures=1), "b": Runs(failures=2)}
-    now[0] += runs.KEPT_SECONDS
+    now[0] += runs.CACHE_SECONDS
     assert recent.find(None, ["a"]) == {"a": Runs(failures=3)}
     assert asked == [["a", "unknown"], ["b"], ["a"]]
 
@@ -226,16 +213,14 @@ def test_runs_are_counted_from_the_metadata_of_airflow():
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
 
-    from frazil_airflow.page.asking import runs_of
+    from frazil_airflow.page.request import runs_of
 
     begun = datetime(2026, 5, 1, tzinfo=UTC)
 
     def run(dag_id: str, number: int, state: str) -> DagRun:
-        dag_run = DagRun(
-            dag_id=dag_id, run_id=f"r{number}", run_type=DagRunType.MANUAL, run_after=begun, start_date=begun
-        )
-        dag_run.state, dag_run.end_date = state, begun
-        return dag_run
+        made = DagRun(dag_id=dag_id, run_id=f"r{number}", run_type=DagRunType.MANUAL, run_after=begun, start_date=begun)
+        made.state, made.end_date = state, begun
+        return made
 
     with create_session() as session:
         session.add(DagBundleModel(name="b"))
@@ -247,15 +232,15 @@ def test_runs_are_counted_from_the_metadata_of_airflow():
         for number, state in enumerate(states):
             session.add(run("ingest__a", number, state))
             session.flush()
-        runs = runs_of(session, ["ingest__a", "ingest__b", "ingest__unknown"])
+        found = runs_of(session, ["ingest__a", "ingest__b", "ingest__unknown"])
         session.rollback()
 
-    assert set(runs) == {"ingest__a", "ingest__b"}
-    assert (runs["ingest__a"].last_run, runs["ingest__a"].last_state, runs["ingest__a"].failures) == (
+    assert set(found) == {"ingest__a", "ingest__b"}
+    assert (found["ingest__a"].last_run, found["ingest__a"].last_state, found["ingest__a"].failures) == (
         "r3",
         "failed",
         2,
     )
-    assert runs["ingest__a"].running_since == begun
-    assert runs["ingest__b"].is_paused
-    assert runs["ingest__b"].last_state is None
+    assert found["ingest__a"].running_since == begun
+    assert found["ingest__b"].is_paused
+    assert found["ingest__b"].last_state is None

@@ -16,7 +16,7 @@ from frazil.iceberg.catalog.catalog import Lake
 from frazil.monitor import watch
 from frazil.pipeline.files.load import ConfigError
 from frazil_airflow.page import project_source
-from frazil_airflow.page.project_source import SEATS, ProjectSource
+from frazil_airflow.page.project_source import SLOTS, ProjectSource
 
 SETTINGS = Path(__file__).parents[3] / "include" / "settings.yaml"
 
@@ -33,7 +33,7 @@ PATIENCE = 20.0
 
 @pytest.fixture(autouse=True)
 def _look_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "CHECK_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -54,12 +54,14 @@ def test_half_written_settings_keep_last_good_ones_in_force(
     assert set(source.pipelines()) == {"orders"}
     good = settings.read_text()
     warned: list[str] = []
-    monkeypatch.setattr(watch._LOG, "warning", lambda text, *arguments: warned.append(text % arguments))
+    monkeypatch.setattr(watch._LOG, "warning", lambda text, *of: warned.append(text % of))
 
     settings.write_text("clusters: [secret")
     for _ in range(3):
         assert set(source.pipelines()) == {"orders"}
-    assert [text.partition(": ")[0] for text in warned] == ["the settings that were read before stay in force"]
+    assert [text.partition(": ")[0] for text in warned] == [
+        "the files are broken; the project as loaded before stays in force"
+    ]
     write_pipeline("payments")
     settings.write_text(good)
 
@@ -90,19 +92,19 @@ def test_page_resolves_airflow_connections(
     settings.write_text(GUARDED)
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", '{"conn_type": "generic", "password": "hunter1"}')
     project_source._make_source.cache_clear()
-    monkeypatch.setattr(project_source.Watch, "start", lambda source: source)
+    monkeypatch.setattr(project_source.Watch, "start", lambda of: of)
 
     source = project_source.shared_source()
     project_source._make_source.cache_clear()
     first = source._files.project()
     assert first.cluster("local").properties["sasl.password"] == "hunter1"
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", '{"conn_type": "generic", "password": "hunter2"}')
-    assert source._with_connections() is first  # not asked at each look
+    assert source._with_fresh_connections() is first  # not asked at each look
     monkeypatch.setattr(project_source, "CONNECTIONS_SECONDS", 0.0)
 
-    assert source._with_connections().cluster("local").properties["sasl.password"] == "hunter2"
+    assert source._with_fresh_connections().cluster("local").properties["sasl.password"] == "hunter2"
     settings.write_text("clusters: [")
-    assert source._with_connections() is source._files.project()  # as it was before
+    assert source._with_fresh_connections() is source._files.project()  # as it was before
 
 
 def test_settings_that_were_never_valid_are_reported(write_pipeline: Callable[..., Path], settings: Path) -> None:
@@ -127,13 +129,13 @@ def test_hanging_catalog_does_not_take_all_airflow_threads(
         assert answers.wait(PATIENCE)
 
     monkeypatch.setattr(Lake, "find_table", find_table)
-    monkeypatch.setattr(project_source, "SEAT_SECONDS", 0.05)
-    with ThreadPoolExecutor(SEATS) as pool:
-        stuck = [pool.submit(source.batches, "orders", 0, 8) for _ in range(SEATS)]
+    monkeypatch.setattr(project_source, "SLOT_SECONDS", 0.05)
+    with ThreadPoolExecutor(SLOTS) as pool:
+        stuck = [pool.submit(source.batches, "orders", 0, 8) for _ in range(SLOTS)]
         assert all(waiting.acquire(timeout=PATIENCE) for _ in stuck)
         with pytest.raises(Retryable, match="busy"):
             source.letters("orders", LetterChoice(), "open", None, 50)
         answers.set()
 
-        assert [future.result(PATIENCE).total for future in stuck] == [0] * SEATS
+        assert [of.result(PATIENCE).total for of in stuck] == [0] * SLOTS
     assert source.batches("orders", 0, 8).total == 0

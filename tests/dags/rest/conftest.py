@@ -59,7 +59,7 @@ def login(airflow: FastAPI, pipelines: Path, rewrite_settings: Rewrite) -> Itera
     """Clients of the API: of somebody with a role in Airflow, of one without any (`""`), of one who did not log in (None)."""
     from fastapi.testclient import TestClient
 
-    from frazil_airflow.page import asking
+    from frazil_airflow.page import request
     from frazil_airflow.page.project_source import ProjectSource
 
     rewrite_settings()
@@ -72,7 +72,7 @@ def login(airflow: FastAPI, pipelines: Path, rewrite_settings: Rewrite) -> Itera
         source[0].look_again()
         return source[0]
 
-    api.dependency_overrides[asking.source] = present_source
+    api.dependency_overrides[request.shared_source] = present_source
 
     def client(role: str | None) -> TestClient:
         headers = {} if role is None else {"Authorization": f"Bearer {token(role)}"}

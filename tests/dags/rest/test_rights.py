@@ -123,7 +123,7 @@ def test_every_route_asks_for_login_and_refuses_forged_changes(airflow: Any):
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi.routing import APIRoute
 
-    from frazil_airflow.rest.asking import refuse_forged
+    from frazil_airflow.rest.request import refuse_forged
 
     routes = [route for each in mounted(airflow).routes for route in getattr(each, "routes", None) or [each]]
     rights = {
@@ -167,14 +167,14 @@ def test_document_describes_every_route(login: Login):
 
 def test_one_request_tries_one_password(login: Login, monkeypatch: pytest.MonkeyPatch):
     """Each costs Airflow a look at a password, also of somebody who has none."""
-    from frazil_airflow.rest import asking
+    from frazil_airflow.rest import request
 
     tried: list[str] = []
 
     async def token_of(_: object, user: str, password: str) -> None:
         tried.append(f"{user}:{password}")
 
-    monkeypatch.setattr(asking, "_token", token_of)
+    monkeypatch.setattr(request, "_token", token_of)
     guesses = [("Authorization", f"Basic {b64encode(f'rob:{number}'.encode()).decode()}") for number in range(100)]
 
     assert login(None).get("/connectors", headers=guesses).status_code in (401, 403)  # type: ignore[arg-type]  # a list, too
@@ -186,14 +186,14 @@ def test_many_requests_at_once_leave_threads_for_airflow(
     login: Login, orders: None, served: str, monkeypatch: pytest.MonkeyPatch
 ):
     """Airflow does what they ask for in a thread: if all threads waited for that, the server would stand still for good."""
-    from frazil_airflow.rest import asking
+    from frazil_airflow.rest import request
 
     async def airflow_answers(*_: object) -> httpx.Response:
         await anyio.sleep(1)  # all requests have come
         await anyio.to_thread.run_sync(lambda: None)
         return httpx.Response(200)
 
-    monkeypatch.setattr(asking, "_call_airflow", airflow_answers)
+    monkeypatch.setattr(request, "_call_airflow", airflow_answers)
     headers = {"Authorization": f"Bearer {token('admin')}"}
 
     def pause(_: int) -> int:

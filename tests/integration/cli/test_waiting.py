@@ -12,7 +12,7 @@ from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
 from frazil.report import lag
-from frazil.report.lag import POSITION_SECONDS, Watch
+from frazil.report.lag import POSITION_SECONDS, LagWatch
 from tests.produce import produce
 
 Place = Any
@@ -29,21 +29,21 @@ def test_lag_checks_do_not_read_tables_each_time(
         lag, "held_position", lambda *arguments: (reads.append(arguments[1].name), read_position(*arguments))[1]
     )
     project, seconds, enough = Project.load(place.environment), [0.0], Threshold(records=10)
-    watch = Watch(project, project.pipeline("orders"), clock=lambda: seconds[0])
+    watch = LagWatch(project, project.pipeline("orders"), clock=lambda: seconds[0])
     create_topic(cluster, place.topic, 2)
     produce(cluster, place.topic, payments(50, seed=1))
-    never = watch.look(enough)
+    never = watch.measure(enough)
     place.json("run", "orders")
     seconds[0] += POSITION_SECONDS
-    landed = watch.look(enough)
+    landed = watch.measure(enough)
     produce(cluster, place.topic, payments(7, seed=2))
-    few = watch.look(enough)
+    few = watch.measure(enough)
     few_reads = len(reads)
     produce(cluster, place.topic, payments(7, seed=3))
-    more = watch.look(enough)
+    more = watch.measure(enough)
     more_reads = len(reads)
     place.json("run", "orders")
-    after = watch.look(enough)
+    after = watch.measure(enough)
 
     assert (never.records, never.epoch, never.reaches(enough)) == (0, None, False)
     assert (landed.records, landed.epoch) == (0, 0)

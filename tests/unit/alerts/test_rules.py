@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from frazil.alerts.failure import ChoreKind, Failure, failure, of_chore
+from frazil.alerts.failure import ChoreKind, Failure, failure
 from frazil.alerts.rules import Case, judge
 from frazil.monitor.condition import Condition, Retention, Runs
 from frazil.pipeline.models.alerts import Alerts
@@ -19,7 +19,12 @@ DAY = 86_400.0
 
 def case(condition: Condition = WELL, **fields: object) -> Case:
     """A pipeline that promises 15 minutes, at an interval of five."""
-    fields_of_case = {"alerts": Alerts(), "promise": timedelta(minutes=15), "interval": timedelta(minutes=5), **fields}
+    fields_of_case = {
+        "alerts": Alerts(),
+        "objective": timedelta(minutes=15),
+        "interval": timedelta(minutes=5),
+        **fields,
+    }
     return Case(condition, **fields_of_case)
 
 
@@ -35,8 +40,10 @@ def cause(example: Case, kind: str) -> str:
     return notice.cause
 
 
-def left(said: str = "no such topic\n  next: make it", *, final: bool = True, run: str = "r1") -> Failure:
-    return failure("ingest__pizzas", run, NOW - timedelta(minutes=1), said, final=final)
+def left(
+    said: str = "no such topic\n  next: make it", *, final: bool = True, run: str = "r1", chore: ChoreKind | None = None
+) -> Failure:
+    return failure("ingest__pizzas", run, NOW - timedelta(minutes=1), said, final=final, chore=chore)
 
 
 def test_healthy_pipeline_raises_no_alert():
@@ -173,7 +180,7 @@ def test_growing_lag_is_reported_after_four_worse_intervals(fewest: tuple[int, .
 def test_retention_is_reported_a_day_or_a_quarter_before(left: float | None, age: float, near: bool):
     """A day before, of topics that keep less than four days a quarter of what they keep."""
     partition = Retention("orders", 3, headroom=10, seconds_left=left, cut_to_seconds=age)
-    example = case(replace(WELL, lag=10, lag_seconds=age, retention=(partition,)), promise=timedelta(days=30))
+    example = case(replace(WELL, lag=10, lag_seconds=age, retention=(partition,)), objective=timedelta(days=30))
 
     assert ("retention" in told(example)) is near
     if near:
@@ -253,7 +260,7 @@ def test_failure_stays_open_without_airflow_until_batch_lands():
 @pytest.mark.parametrize("kind", ["failed_maintenance", "failed_report", "failed_replay"])
 def test_failure_outside_ingestion_has_a_kind_of_its_own(kind: ChoreKind):
     """It has a kind of its own, and can wait."""
-    failure = of_chore(left(), kind)
+    failure = left(chore=kind)
 
     assert told(case(chores={kind: failure})) == {kind: "warning"}
     assert cause(case(chores={kind: failure}), kind) == "Run r1\nno such topic"

@@ -59,7 +59,7 @@ def test_reader_does_not_wait_for_two_hundred_brokers(many: dict[str, str], monk
     assert after["p100"].condition.health == {"shop.orders": 40}
     assert after["p100"].condition.runs.failures == 2
     assert all(reading is not None for reading in after.values())
-    assert len(watch.promises()) == 200
+    assert len(watch.objectives()) == 200
 
 
 def test_failed_check_leaves_the_others_working(
@@ -160,7 +160,7 @@ def test_watch_of_an_unread_page_pauses(project: Project, monkeypatch: pytest.Mo
         return Condition("orders", "shop", BEGIN)
 
     reads(monkeypatch, read)
-    with Watch(lambda: project, refresh_seconds=0.001, forsaken_seconds=0.2) as watch:
+    with Watch(lambda: project, refresh_seconds=0.001, idle_seconds=0.2) as watch:
         for _ in range(2):
             watch.reading("orders")
             assert looks.acquire(timeout=60)

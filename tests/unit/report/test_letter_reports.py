@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.alerts.notice import letters_notice
 from frazil.errors import Terminal
 from frazil.project import Project
 from frazil.report.dead_letters_summary import Bar
-from frazil.report.letter_reports import list_reports, note_told, open_report, reports_folder
+from frazil.report.letter_reports import letters_notice, list_reports, note_told, open_report, reports_folder
 from tests.unit.report.letters import (
     MIDNIGHT,
     NOW,

@@ -156,7 +156,7 @@ def test_replayed_dead_letters_are_in_the_report(project: Project, append: Appen
     assert found is not None
     assert (found.count, found.came_home) == (1, 1)
     text = open_report(project, project.pipeline("orders"), found.name, "markdown")
-    assert "1 dead letter became rows meanwhile, of any time." in text
+    assert "1 dead letter of any time became rows meanwhile." in text
 
 
 def test_trend_compares_periods_of_equal_length(project: Project, append: Append, finish: Finish) -> None:

@@ -51,19 +51,19 @@ _AROUND = 4
 """Lines of a screen that are no pipelines: the head, what does not fit, the sum, and the cursor's."""
 
 Conditions = Mapping[str, Condition | None]
-Promises = Mapping[str, float | None]
+Objectives = Mapping[str, float | None]
 
 
-def lines(conditions: Conditions, promises: Promises, width: int, height: int | None = None) -> Group:
+def lines(conditions: Conditions, objectives: Objectives, width: int, height: int | None = None) -> Group:
     """Pipelines and captures, the most urgent first, and their number per state.
 
     Args:
         conditions: By unique name; None of one that was not read yet.
-        promises: Freshness objective of each.
+        objectives: Freshness objective of each.
         width: Columns of the terminal.
         height: Its lines; what does not fit is counted. None: all.
     """
-    judged = {name: _judged(condition, promises.get(name)) for name, condition in conditions.items()}
+    judged = {name: _judged(condition, objectives.get(name)) for name, condition in conditions.items()}
     names = sorted(judged, key=lambda name: (_urgency(judged[name][0]), name))
     shown = names if height is None else names[: max(1, height - _AROUND)]
     table = _table(width, has_why=_shows_reasons(width, height))
@@ -83,20 +83,20 @@ def lines(conditions: Conditions, promises: Promises, width: int, height: int | 
     return Group(table, *below)
 
 
-def facts(conditions: Conditions, promises: Promises, home: Home) -> dict[str, Any]:
+def facts(conditions: Conditions, objectives: Objectives, home: Home) -> dict[str, Any]:
     """The embedded stack, the pipelines and the captures in JSON's terms."""
     from frazil.devstack import stack
 
     bodies: dict[str, dict[str, Any]] = {"pipelines": {}, "captures": {}}
     for key, condition in conditions.items():
-        state, why = _judged(condition, promises.get(key))
+        state, why = _judged(condition, objectives.get(key))
         body = {"state": state, "why": why} | ({} if condition is None else condition.to_body())
         bodies["captures" if "." in key else "pipelines"][key.rpartition(".")[2]] = body
     return {**stack.status(home).to_json(), **bodies}
 
 
-def _judged(condition: Condition | None, promise: float | None) -> tuple[str, str]:
-    return (_READING, "") if condition is None else state_of(condition, promise)
+def _judged(condition: Condition | None, objective: float | None) -> tuple[str, str]:
+    return (_READING, "") if condition is None else state_of(condition, objective)
 
 
 def _urgency(word: str) -> int:
@@ -266,10 +266,10 @@ def _keys(project: Project, name: str) -> list[str]:
 def _show(watching: Watch, home: Home, *, as_json: bool) -> None:
 
     if as_json:
-        console.print_json(facts(watching.snapshot(), watching.promises(), home))
+        console.print_json(facts(watching.snapshot(), watching.objectives(), home))
         return
     out = console.out()
-    out.print(lines(watching.snapshot(), watching.promises(), out.width))
+    out.print(lines(watching.snapshot(), watching.objectives(), out.width))
 
 
 def _watch(watching: Watch, home: Home, *, as_json: bool) -> None:
@@ -288,7 +288,7 @@ def _watch(watching: Watch, home: Home, *, as_json: bool) -> None:
         )
     with Live(console=out, screen=True, auto_refresh=False) as live:
         while True:
-            live.update(lines(watching.snapshot(), watching.promises(), out.width, out.height), refresh=True)
+            live.update(lines(watching.snapshot(), watching.objectives(), out.width, out.height), refresh=True)
             time.sleep(_REDRAW_SECONDS)
 
 

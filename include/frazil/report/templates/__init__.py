@@ -1,1 +1,1 @@
-"""Templates of pages. A package, so that they are found wherever it is installed."""
+"""Templates of pages. This is a package, so that an installation includes them."""

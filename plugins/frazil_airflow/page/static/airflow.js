@@ -1,5 +1,5 @@
-// Links to Airflow's own pages. Airflow shows this page in a frame whose sandbox forbids it to move the window around it;
-// what it may do is tell Airflow's router, as the browser's own buttons do.
+// Links to Airflow's own pages. Airflow shows this page in a frame, whose sandbox forbids to open another address in the window.
+// So these links tell Airflow's router to do it, with the same event as the browser's back button.
 "use strict";
 const openInAirflow = (address) => {
   if (window.parent === window) {

@@ -1,8 +1,8 @@
-// Charts of what landed: bars over time, in the page's colours, as wide as there is room.
+// Charts of landed records: bars over time, in the page's colours, as wide as their place.
 "use strict";
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-const brief = (value) => {
+const shortNumber = (value) => {
   if (value === null || value === undefined) return "–";
   if (value >= 1e9) return `${(value / 1e9).toFixed(1)}G`;
   if (value >= 1e6) return `${(value / 1e6).toFixed(1)}M`;
@@ -14,7 +14,7 @@ const clock = (seconds) => {
   return text.slice(11, 16) === "00:00" ? text.slice(5, 10) : text.slice(11, 16);
 };
 
-// Steps of the axis of counts: there is no half a row.
+// Whole steps for the axis of counts: there is no half row.
 const WHOLE = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
 
 const options = (chart, width) => {
@@ -26,7 +26,7 @@ const options = (chart, width) => {
     legend: { live: true },
     cursor: { y: false, drag: { x: false, y: false } },
     scales: { x: { range: (_, low, high) => [low - 900, high + 900] }, y: { range: (_, low, high) => [0, Math.max(high, 1)] } },
-    axes: [{ ...axis, size: 28, grid: { show: false }, space: 64, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 44, incrs: WHOLE, values: (_, ticks) => ticks.map(brief) }],
+    axes: [{ ...axis, size: 28, grid: { show: false }, space: 64, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 44, incrs: WHOLE, values: (_, ticks) => ticks.map(shortNumber) }],
     series: [
       { label: "Time", value: (_, seconds) => (seconds === null ? "–" : `${new Date(seconds * 1e3).toISOString().slice(11, 16)} UTC`) },
       { label: chart.label, fill: colour(chart.colour), stroke: colour(chart.colour), width: 0, paths: uPlot.paths.bars({ size: [0.7, 24] }), points: { show: false }, value: (_, value) => (value === null ? "–" : value.toLocaleString("en")) },

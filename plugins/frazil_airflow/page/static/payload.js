@@ -1,4 +1,4 @@
-// One view of a payload at a time: opening hex closes the text, and the other way round.
+// Shows one view of a payload at a time: opening the hex dump closes the text, and the other way round.
 "use strict";
 for (const payload of document.querySelectorAll("[data-payload]")) {
   const views = [...payload.querySelectorAll("details")];

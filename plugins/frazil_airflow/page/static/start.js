@@ -1,4 +1,4 @@
-// The run form of a DAG, filled in. Its fields are those that Airflow's REST API tells, which also checks what is sent.
+// The form that starts a run of a DAG. Airflow's REST API names its fields, and checks their values when the form is sent.
 "use strict";
 (() => {
   const form = document.querySelector("form.start");
@@ -9,36 +9,36 @@
   const button = form.querySelector("button");
   const readers = {};
 
-  const say = (text) => {
+  const showProblem = (text) => {
     problem.textContent = text;
     problem.hidden = !text;
   };
-  const made = (tag, properties) => Object.assign(document.createElement(tag), properties);
+  const element = (tag, properties) => Object.assign(document.createElement(tag), properties);
   const types = (schema) => [schema.type ?? "string"].flat();
   const isStructured = (schema) => types(schema).some((type) => type === "object" || type === "array");
 
-  const choice = (id, schema, value) => {
-    const select = made("select", { id });
-    for (const of of schema.enum) {
-      const label = of === null ? "" : (schema.values_display?.[of] ?? String(of));
-      select.append(made("option", { value: JSON.stringify(of), textContent: label, selected: of === value }));
+  const dropdown = (id, schema, value) => {
+    const select = element("select", { id });
+    for (const option of schema.enum) {
+      const label = option === null ? "" : (schema.values_display?.[option] ?? String(option));
+      select.append(element("option", { value: JSON.stringify(option), textContent: label, selected: option === value }));
     }
     return [select, () => JSON.parse(select.value)];
   };
-  const entry = (id, schema, value) => {
+  const textInput = (id, schema, value) => {
     const isNumber = types(schema).some((type) => type === "integer" || type === "number");
-    const input = made("input", { id, value: value ?? "", type: isNumber ? "number" : "text" });
+    const input = element("input", { id, value: value ?? "", type: isNumber ? "number" : "text" });
     if (schema.minimum !== undefined) input.min = schema.minimum;
     if (schema.maxLength !== undefined) input.maxLength = schema.maxLength;
     const empty = types(schema).includes("null") ? null : "";
     return [input, () => (input.value === "" ? empty : isNumber ? Number(input.value) : input.value)];
   };
-  const structure = (id, schema, value) => {
-    const area = made("textarea", { id, value: value === null ? "" : JSON.stringify(value, null, 2), spellcheck: false });
+  const jsonArea = (id, schema, value) => {
+    const area = element("textarea", { id, value: value === null ? "" : JSON.stringify(value, null, 2), spellcheck: false });
     return [area, () => (area.value.trim() === "" ? null : JSON.parse(area.value))];
   };
-  const tick = (id, value) => {
-    const box = made("input", { id, type: "checkbox", checked: Boolean(value) });
+  const checkbox = (id, value) => {
+    const box = element("input", { id, type: "checkbox", checked: Boolean(value) });
     return [box, () => box.checked];
   };
 
@@ -46,14 +46,14 @@
     const schema = param.schema ?? {};
     const value = Object.hasOwn(filled, name) ? filled[name] : param.value;
     const id = `field-${name}`;
-    const kind = schema.enum ? choice : isStructured(schema) ? structure : null;
-    const [input, read] = kind ? kind(id, schema, value) : types(schema).includes("boolean") ? tick(id, value) : entry(id, schema, value);
+    const kind = schema.enum ? dropdown : isStructured(schema) ? jsonArea : null;
+    const [input, read] = kind ? kind(id, schema, value) : types(schema).includes("boolean") ? checkbox(id, value) : textInput(id, schema, value);
     readers[name] = read;
-    const place = made("div", { className: "field" });
-    place.append(made("label", { htmlFor: id, textContent: schema.title ?? name }), input);
+    const place = element("div", { className: "field" });
+    place.append(element("label", { htmlFor: id, textContent: schema.title ?? name }), input);
     const help = param.description ?? schema.description;
     if (help) {
-      place.append(made("p", { className: "sub", id: `${id}-help`, textContent: help }));
+      place.append(element("p", { className: "sub", id: `${id}-help`, textContent: help }));
       input.setAttribute("aria-describedby", `${id}-help`);
     }
     return place;
@@ -80,12 +80,12 @@
 
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    say("");
+    showProblem("");
     button.disabled = true;
     try {
       await start();
     } catch (error) {
-      say(error instanceof SyntaxError ? `A field is not JSON: ${error.message}` : error.message);
+      showProblem(error instanceof SyntaxError ? `A field is not JSON: ${error.message}` : error.message);
       button.disabled = false;
     }
   });
@@ -98,5 +98,5 @@
     form.querySelector("[data-waiting]").remove();
     button.disabled = false;
   };
-  show().catch((error) => say(error.message));
+  show().catch((error) => showProblem(error.message));
 })();

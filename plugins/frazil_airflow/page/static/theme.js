@@ -1,4 +1,4 @@
-// Airflow keeps the choice of colours in localStorage under "theme": light, dark or system. Same origin, so it holds here.
+// Airflow keeps the user's theme in localStorage under "theme": light, dark or system. This page has the same origin and follows it.
 "use strict";
 (() => {
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
@@ -6,7 +6,7 @@
     try {
       return window.localStorage.getItem("theme");
     } catch {
-      return null; // storage is closed to this page
+      return null; // the browser forbids storage
     }
   };
   const apply = () => {

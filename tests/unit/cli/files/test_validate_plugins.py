@@ -67,20 +67,20 @@ def test_unusable_plugin_is_reported(tmp_path: Path) -> None:
     assert code == 1
     assert {of["name"]: of["problem"] for of in rows} == {
         "acme.Gone": "AttributeError: module 'acme_parts' has no attribute 'Gone'",
-        "avro": "another part has this name",
+        "avro": "another plugin has this name",
     }
 
 
 def test_groups_of_plugins_are_the_same_everywhere() -> None:
     """The command line knows the groups without loading the rooms that define them."""
-    assert set(plugins.OWN_PARTS) == _OWN_PARTS
+    assert set(plugins.GROUPS) == _OWN_PARTS
 
 
 def test_channel_without_its_package_is_reported_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command in an environment without Airflow says so; that is no fault of an own part."""
     monkeypatch.setattr(plugins, "installed_version", lambda _: None)
 
-    channels = [of for of in plugins.plugins(own_entries=[]) if of.kind == "channel"]
+    channels = [of for of in plugins.plugins() if of.kind == "channel"]
 
     assert {of.version for of in channels} == {None}
     assert all("not installed where this command runs" in str(of.problem) for of in channels)

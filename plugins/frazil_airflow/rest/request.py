@@ -1,5 +1,5 @@
-"""One request of a client: its body, its user and his rights, what Airflow does for it, the changes of pipelines that
-it makes, checked as `frazil validate --diff` does, and the record of what it changed.
+"""One call of the REST API: its body, its user and their rights, what Airflow does for it, and the change of a pipeline file
+that it makes: checked as `frazil validate --diff` does, written, and noted in Airflow's audit log.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from frazil.project import Project
 from frazil.run.batches.apply import change_impact
 from frazil.run.staging.record_problems import record_problems
 from frazil_airflow.page.access import AirflowAccess
-from frazil_airflow.page.asking import AccessDep, SourceDep, runs_of
 from frazil_airflow.page.project_source import ProjectSource
+from frazil_airflow.page.request import AccessDep, SourceDep, runs_of
 from frazil_airflow.project.pipelines import INGEST
 from frazil_airflow.rest.configuration import Draft, StoredConnector, checked_name, draft, refused, stored_connector
 
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 
 MAX_BODY: Final = 2**20
-"""Bounds a body, as a pipeline file is bounded. It is refused before more of it is read."""
+"""Bytes of a body, at most: a pipeline file has the same bound. A longer body is refused as soon as that many bytes are read."""
 
 PREFIX: Final = "/frazil/connect"
 """Where Airflow mounts the API."""
 
 _AIRFLOW: Final = "frazil.airflow"
-_TOKEN: Final = "eyJ"  # noqa: S105 - how each JSON Web Token begins
+_TOKEN: Final = "eyJ"  # noqa: S105 - each JSON Web Token begins so
 _JSON: Final = "application/json"
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 
@@ -57,9 +57,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ConnectApp(FastAPI):
-    """The application, which knows the Airflow that mounts it and lets clients log in as Kafka Connect's do: by HTTP's Basic scheme.
+    """The application. It lets clients log in as Kafka Connect's clients do, by HTTP's Basic scheme.
 
-    User and password are exchanged for a token by Airflow's own `/auth/token`; a token may stand in place of the password.
+    It exchanges user and password for a token at Airflow's own `/auth/token`. A client may send a token in place of the password.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,7 +72,7 @@ class ConnectApp(FastAPI):
         await super().__call__(scope, receive, send)
 
     async def _with_bearer(self, scope: Scope) -> list[tuple[bytes, bytes]]:
-        """The headers with one login at most: each costs Airflow a look at a password."""
+        """The headers with one Authorization header at most: Airflow checks a password for each."""
         logins = [header for header in scope["headers"] if header[0] == b"authorization"][:1]
         other_headers = [header for header in scope["headers"] if header[0] != b"authorization"]
         return [*other_headers, *[await self._bearer(scope, *login) for login in logins]]
@@ -91,7 +91,7 @@ class ConnectApp(FastAPI):
 
 
 async def _token(scope: Scope, user: str, password: str) -> str | None:
-    """A token of Airflow's for a user and a password; None if it gives none."""
+    """Airflow's token for a user and a password; None if Airflow refuses them."""
     answer = await _call_airflow(
         Request(scope), "POST", "/auth/token", {"username": user, "password": password}, login={}
     )
@@ -103,7 +103,7 @@ async def _token(scope: Scope, user: str, password: str) -> str | None:
 async def _call_airflow(
     request: Request, method: str, path: str, body: Mapping[str, Any], login: Mapping[str, str] | None = None
 ) -> httpx.Response:
-    """Ask the Airflow of this very process, over its public API, as the user of a request."""
+    """Call the public API of the Airflow that runs in this process, as the user of a request."""
     airflow = request.scope[_AIRFLOW]
     if airflow is None:
         raise HTTPException(HTTPStatus.NOT_IMPLEMENTED, "No Airflow has mounted this application")
@@ -119,22 +119,24 @@ async def _call_airflow(
 def refuse_forged(request: Request) -> None:
     """Refuse changes that a page of another site could request with the user's cookie (CSRF).
 
-    A browser sends neither JSON nor an Authorization header to another site without asking there first.
+    A browser sends neither JSON nor an Authorization header to another site without asking that site first.
 
     Raises:
-        HTTPException: 403, it changes something, and logs in by a cookie alone.
+        HTTPException: 403, the request changes something, and only a cookie proves who sent it.
     """
     if request.method in _READING or "authorization" in request.headers or _media_type(request) == _JSON:
         return
-    message = f"A change with a login by cookie has the header Content-Type: {_JSON}; or send an Authorization header"
+    message = (
+        f"A change that logs in by a cookie must have the header Content-Type: {_JSON}, or an Authorization header"
+    )
     raise HTTPException(HTTPStatus.FORBIDDEN, message)
 
 
 async def json_object(request: Request) -> dict[str, Any]:
-    """The body of a request.
+    """The body of a request, which must be a JSON object.
 
     Raises:
-        HTTPException: 413, it is too large; 415, it is not said to be JSON; 400, it is no JSON object.
+        HTTPException: 413, the body is too large; 415, its media type is not JSON; 400, it is no JSON object.
     """
     if _media_type(request) != _JSON:
         raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"HTTP 415 Unsupported Media Type: expected {_JSON}")
@@ -145,7 +147,9 @@ async def json_object(request: Request) -> dict[str, Any]:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected a body of at most {MAX_BODY:,} bytes")
     try:
         document = json.loads(body)
-        json.dumps(document, ensure_ascii=False).encode()  # half of a character is JSON, and fits into no answer
+        json.dumps(
+            document, ensure_ascii=False
+        ).encode()  # half of a surrogate pair is valid JSON, but no answer could repeat it
     except (ValueError, RecursionError) as error:
         where = f": line {error.lineno}, {error.msg}" if isinstance(error, json.JSONDecodeError) else ""
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"The body is not JSON{where}") from None
@@ -159,8 +163,8 @@ def _media_type(request: Request) -> str:
 
 
 @dataclass(frozen=True)
-class ConnectRequest:
-    """One request: its user with his rights, the project, and Airflow's database."""
+class ApiCall:
+    """One call of the API: its request, its user and their rights, the project, and a session of Airflow's database."""
 
     request: Request
     source: ProjectSource
@@ -170,20 +174,20 @@ class ConnectRequest:
 
     @property
     def project(self) -> Project:
-        """The project, as its files say now."""
+        """The project, as its files are now."""
         return self.source.project()
 
     def names(self) -> list[str]:
-        """Pipelines that the user may see, those with a broken file among them."""
+        """Pipelines that the user may see, including those whose file is broken."""
         readable = self.access.readable()
         names = {*self.source.pipelines(), *(name for name in self.source.broken() if pipeline_name(name) == name)}
         return sorted(name for name in names if f"{INGEST}{name}" in readable or self._may("GET", name))
 
     def connector(self, name: str, method: ResourceMethod = "GET") -> StoredConnector:
-        """The connector of that name.
+        """The connector with a name, which the user must be allowed to use by `method`.
 
         Raises:
-            HTTPException: 404, it does not exist, or the user may not see it; 403, he may see it, but not do this.
+            HTTPException: 404, it does not exist, or the user may not see it; 403, the user may see it, but not do this.
         """
         try:
             pipeline = checked_name(name)
@@ -195,12 +199,12 @@ class ConnectRequest:
         self.require(method, stored.pipeline)
         return stored
 
-    def place(self, name: str) -> StoredConnector:
-        """The stored connector that a request creates or changes; without content if it does not exist yet.
+    def target(self, name: str) -> StoredConnector:
+        """The connector that a call creates or changes; without content if it does not exist yet.
 
         Raises:
-            HTTPException: 400, it is no valid name of a pipeline; 403, the user may not change it; 409, the pipeline that it would become
-                is another connector.
+            HTTPException: 400, the name is not valid; 403, the user may not change it; 409, another connector already has the
+                pipeline that this one would become.
         """
         pipeline = checked_name(name)
         self.require("PUT", pipeline)
@@ -228,21 +232,23 @@ class ConnectRequest:
         return self.access.may(method, f"{INGEST}{pipeline}")
 
     def runs(self, pipelines: Iterable[str]) -> dict[str, Runs | None]:
-        """What Airflow knows of the DAGs of pipelines; None where it has not read one yet."""
+        """The runs of the DAGs of pipelines, by pipeline; None where Airflow has not read the DAG yet."""
         names = list(pipelines)
         by_dag = runs_of(self.session, [f"{INGEST}{name}" for name in names])
         return {name: by_dag.get(f"{INGEST}{name}") for name in names}
 
     def ask_airflow(self, method: str, pipeline: str, path: str, body: Mapping[str, Any]) -> None:
-        """Have Airflow change the DAG of a pipeline, as this user. Airflow answers by a thread of its own, out of those that
-        requests like this one hold: seats bound how many do, or all would wait for a thread, and Airflow with them.
+        """Change the DAG of a pipeline through Airflow's API, as this user.
+
+        Airflow answers in a thread of the same pool as this call. A slot limits how many calls wait for such an answer: else all
+        threads of the pool could wait for a further one, and Airflow would hang.
 
         Raises:
             HTTPException: 409, Airflow has not read the DAG yet; or what Airflow says.
             Retryable: Too many requests wait already.
         """
         dag_id = f"{INGEST}{pipeline}"
-        with self.source.seat():
+        with self.source.slot():
             answer = anyio.from_thread.run(_call_airflow, self.request, method, f"/api/v2/dags/{dag_id}{path}", body)
         if answer.status_code == HTTPStatus.NOT_FOUND:
             message = f"Airflow has not read the DAG {dag_id} yet: ask again in some seconds"
@@ -251,7 +257,7 @@ class ConnectRequest:
             raise HTTPException(answer.status_code, f"Airflow refuses: {_detail(answer)}")
 
     def note_change(self, event: str, pipeline: str, **facts: Any) -> None:
-        """Write into Airflow's audit log who changed what. No value of a configuration is in it."""
+        """Write to Airflow's audit log who changed what, without values of the configuration."""
         extra = json.dumps({"pipeline": pipeline, **facts})
         _LOG.info("%s by %s: %s", event, self.user, extra)
         self.session.add(
@@ -275,57 +281,55 @@ def _detail(answer: httpx.Response) -> str:
         return f"HTTP {answer.status_code}"
 
 
-def connect_request(
-    request: Request, source: SourceDep, access: AccessDep, session: SessionDep, user: GetUserDep
-) -> ConnectRequest:
-    """The input of a route."""
-    return ConnectRequest(request, source, access, session, user.get_name() or "unknown")
+def api_call(request: Request, source: SourceDep, access: AccessDep, session: SessionDep, user: GetUserDep) -> ApiCall:
+    """Collect what a route needs of its call."""
+    return ApiCall(request, source, access, session, user.get_name() or "unknown")
 
 
-RequestDep = Annotated[ConnectRequest, Depends(connect_request)]
+CallDep = Annotated[ApiCall, Depends(api_call)]
 BodyDep = Annotated[dict[str, Any], Depends(json_object)]
 
 
-def put(asking: ConnectRequest, name: str, config: Mapping[str, Any], before: StoredConnector) -> None:
+def put(call: ApiCall, name: str, config: Mapping[str, Any], before: StoredConnector) -> None:
     """Create or change a pipeline.
 
     Args:
-        asking: The request of a user who may change it.
+        call: The call of a user who may change the pipeline.
         name: Name of the connector.
         config: Its configuration.
-        before: The stored connector when the request began.
+        before: The stored connector when the call began.
 
     Raises:
-        HTTPException: 400, the configuration has errors, or the next run would refuse it; 409, the files are not to be changed, or
-            somebody else was faster.
+        HTTPException: 400, the configuration has errors, or the next run would refuse it; 409, the settings forbid changes of
+            files, or somebody else changed the file first.
     """
-    with asking.source.seat() as project:
+    with call.source.slot() as project:
         drafted = draft(name, config, project)
         if drafted.problems:
             raise refused(list(drafted.problems))
         pipeline, problems = check(drafted, project)
         if pipeline is None or problems:
             raise refused(problems)
-        changes, impacts = _effects(pipeline, project)
-    if against := [f"name: {impact.text}" for impact in impacts if impact.weight == "refused"]:
-        raise refused(against)
+        changes, impacts = _impacts(pipeline, project)
+    if refusals := [f"name: {impact.text}" for impact in impacts if impact.weight == "refused"]:
+        raise refused(refusals)
     text = drafted.text.encode()
     if before.content is None or _is_other(before.content, text):
         lines = [f"{impact.weight}: {project.pipelines.hidden(impact.text)}" for impact in impacts]
-        _write(asking, before, text, lines, [key.path for change in changes for key in change.keys])
+        _write(call, before, text, lines, [key.path for change in changes for key in change.keys])
 
 
-def delete(asking: ConnectRequest, stored: StoredConnector) -> None:
-    """Remove a pipeline's file. Its tables stay as they are, and the position with them.
+def delete(call: ApiCall, stored: StoredConnector) -> None:
+    """Remove a pipeline's file. Its tables stay, and its position with them.
 
     Raises:
         HTTPException: 409, as `put`.
     """
-    _write(asking, stored, None, [], [])
+    _write(call, stored, None, [], [])
 
 
 def check(drafted: Draft, project: Project) -> tuple[Pipeline | None, list[str]]:
-    """The pipeline that a draft would be, and what is wrong with it, each line beginning with its key."""
+    """The pipeline that a draft describes, and its errors, each beginning with its key; no pipeline if the draft can't be read."""
     references = project.pipelines.references
     try:
         pipeline = checked_pipeline(drafted.text, project.pipelines_folder, references)
@@ -336,15 +340,15 @@ def check(drafted: Draft, project: Project) -> tuple[Pipeline | None, list[str]]
     return pipeline, [references.hidden(problem) for problem in problems]
 
 
-def _effects(pipeline: Pipeline, project: Project) -> tuple[tuple[PipelineChange, ...], list[Impact]]:
-    """What changes, and what that does, also to existing tables."""
+def _impacts(pipeline: Pipeline, project: Project) -> tuple[tuple[PipelineChange, ...], list[Impact]]:
+    """Changes of the pipeline file, and the impact of each, also on existing tables."""
     present = project.pipelines.usable.get(pipeline.name)
     changes = difference({} if present is None else {pipeline.name: present}, {pipeline.name: pipeline})
     return changes, [impact for change in changes for impact in change_impact(change, project)]
 
 
 def _is_other(before: bytes, after: bytes) -> bool:
-    """Whether a file says something else than before: remarks of a person stay as long as the values do."""
+    """Whether a file has other values than before. A file with the same values is not written, so that its comments stay."""
     if b"# connect: " in before + after:
         return before != after
     try:
@@ -353,25 +357,23 @@ def _is_other(before: bytes, after: bytes) -> bool:
         return True
 
 
-def _write(
-    asking: ConnectRequest, before: StoredConnector, text: bytes | None, effects: list[str], keys: list[str]
-) -> None:
+def _write(call: ApiCall, before: StoredConnector, text: bytes | None, impacts: list[str], keys: list[str]) -> None:
     event = "delete" if text is None else "create" if before.content is None else "change"
-    project = asking.project
+    project = call.project
     changes = project.settings.rest_api.changes
     if changes == "refused":
         raise HTTPException(
             HTTPStatus.CONFLICT,
-            "Pipeline files are not changed here: change them where they come from, or say rest_api: {changes: file} or"
-            " {changes: commit} in the settings",
+            "The settings forbid changes of pipeline files over HTTP: change them where they come from, or set rest_api:"
+            " {changes: file} or {changes: commit}",
         )
     subject = f"{before.pipeline}: {event}d over HTTP"
-    about = "\n".join([f"{asking.request.method} {asking.request.url.path}, by {asking.user}", "", *effects])
-    commit = Commit(asking.user, f"{subject}\n\n{about}") if changes == "commit" else None
+    body = "\n".join([f"{call.request.method} {call.request.url.path}, by {call.user}", "", *impacts])
+    commit = Commit(call.user, f"{subject}\n\n{body}") if changes == "commit" else None
     try:
-        with asking.source.seat():  # Git, its hooks and other changes may be waited for
+        with call.source.slot():  # Git, its hooks and other changes may take their time
             change_file(before.file, before.content, text, commit)
     except ChangeRefused as error:
         raise HTTPException(HTTPStatus.CONFLICT, f"{error.message}\n  next: {error.next_step}") from error
-    asking.source.look_again()
-    asking.note_change(f"{event}_pipeline", before.pipeline, file=before.file.name, keys=keys)
+    call.source.look_again()
+    call.note_change(f"{event}_pipeline", before.pipeline, file=before.file.name, keys=keys)

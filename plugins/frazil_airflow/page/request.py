@@ -1,5 +1,5 @@
-"""The input of every route: the user, the watched conditions, the runs of Airflow's metadata database, and the
-pipelines that the user may see.
+"""One request to the page: its user, the conditions of the pipelines that the user may see, and their runs from Airflow's
+metadata database.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ from frazil_airflow.page.project_source import ProjectSource, shared_source
 from frazil_airflow.page.rendering import ago
 from frazil_airflow.project.pipelines import INGEST
 
-KEPT_SECONDS = 5.0
-"""How long what was asked is told again: the metadata's past may be long, and many may look at once."""
+CACHE_SECONDS = 5.0
+"""Age up to which runs that were read are shown again: there may be many runs, and many users at once."""
 
 _WORKING, _SUCCESS, _FAILED = "running", "success", "failed"
 
 
 @dataclass
 class RecentRuns:
-    """A cache of runs by DAG, a few seconds old at most and shared by all users: permissions differ by user, runs do not.
+    """A cache of runs by DAG, shared by all users: permissions differ by user, runs do not.
 
     Attributes:
-        max_age: Seconds for which an answer is reused.
+        max_age: Age in seconds up to which runs are returned again.
     """
 
-    max_age: float = KEPT_SECONDS
+    max_age: float = CACHE_SECONDS
     clock: Callable[[], float] = time.monotonic
-    _found: dict[str, tuple[Runs | None, float]] = field(default_factory=dict)
+    _cache: dict[str, tuple[Runs | None, float]] = field(default_factory=dict)
 
     def find(self, session: Session, dag_ids: Sequence[str]) -> Mapping[str, Runs]:
-        """As `runs_of`, at most some seconds old."""
+        """The runs of these DAGs as `runs_of` reads them, at most `max_age` old."""
         now = self.clock()
-        answers = {dag_id: self._found[dag_id] for dag_id in dag_ids if dag_id in self._found}
-        answers = {dag_id: answer for dag_id, answer in answers.items() if now - answer[1] < self.max_age}
-        if missing := [dag_id for dag_id in dag_ids if dag_id not in answers]:
+        cached = {dag_id: self._cache[dag_id] for dag_id in dag_ids if dag_id in self._cache}
+        fresh = {dag_id: entry for dag_id, entry in cached.items() if now - entry[1] < self.max_age}
+        if missing := [dag_id for dag_id in dag_ids if dag_id not in fresh]:
             runs_read = runs_of(session, missing)
-            answers |= {dag_id: (runs_read.get(dag_id), now) for dag_id in missing}
-            self._found |= answers
-        return {dag_id: runs for dag_id, (runs, _) in answers.items() if runs is not None}
+            fresh |= {dag_id: (runs_read.get(dag_id), now) for dag_id in missing}
+            self._cache |= fresh
+        return {dag_id: runs for dag_id, (runs, _) in fresh.items() if runs is not None}
 
 
 def runs_of(session: Session, dag_ids: Sequence[str]) -> Mapping[str, Runs]:
-    """The runs of these DAGs, without DAGs that Airflow does not know.
+    """Read the runs of these DAGs, without DAGs that Airflow does not know.
 
-    Reads one index entry per run and the rows of the newest run per state, however long the past is.
+    Of the runs it reads one index entry each, and rows only of the newest run per state.
     """
     paused = dict(
         session.execute(select(DagModel.dag_id, DagModel.is_paused).where(DagModel.dag_id.in_(dag_ids))).all()
@@ -76,7 +76,7 @@ def runs_of(session: Session, dag_ids: Sequence[str]) -> Mapping[str, Runs]:
 
 
 def _newest(session: Session, dag_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """DAG -> state -> its newest run. Ids are given in the order in which runs are made."""
+    """DAG -> state -> its newest run, the one with the highest id."""
     last = (
         select(func.max(DagRun.id))
         .where(DagRun.dag_id.in_(dag_ids), DagRun.state.in_((_WORKING, _SUCCESS, _FAILED)))
@@ -90,7 +90,7 @@ def _newest(session: Session, dag_ids: Sequence[str]) -> dict[str, dict[str, Any
 
 
 def _failures(session: Session, dag_ids: Sequence[str]) -> dict[str, int]:
-    """How many runs failed since the last that succeeded."""
+    """DAG -> number of runs that failed since the last success; without DAGs that have none."""
     good = (
         select(DagRun.dag_id, func.max(DagRun.id).label("last"))
         .where(DagRun.dag_id.in_(dag_ids), DagRun.state == _SUCCESS)
@@ -121,10 +121,10 @@ def _runs(is_paused: bool, newest: Mapping[str, Any], failures: int) -> Runs:  #
 
 
 RUNS = RecentRuns()
-"""For the whole process."""
+"""The cache of this process."""
 
 OLD = timedelta(seconds=4 * REFRESH_SECONDS)
-"""Age from which a reading counts as old: the page was not opened for a while, or reading takes long."""
+"""Age from which the page says how old a reading is: nobody opened the page for a while, or reading takes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +132,10 @@ class PipelineView:
     """A pipeline or a capture as the page shows it.
 
     Attributes:
-        pipeline: Its file.
-        condition: Its condition; only name, owner and runs before the first reading.
-        read_at: When it was read; None before the first time.
-        state: Its state.
-        why: The reason, in one line.
+        pipeline: The pipeline or capture, as its file declares it.
+        condition: Its condition; before the first reading with name, owner and runs only.
+        read_at: When the condition was read; None before the first reading.
+        why: The reason for the state, in one line.
         series: Landed records over time.
     """
 
@@ -149,13 +148,8 @@ class PipelineView:
 
     @property
     def is_read(self) -> bool:
-        """Whether it was read at all."""
+        """Whether its condition was read at all."""
         return self.read_at is not None
-
-
-def source() -> ProjectSource:
-    """The source of conditions; one for the whole process."""
-    return shared_source()
 
 
 def access(user: GetUserDep) -> AirflowAccess:
@@ -163,76 +157,76 @@ def access(user: GetUserDep) -> AirflowAccess:
     return AirflowAccess(user)
 
 
-SourceDep = Annotated[ProjectSource, Depends(source)]
+SourceDep = Annotated[ProjectSource, Depends(shared_source)]
 AccessDep = Annotated[AirflowAccess, Depends(access)]
 
 
 @dataclass(frozen=True)
 class PageRequest:
-    """One request: its user, and the source of conditions."""
+    """One request to the page: its user's permissions, the project, and a session of Airflow's database."""
 
     source: ProjectSource
     access: AirflowAccess
     session: SessionDep
 
-    def standings(self) -> list[PipelineView]:
-        """All pipelines that the person may see, by name."""
-        return self._standings(visible(self.access, self.source.pipelines()))
+    def views(self) -> list[PipelineView]:
+        """All pipelines that the user may see, by name."""
+        return self._views(visible(self.access, self.source.pipelines()))
 
     def captures(self) -> list[PipelineView]:
-        """All captures that the person may see, by name."""
-        return self._standings(visible(self.access, self.source.captures()))
+        """All captures that the user may see, by name."""
+        return self._views(visible(self.access, self.source.captures()))
 
     def broken(self) -> dict[str, str]:
-        """Files of pipelines that can't be used, and why, of those whose DAG the person may read."""
+        """Name -> why its file can't be used, for pipelines and captures whose DAG the user may read."""
         files = self.source.broken()
         return {name: files[name] for name in visible(self.access, files)}
 
-    def standing(self, name: str) -> PipelineView:
-        """One pipeline or capture. The answer does not reveal whether a missing one is hidden or does not exist.
+    def view(self, name: str) -> PipelineView:
+        """One pipeline or capture, by unique name. The error does not reveal whether it exists.
 
         Raises:
-            HTTPException: 404, it does not exist, or the person may not see it.
+            HTTPException: 404, it does not exist, or the user may not see it.
         """
-        return self._standings(((self.capture(name) or self.pipeline(name)).unique_name,))[0]
+        return self._views(((self.capture(name) or self.pipeline(name)).unique_name,))[0]
 
     def sees(self, name: str) -> bool:
-        """Whether there is such a pipeline or capture, and the person may see it."""
+        """Whether a pipeline or capture with this unique name exists, and the user may see it."""
         return (name in self.source.pipelines() or name in self.source.captures()) and may_see(self.access, name)
 
     def capture(self, name: str) -> Capture | None:
-        """The capture with a unique name; None if there is none, or the person may not see it."""
+        """The capture with this unique name; None if it does not exist, or the user may not see it."""
         return self.source.captures().get(name) if may_see(self.access, name) else None
 
     def pipeline(self, name: str) -> Pipeline:
-        """The file of one pipeline that the person may see.
+        """The pipeline with this name.
 
         Raises:
-            HTTPException: 404, it does not exist, or the person may not see it.
+            HTTPException: 404, it does not exist, or the user may not see it.
         """
         pipeline = self.source.pipelines().get(name)
         if pipeline is None or not may_see(self.access, name):
             raise HTTPException(404, f"There is no pipeline {name}, or you may not see its DAG {INGEST}{name}")
         return pipeline
 
-    def _standings(self, names: Iterable[str]) -> list[PipelineView]:
+    def _views(self, names: Iterable[str]) -> list[PipelineView]:
         names = tuple(names)
         runs = RUNS.find(self.session, [dag_of(name) for name in names])
         pipelines: dict[str, Flow] = {**self.source.pipelines(), **self.source.captures()}
-        return [self._judged(pipelines[name], runs.get(dag_of(name), Runs())) for name in names]
+        return [self._view(pipelines[name], runs.get(dag_of(name), Runs())) for name in names]
 
-    def _judged(self, pipeline: Flow, runs: Runs) -> PipelineView:
+    def _view(self, pipeline: Flow, runs: Runs) -> PipelineView:
         now = datetime.now(UTC)
         read = self.source.condition(pipeline.unique_name)
         condition = _as_of(read or Condition(pipeline.unique_name, pipeline.owner, now), runs, now)
-        state, why = state_of(condition, self.source.promised(pipeline.unique_name))
+        state, why = state_of(condition, self.source.objective(pipeline.unique_name))
         read_at = read.read_at if read is not None else None
         series = self.source.series(pipeline.unique_name)
         return PipelineView(pipeline, condition, read_at, state, _with_age(state, why, read_at, now), series)
 
 
 def _as_of(read: Condition, runs: Runs, now: datetime) -> Condition:
-    """A condition with Airflow's present runs. Its other figures stay as they were read."""
+    """A condition with the present time and runs. Its other figures stay as they were read."""
     since = read.unfinished_since
     if read.is_capture:
         return with_runs(replace(read, read_at=now), runs)
@@ -242,15 +236,15 @@ def _as_of(read: Condition, runs: Runs, now: datetime) -> Condition:
 
 
 def _with_age(state: State, why: str, read_at: datetime | None, now: datetime) -> str:
-    """The reason, with the time of the reading if it is old. Before the first reading, only Airflow's run states are used."""
+    """The reason for a state, with the age of the reading if it is old, or a hint that there is none yet."""
     if read_at is None:
         return "not read yet" if state == "Idle" else f"not read yet; {why}"
     return f"read {ago(read_at, now)}; {why}" if now - read_at > OLD else why
 
 
 def page_request(source: SourceDep, access: AccessDep, session: SessionDep) -> PageRequest:
-    """The input of a route."""
+    """Collect what a route needs of its request."""
     return PageRequest(source, access, session)
 
 
-AskingDep = Annotated[PageRequest, Depends(page_request)]
+PageRequestDep = Annotated[PageRequest, Depends(page_request)]
