@@ -1,32 +1,27 @@
-"""Values that are one text, one run of bytes or one number, as Kafka's own serializers write them: one column.
+"""Values that are one text, one run of bytes or one number, as Kafka's own serializers write them. They make one column.
 
 Numbers have a fixed width and the most significant byte first (`org.apache.kafka.common.serialization`). A text or a run of bytes
-may be empty: that is a value, where no value is a tombstone. Text stays as it is, a byte order mark included.
+may be empty: that is a value, and no tombstone. Text stays as it is; even a byte order mark stays.
 """
 
 from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.model.dead_letter import DeadCode, Reason
+from frazil.records.json.exact import decode_utf8, utf8_texts
+from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.format import BARE, Decoded, Shaped
-from frazil.records.model.rows import mask_without
-
-_RUN: Final = 256
-"""Values that are read at once in search of a bad one: behind it reading starts again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """A number: the type code of Python's `array`, the Arrow type of that width, and the column's type."""
+    """A number: the type code of Python's `array`, its bytes, the Arrow type of that width, and the column's type."""
 
     code: str
     width: int
@@ -49,8 +44,8 @@ class ScalarFormat:
     """Decodes values of one kind into the column `BARE`, never null.
 
     Attributes:
-        kind: What the serializer of the producer is for. `short` and `int` are int32, `long` is int64, `float` and `double`
-            keep every bit, also of NaN.
+        kind: Name of the format. `short` and `int` become int32, `long` becomes int64; `float` and `double` keep every bit, also
+            of NaN.
     """
 
     kind: str
@@ -60,68 +55,29 @@ class ScalarFormat:
         if self.kind == "bytes":
             return _decoded(values, _all_positions(values), {})
         if self.kind == "string":
-            return _texts(values)
+            return _decoded(*split_texts(values))
         return _numbers(self.kind, _FIXED[self.kind], values)
 
 
 def scalar_type(kind: str) -> pa.DataType:
-    """Return the type of the column `BARE`."""
+    """Return the type of the column."""
     if kind in _FIXED:
         return _FIXED[kind].column
     return pa.binary() if kind == "bytes" else pa.string()
 
 
-def utf8_reason(raw: bytes) -> Reason | None:
-    """Return why `raw` is no text, naming its first bad byte; None if it is one."""
-    try:
-        raw.decode()
-    except UnicodeDecodeError as e:
-        message = f"expected UTF-8, found byte 0x{raw[e.start]:02x} at position {e.start}: {e.reason}"
-        return Reason(DeadCode.INVALID_UTF8, message)
-    return None
-
-
 def split_texts(values: pa.BinaryArray) -> tuple[pa.StringArray, pa.Int64Array, dict[int, Reason]]:
-    """Return the values that are UTF-8, their positions, and reasons for the others."""
-    try:
-        return values.cast(pa.string()), _all_positions(values), {}
-    except pa.ArrowInvalid:  # at least one is not; the block does not say which
-        dead = _utf8_reasons(values, _suspects(values))
-    try:
-        return _drop_dead(values, dead)
-    except pa.ArrowInvalid:  # side by side, the halves of a character at the edges of two values look like a whole one
-        return _drop_dead(values, _utf8_reasons(values, range(len(values))))
-
-
-def _drop_dead(
-    values: pa.BinaryArray, dead: dict[int, Reason]
-) -> tuple[pa.StringArray, pa.Int64Array, dict[int, Reason]]:
-    good = mask_without(len(values), dead)
-    return values.filter(good).cast(pa.string()), _all_positions(values).filter(good), dead
-
-
-def _utf8_reasons(values: pa.BinaryArray, suspects: Iterable[int]) -> dict[int, Reason]:
-    reasons = ((position, utf8_reason(values[position].as_py())) for position in suspects)
-    return {position: reason for position, reason in reasons if reason is not None}
-
-
-def _suspects(values: pa.BinaryArray) -> Iterator[int]:
-    """Yield the positions of values that are no text, found by reading long runs of values at once."""
-    _, raw_offsets, data = values.buffers()
-    offsets, octets = memoryview(raw_offsets).cast("i")[values.offset :], memoryview(data)
-    start = 0
-    while start < len(values):
-        end = min(start + _RUN, len(values))
+    """Return the values that are UTF-8, their positions, and the reasons of the others; none of the values is null."""
+    texts = utf8_texts(values)
+    if not texts.null_count:
+        return texts, _all_positions(values), {}
+    dead: dict[int, Reason] = {}
+    for position in pc.indices_nonzero(texts.is_null()).to_pylist():
         try:
-            str(octets[offsets[start] : offsets[end]], "utf-8")
-            start = end
-        except UnicodeDecodeError as e:
-            start = bisect_right(offsets, offsets[start] + e.start, start, end)
-            yield start - 1
-
-
-def _texts(values: pa.BinaryArray) -> Decoded:
-    return _decoded(*split_texts(values))
+            decode_utf8(values[position].as_py())
+        except Rejection as e:
+            dead[position] = e.reason
+    return texts.drop_null(), _all_positions(values).filter(texts.is_valid()), dead
 
 
 def _numbers(kind: str, fixed: _Fixed, values: pa.BinaryArray) -> Decoded:
@@ -145,7 +101,7 @@ def _no_number(kind: str, fixed: _Fixed, raw: bytes) -> Reason:
 
 
 def _read(fixed: _Fixed, values: pa.BinaryArray) -> pa.Array:
-    """Return the numbers of values that all have the right width: they lie one behind the other in one buffer."""
+    """Return the numbers of values that all have the right width. They lie one behind the other in Arrow's buffer."""
     numbers = array(fixed.code)
     if len(values):
         _, offsets, data = values.buffers()
