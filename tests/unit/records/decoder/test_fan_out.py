@@ -93,7 +93,7 @@ def test_each_table_counts_the_fields_it_leaves_out() -> None:
 
 
 def test_each_table_counts_typed_fields_it_leaves_out() -> None:
-    """The same of values that bring their own columns: each table counts what its columns leave."""
+    """The same for values with a schema of their own: each table counts the fields that its columns leave out."""
     proto = 'syntax = "proto3"; message R { int64 id = 1; string kind = 2; string note = 3; }'
     how = format_spec("protobuf", schema=proto, message="R")
     specs = {"a.few": replace(NUMBERS, format=how), "a.all": RecordSpec(NOTED, format=how)}

@@ -1,4 +1,4 @@
-"""Protobuf schemas and messages of someone who wants to stop a pipeline: each ends in a verdict, within bounded time."""
+"""Protobuf schemas and messages of an attacker: each has an outcome, within bounded time."""
 
 from __future__ import annotations
 
