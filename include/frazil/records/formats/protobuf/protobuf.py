@@ -41,6 +41,7 @@ from frazil.records.model.format import Decoded, Format, NamedSchema, SchemaSour
 from frazil.records.model.rows import UnknownFieldPairs, mask_without, take_distinct
 
 _MORE: Final = 0x80
+_VARINT_BYTES: Final = 10
 _VARINT, _DOUBLE, _BYTES, _GROUP, _GROUP_END, _FLOAT = range(6)
 _SMALLEST: Final = 2
 """Bytes of an empty message within another one: its tag and its length."""
@@ -78,7 +79,7 @@ class WireCells:
         try:
             self._walk(raw, cells)
         except IndexError:
-            return  # cut off: the parser will say so
+            return  # cut off, or no varint: the parser will say so
 
     def _walk(self, raw: bytes, cells: CellCount) -> None:
         open_messages = [(len(raw), self._fields(self._root))]
@@ -131,14 +132,14 @@ def _max_fields(descriptor: Descriptor, visited: set[str]) -> int:
 
 
 def _varint(raw: bytes, position: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
+    number = 0
+    for shift in range(0, 7 * _VARINT_BYTES, 7):
         byte = raw[position]
         position += 1
         number |= (byte & 0x7F) << shift
         if byte < _MORE:
             return number, position
-        shift += 7
+    raise IndexError  # the parser refuses longer ones; to read one here would take time by the square of its bytes
 
 
 _FIRST: Final = b"\0"
