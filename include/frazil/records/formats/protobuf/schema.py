@@ -69,7 +69,7 @@ message Decimal { string value = 1; }
 
 _MAIN: Final = "frazil_writer_schema.proto"
 _LONGEST_NAME: Final = 200
-"""Characters of an imported file's name."""
+"""Bytes of an imported file's name. File systems take 255."""
 
 _SECONDS: Final = 60
 """Seconds that `protoc` may take for one schema. It takes a tenth of a second, unless the machine is overloaded."""
@@ -216,7 +216,7 @@ def _compiled(sources: Mapping[str, str]) -> list[FileDescriptorProto]:
 
 def _write(root: Path, name: str, text: str) -> None:
     path = PurePosixPath(name)
-    safe = name.isprintable() and "\\" not in name and len(name) <= _LONGEST_NAME
+    safe = name.isprintable() and "\\" not in name and len(name.encode()) <= _LONGEST_NAME
     if path.is_absolute() or ".." in path.parts or not path.parts or not safe:
         raise unusable_schema(f"a reference to a file named {name!r}")
     try:
