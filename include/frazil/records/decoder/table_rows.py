@@ -26,6 +26,7 @@ from frazil.records.model.rows import (
     UnknownFieldPairs,
     distinct_positions,
     drop_dead_rows,
+    header_entries,
     in_order,
     no_rows,
     take_records,
@@ -230,8 +231,8 @@ def _altered(array: pa.Array) -> pa.BooleanArray:
     elif pa.types.is_map(data_type):
         return _altered(array.cast(pa.list_(pa.struct([data_type.key_field, data_type.item_field]))))
     elif pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
-        rows = pc.list_parent_indices(array).filter(_altered(array.flatten()))
-        return pc.is_in(pa.arange(0, len(array)), value_set=rows.cast(pa.int64()))
+        rows, items = header_entries(array)
+        return pc.is_in(pa.arange(0, len(array)), value_set=rows.filter(_altered(items)))
     return is_altered
 
 
