@@ -343,7 +343,8 @@ def _template_pieces(pattern: WholeMatch, name: str) -> list[str | int]:
 def route_texts(value: pa.RecordBatch, path: Sequence[str], *, case_insensitive: bool = False) -> pa.StringArray:
     """Return the routing text of each decoded value: a text as it is, a number or boolean as JSON writes it, else null.
 
-    A renamed field still routes, as its column still takes its values. Where names ignore case, an exact match goes first.
+    A renamed field still routes, as its column still takes its values. Where names ignore case, an exact match goes first, else the
+    last field counts, as for columns.
     """
     values: pa.Array = (
         pa.StructArray.from_arrays(value.columns, fields=list(value.schema)) if value.num_columns else None
@@ -359,12 +360,9 @@ def route_texts(value: pa.RecordBatch, path: Sequence[str], *, case_insensitive:
 def _field_index(data_type: pa.DataType, name: str, *, case_insensitive: bool) -> int | None:
     if not pa.types.is_struct(data_type):
         return None
-    names = [field.name for field in data_type]
-    if name in names:
-        return names.index(name)
-    folded = [each.casefold() for each in names]
-    if case_insensitive and name.casefold() in folded:
-        return folded.index(name.casefold())
+    index = index_of_name(name, [field.name for field in data_type], case_insensitive=case_insensitive)
+    if index is not None:
+        return index
     former_matches = (
         index_of_name(name, former_names(field), case_insensitive=case_insensitive) for field in data_type
     )
