@@ -61,7 +61,9 @@ def _open_added(name: str) -> Format:
         known_names = [*FORMATS, *added]
         suggestions = get_close_matches(name, known_names, 1)
         hint = f", did you mean {suggestions[0]!r}?" if suggestions else ""
-        raise BAD_TRANSFORM.terminal(f"no format is named {name!r}{hint}", next_step=f"name one of {', '.join(known_names)}")
+        raise BAD_TRANSFORM.terminal(
+            f"no format is named {name!r}{hint}", next_step=f"name one of {', '.join(known_names)}"
+        )
     try:
         added_format: Format = added[name].load()()
     except (ImportError, AttributeError, TypeError) as e:

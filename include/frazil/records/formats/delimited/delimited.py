@@ -228,7 +228,9 @@ class DelimitedFormat:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _row(self, raw: bytes) -> Row:
-        text = _text(raw)
+        if not raw:
+            raise Rejection(DeadCode.EMPTY_VALUE, "expected a line of fields, found a value of 0 bytes")
+        text = decode_utf8(raw).removeprefix(_BYTE_ORDER_MARK)
         row, end = self._line.read(text, 0)
         if self.header:
             names, (row, end) = row, self._line.read(text, end)
@@ -322,12 +324,6 @@ def _second(pair: re.Match[str]) -> str:
 def _unrolled(plain: str, special: str) -> str:
     """Return the pattern of any number of plain and special parts, which makes no choice per character, so it never backtracks far."""
     return f"{plain}*(?:(?:{special}){plain}*)*"
-
-
-def _text(raw: bytes) -> str:
-    if not raw:
-        raise Rejection(DeadCode.EMPTY_VALUE, "expected a line of fields, found a value of 0 bytes")
-    return decode_utf8(raw).removeprefix(_BYTE_ORDER_MARK)
 
 
 def _unexpected(text: str, position: int) -> Rejection:

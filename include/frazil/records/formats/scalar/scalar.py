@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import sys
 from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.json.exact import decode_utf8, utf8_texts
-from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
+from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.format import BARE, Decoded, Shaped
+from frazil.records.model.rows import mask_without
+
+_RUN: Final = 256
+"""Values of a run that is decoded at once, in search of values that are not UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +71,53 @@ def scalar_type(kind: str) -> pa.DataType:
     return pa.binary() if kind == "bytes" else pa.string()
 
 
+def _utf8_reason(raw: bytes) -> Reason | None:
+    """Return why bytes are no text, with the first bad byte; None if they are one."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError as e:
+        message = f"expected UTF-8, found byte 0x{raw[e.start]:02x} at position {e.start}: {e.reason}"
+        return Reason(DeadCode.INVALID_UTF8, message)
+    return None
+
+
 def split_texts(values: pa.BinaryArray) -> tuple[pa.StringArray, pa.Int64Array, dict[int, Reason]]:
     """Return the values that are UTF-8, their positions, and the reasons of the others; none of the values is null."""
-    texts = utf8_texts(values)
-    if not texts.null_count:
-        return texts, _all_positions(values), {}
-    dead: dict[int, Reason] = {}
-    for position in pc.indices_nonzero(texts.is_null()).to_pylist():
+    try:
+        return values.cast(pa.string()), _all_positions(values), {}
+    except pa.ArrowInvalid:  # at least one is no UTF-8; the error does not tell which
+        dead = _utf8_reasons(values, _suspects(values))
+    try:
+        return _drop_dead(values, dead)
+    except pa.ArrowInvalid:  # halves of a character, at the edges of two neighbours, look like a whole one
+        return _drop_dead(values, _utf8_reasons(values, range(len(values))))
+
+
+def _drop_dead(
+    values: pa.BinaryArray, dead: dict[int, Reason]
+) -> tuple[pa.StringArray, pa.Int64Array, dict[int, Reason]]:
+    good = mask_without(len(values), dead)
+    return values.filter(good).cast(pa.string()), _all_positions(values).filter(good), dead
+
+
+def _utf8_reasons(values: pa.BinaryArray, suspects: Iterable[int]) -> dict[int, Reason]:
+    reasons = ((position, _utf8_reason(values[position].as_py())) for position in suspects)
+    return {position: reason for position, reason in reasons if reason is not None}
+
+
+def _suspects(values: pa.BinaryArray) -> Iterator[int]:
+    """Yield the positions of values that are no text. Runs of values are decoded at once, each again behind a bad value."""
+    _, raw_offsets, data = values.buffers()
+    offsets, octets = memoryview(raw_offsets).cast("i")[values.offset :], memoryview(data)
+    start = 0
+    while start < len(values):
+        end = min(start + _RUN, len(values))
         try:
-            decode_utf8(values[position].as_py())
-        except Rejection as e:
-            dead[position] = e.reason
-    return texts.drop_null(), _all_positions(values).filter(texts.is_valid()), dead
+            str(octets[offsets[start] : offsets[end]], "utf-8")
+            start = end
+        except UnicodeDecodeError as e:
+            start = bisect_right(offsets, offsets[start] + e.start, start, end)
+            yield start - 1
 
 
 def _numbers(kind: str, fixed: _Fixed, values: pa.BinaryArray) -> Decoded:
