@@ -272,12 +272,10 @@ def _reject_row(dead: dict[int, Reason], row: int, verdict: Rejection, steps: tu
 
 def _replace_rows(array: pa.Array, rows: list[int], replacements: pa.Array) -> pa.Array:
     """Return an array with the values of some (ascending) rows replaced."""
-    size = len(array)
-    is_replaced = pc.is_in(pa.array(range(size), pa.int64()), value_set=pa.array(rows, pa.int64()))
+    indexes = pa.arange(0, len(array))
+    is_replaced = pc.is_in(indexes, value_set=pa.array(rows, pa.int64()))
     # Replacements are appended, and `order` picks each replaced row from there: this works for nested types, too.
-    order = pc.replace_with_mask(
-        pa.array(range(size), pa.int64()), is_replaced, pa.array(range(size, size + len(rows)), pa.int64())
-    )
+    order = pc.replace_with_mask(indexes, is_replaced, pa.arange(len(array), len(array) + len(rows)))
     return pa.concat_arrays([array, replacements]).take(order)
 
 

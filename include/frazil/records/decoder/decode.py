@@ -182,7 +182,7 @@ class Decoder:
         if not dead:
             return routes
         return [
-            [_without(rows, group.positions, _positions(dead)) for rows in rows_by_table]
+            [_alive_rows(rows, group.positions, _positions(dead)) for rows in rows_by_table]
             for group, rows_by_table in zip(groups, routes, strict=True)
         ]
 
@@ -263,8 +263,12 @@ def _count(
     state: _Batch, tables: Sequence[TableRows], positions: pa.Int64Array, dead: pa.RecordBatch
 ) -> tuple[pa.Int64Array, Counts]:
     """Return the records that have rows and no letter, and the counts of all records, each counted once."""
-    # In one table no record has both a row and a letter.
-    landed = distinct_positions(tables[0].positions) if len(tables) == 1 else _landed(tables, positions)
+    if len(tables) == 1:  # no record has both a row and a letter
+        landed = distinct_positions(tables[0].positions)
+    else:
+        written = pc.unique(pa.chunked_array([table.positions for table in tables], pa.int64()))
+        landed = written.filter(pc.invert(pc.is_in(written, value_set=positions)))
+        landed = landed.take(pc.array_sort_indices(landed))
     without_row = {position for table in tables for position in table.without_row()}
     if without_row or state.unrouted:
         with_outcome = {*landed.to_pylist(), *positions.to_pylist()}
@@ -278,13 +282,6 @@ def _count(
         first_letters = dead.select([*_PLACE, "code"]).filter(pa.array(np.diff(positions.to_numpy(), prepend=-1) > 0))
     filtered = {reason: places.take(which) for reason, which in state.filtered.items() if len(which)}
     return landed, count_outcomes(places, take_records(places, landed), first_letters, filtered)
-
-
-def _landed(tables: Iterable[TableRows], dead: pa.Int64Array) -> pa.Int64Array:
-    """Return the records that have a row in some table and no letter of any table."""
-    written = pc.unique(pa.chunked_array([table.positions for table in tables], pa.int64()))
-    landed = written.filter(pc.invert(pc.is_in(written, value_set=dead)))
-    return landed.take(pc.array_sort_indices(landed))
 
 
 def _refuse_incompatible(letters: pa.RecordBatch, specs: Mapping[str, RecordSpec]) -> None:
@@ -395,7 +392,7 @@ def _share(fitted: Fitted, dead_rows: pa.Int64Array, rows: pa.Int64Array, table_
     return Fitted(fitted.rows.filter(is_own), own_rows.filter(is_own), dead, ignored.map_positions(numbers))
 
 
-def _without(rows: Rows, positions: pa.Int64Array, dead: pa.Int64Array) -> Rows:
+def _alive_rows(rows: Rows, positions: pa.Int64Array, dead: pa.Int64Array) -> Rows:
     """Return the rows whose records are not dead."""
     return None if rows is None else rows.filter(pc.invert(pc.is_in(positions.take(rows), value_set=dead)))
 

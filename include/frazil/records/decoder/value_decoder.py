@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -308,8 +308,8 @@ def value_agreement(specs: Sequence[RecordSpec], route: Sequence[str] = ()) -> A
     transforms = specs[0].transforms
     named_by_transforms = named_fields(transforms)
     flattens = [transform for transform in transforms if isinstance(transform, Flatten) and transform.target == "value"]
-    looks_at_all = named_by_transforms is None or any(spec.whole_columns or spec.tells_changes for spec in specs)
-    if named_by_transforms is None or looks_at_all or len(flattens) > 1:
+    reads_all = any(spec.whole_columns or spec.tells_changes for spec in specs)
+    if named_by_transforms is None or reads_all or len(flattens) > 1:
         return EXACT
     columns = (
         column for spec in specs for column in spec.column_specs if column.has_default or column.steps != (column.name,)
@@ -320,11 +320,7 @@ def value_agreement(specs: Sequence[RecordSpec], route: Sequence[str] = ()) -> A
         | {name.casefold() for name in route[:1]}
     )
     column_types = [{(column.name, column.type) for column in spec.columns} for spec in specs]
-    differing = (
-        set[tuple[str, pa.DataType]]()
-        .union(*column_types)
-        .difference(set[tuple[str, pa.DataType]].intersection(*column_types))
-    )
+    differing = set[Any].union(*column_types) - set[Any].intersection(*column_types)
     closed = frozenset(name.casefold() for name, _ in differing)
     return Agreement(exact, closed, *((flattens[0].delimiter, flattens[0].depth) if flattens else ()))
 

@@ -111,7 +111,7 @@ def _header(headers: pa.ListArray, name: str) -> tuple[pa.Int64Array, pa.BinaryA
 
 def _prepend(data: pa.BinaryArray, rows: pa.Int64Array, heads: pa.BinaryArray) -> pa.BinaryArray:
     # A value without header has null here, which becomes an empty prefix below.
-    head_index = pc.index_in(pa.array(range(len(data)), pa.int64()), value_set=rows)
+    head_index = pc.index_in(pa.arange(0, len(data)), value_set=rows)
     prefixes = pc.fill_null(heads.take(head_index), pa.scalar(b"", pa.binary()))
     return pc.binary_join_element_wise(prefixes, data, pa.scalar(b"", pa.binary()))
 
