@@ -106,15 +106,14 @@ class ValueDecoder:
             )
         )
         pairs = list(zip(group_specs, self._requests, strict=True))
-        self._fitters: Final = [
-            RowFitter(spec, requests, blocks=blocks) for spec, requests in pairs if self._shaped is not None
-        ]
+        is_typed = self._shaped is not None
+        self._fitters: Final = [RowFitter(spec, requests, blocks=blocks) for spec, requests in pairs if is_typed]
         self._json: Final = [
             JsonValues(spec.of_value, blocks=blocks)
             if spec.evolution is None
             else EvolvingJson(spec.of_value, requests, blocks=blocks)
             for spec, requests in pairs
-            if self._shaped is None
+            if not is_typed
         ]
         self._key_columns: Final = KeyColumns(first) if self._shaped is None and first.of_key else None
         self._route_decoder: Final = (
