@@ -1,5 +1,5 @@
-"""One declared column: where its field is in decoded records, and how whole arrays of it are cast, wherever that
-agrees with the exact conversion of single values.
+"""One declared column: finds its field in decoded records, and casts whole arrays of it where the outcome is surely that of the exact
+conversion of single values.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.casting.finalize import plan_scalar_cast
-from frazil.records.casting.nested import ExactPlan, build_array, index_of_name, keeps_keys_apart
-from frazil.records.casting.scalar import Exact, FitRules, refuse
+from frazil.records.casting.nested import ExactPlan, index_of_name, keeps_keys_apart
+from frazil.records.casting.scalar import FitRules, ValueCast, refuse
+from frazil.records.casting.scalar_arrays import plan_scalar_cast
 from frazil.records.casting.source import Kind, as_lists, kind_of, physical_values, plain, plain_type, present_mask
-from frazil.records.json.convert import missing_value
+from frazil.records.json.convert import build_array, missing_value
 from frazil.records.json.intermediate_types import (
     ArrayCast,
     CastResult,
@@ -36,8 +36,8 @@ from frazil.records.model.column import ColumnSpec, Reading, type_name
 from frazil.records.model.dead_letter import Reason, Rejection
 from frazil.records.model.spec import RecordSpec
 
-# A cast returns an array of the target type, and a mask of the rows in doubt; these are converted one by one. A pair of types
-# without a cast of its own is converted value by value; then values that the exact converter refuses are in doubt.
+# A cast returns an array of the target type, and a mask of the rows in doubt; these are converted one by one. Types without a cast of
+# whole arrays are converted value by value; then the values that the exact converter refuses are in doubt.
 
 
 def plan_cast(source: pa.DataType, target: pa.DataType, rules: FitRules) -> ArrayCast:
@@ -52,7 +52,7 @@ def plan_cast(source: pa.DataType, target: pa.DataType, rules: FitRules) -> Arra
 
 
 def plan_exact_cast(source: pa.DataType, target: pa.DataType, rules: FitRules) -> ArrayCast:
-    """Return a cast that converts each value by the exact converter."""
+    """Return a cast that converts each value with the exact converter."""
     plan = ExactPlan(rules)
     exact = plan.exact(source, target, "")
     is_hopeless = any(not path for path, _ in plan.problems)
@@ -63,7 +63,7 @@ def _cast_plain(cast: ArrayCast, array: pa.Array) -> CastResult:
     return cast(plain(array))
 
 
-def _cast_each(exact: Exact, target: pa.DataType, array: pa.Array) -> CastResult:
+def _cast_each(exact: ValueCast, target: pa.DataType, array: pa.Array) -> CastResult:
     rows = [None if value is None else value_or_none(exact, value) for value in physical_values(array)]
     converted = build_array(rows, target)
     if converted.null_count == array.null_count:
@@ -72,7 +72,7 @@ def _cast_each(exact: Exact, target: pa.DataType, array: pa.Array) -> CastResult
 
 
 def doubt_all(target: pa.DataType, array: pa.Array) -> CastResult:
-    """Return null and doubt for every value: no value of the source type can become the target type."""
+    """Return null, in doubt, for every value: no value of the source type can become the target type."""
     return pa.nulls(len(array), target), array.is_valid()
 
 
@@ -131,7 +131,7 @@ def _cast_map(target: pa.MapType, key: ArrayCast, item: ArrayCast, array: pa.Arr
 
 
 _ROWS_AT_ONCE: Final = 1_000
-"""Rows that are converted one by one before the next rows of records that died meanwhile are skipped."""
+"""Rows that are converted one by one until further rows of records that became dead letters are skipped."""
 
 
 class ColumnPlan:
@@ -140,8 +140,7 @@ class ColumnPlan:
     Attributes:
         spec: The declaration of the column.
         field: Field of the rows; not nullable if null is refused.
-        indexes: Path to the source field, as the index of the field at each level; empty if there is no such field. With
-            `blocked` the path ends at a field that has no fields.
+        indexes: Path to the source field, as the index of the field at each level; empty if there is no such field.
         steps: Path to the source field as names, for the paths of reasons; none for the whole value.
         blocked: Whether the path ends early, at a field that is no struct.
 
@@ -154,7 +153,7 @@ class ColumnPlan:
         self.field: Final = field.with_nullable(field.nullable and not spec.required)
         self.indexes, self._source, self.blocked = _locate(spec.steps, schema, rules)
         self.steps: Final = spec.steps[: len(self.indexes)] if self.blocked else spec.steps
-        self._rules: Final = _reading(spec.reading, rules)
+        self._rules: Final = _column_rules(spec.reading, rules)
         cast = plan_cast if blocks else plan_exact_cast
         self._cast: Final = (
             partial(doubt_all, self.field.type) if self.blocked else cast(self._source, self.field.type, self._rules)
@@ -163,9 +162,10 @@ class ColumnPlan:
         self._is_wide: Final = cells_per_element(self.field.type) > 1
 
     @cached_property
-    def _exact(self) -> tuple[Exact, list[tuple[str, str]]]:
-        """The converter of single values that are in doubt, whose outcome is final; path and message of each pair of nested
-        types that no value can be converted between. Made for the first such value: most shapes have none.
+    def _exact(self) -> tuple[ValueCast, list[tuple[str, str]]]:
+        """The exact converter of values in doubt; and its problems (see `ExactPlan`).
+
+        It is made for the first value in doubt: most shapes have none.
         """
         if self.blocked:
             message = f"expected an object on the way, found {type_name(self._source)}"
@@ -175,19 +175,19 @@ class ColumnPlan:
 
     @property
     def problems(self) -> list[str]:
-        """Why no value can ever become the column."""
-        messages = [f"{self.spec.name}: {message}{_place(self.spec, path)}" for path, message in self._exact[1]]
+        """The reasons why no value can ever become the column."""
+        messages = [f"{self.spec.name}: {message}{_in_field(self.spec, path)}" for path, message in self._exact[1]]
         if self.steps and not self.indexes and not self.field.nullable and not self.spec.has_default:
             messages.append(f"{self.spec.name}: a required column, and there is no field {'.'.join(self.spec.steps)}")
         return messages
 
     def fit(self, batch: pa.RecordBatch, dead: dict[int, Reason], records: pa.Int64Array | None = None) -> pa.Array:
-        """Return the column, and add a reason for each row that fails here first. The values of dead rows have no meaning.
+        """Return the column, and add a reason for each row that no other column refused before. The values of dead rows mean nothing.
 
         Args:
             batch: The fields.
             dead: Reasons by row; new ones are added.
-            records: The record of each row, if a dead row makes all rows of its record dead: these need no reason of their own.
+            records: The record of each row, if one dead row makes all rows of its record dead: the others need no reason.
         """
         if self.steps and not self.indexes and self._default is None and self.field.nullable:
             return pa.nulls(len(batch), self.field.type)
@@ -201,7 +201,7 @@ class ColumnPlan:
         return column if gaps is None else self._fill_gaps(column, gaps, absent, dead)
 
     def _drop_wide(self, values: pa.Array, dead: dict[int, Reason]) -> pa.Array:
-        """Return the values, null where one would fill too many cells of the column; such rows are dead."""
+        """Return the values with null in place of those that make too many cells in the column; their rows are dead."""
         wide = wide_rows(values, self.field.type)
         if not wide.any():
             return values
@@ -210,7 +210,7 @@ class ColumnPlan:
         return values.take(pa.array(np.arange(len(values)), mask=wide))
 
     def _find_values(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.BooleanArray | None]:
-        """Return the array of the source field, and a mask where the field is absent (None: wherever it is null)."""
+        """Return the values of the source field, and the mask of rows without the field (None: the rows where it is null)."""
         if not self.steps:
             return batch.to_struct_array(), None
         if not self.indexes:
@@ -238,21 +238,18 @@ class ColumnPlan:
                 except Rejection as e:
                     _reject_row(dead, row, e, self.steps)
                     refused.append(row)
-        return (
-            _replace_rows(column, list(fixed), build_array(list(fixed.values()), self.field.type)) if fixed else column
-        )
+        if not fixed:
+            return column
+        return _replace_rows(column, list(fixed), build_array(list(fixed.values()), self.field.type))
 
     def _fill_gaps(
         self, column: pa.Array, gaps: pa.BooleanArray, absent: pa.BooleanArray | None, dead: dict[int, Reason]
     ) -> pa.Array:
         if self._default is not None:
             chosen = gaps if absent is None or not self.field.nullable else pc.and_(gaps, absent)
-            rows = pc.indices_nonzero(chosen).to_pylist()
-            return (
-                _replace_rows(column, rows, self._default.take(pa.array([0] * len(rows), pa.int64())))
-                if rows
-                else column
-            )
+            if rows := pc.indices_nonzero(chosen).to_pylist():
+                column = _replace_rows(column, rows, self._default.take(pa.array([0] * len(rows), pa.int64())))
+            return column
         if not self.field.nullable:
             for row in pc.indices_nonzero(gaps).to_pylist():
                 _reject_row(dead, row, missing_value(type_name(self.field.type)), self.steps)
@@ -275,27 +272,25 @@ def _reject_row(dead: dict[int, Reason], row: int, verdict: Rejection, steps: tu
 
 def _replace_rows(array: pa.Array, rows: list[int], replacements: pa.Array) -> pa.Array:
     """Return an array with the values of some (ascending) rows replaced."""
-    size = len(array)
-    is_replaced = pc.is_in(pa.array(range(size), pa.int64()), value_set=pa.array(rows, pa.int64()))
+    indexes = pa.arange(0, len(array))
+    is_replaced = pc.is_in(indexes, value_set=pa.array(rows, pa.int64()))
     # Replacements are appended, and `order` picks each replaced row from there: this works for nested types, too.
-    order = pc.replace_with_mask(
-        pa.array(range(size), pa.int64()), is_replaced, pa.array(range(size, size + len(rows)), pa.int64())
-    )
+    order = pc.replace_with_mask(indexes, is_replaced, pa.arange(len(array), len(array) + len(rows)))
     return pa.concat_arrays([array, replacements]).take(order)
 
 
-def _place(spec: ColumnSpec, path: str) -> str:
-    """Path of a problem within a value, if it is more than the column's name."""
+def _in_field(spec: ColumnSpec, path: str) -> str:
+    """Return the end of a message that names the field of a problem; empty if the column's name says that already."""
     place = f"{'.'.join(spec.steps)}{path}".removeprefix("." if not spec.steps else "")
     return "" if place in ("", spec.name) else f" in the field {place!r}"
 
 
-def _reading(reading: Reading, rules: FitRules) -> FitRules:
-    """Return the rules of one column: the general rules, with what the column declares for itself."""
+def _column_rules(reading: Reading, rules: FitRules) -> FitRules:
+    """Return the rules of one column: those of the table, with what the column declares for itself."""
     return replace(
         rules,
         unit=reading.unit,
-        local_time="reject" if reading.local_time == "dead_letter" else "wall",
+        local_time=reading.local_time,
         number_texts=rules.number_texts or reading.cast_text,
         json_texts=rules.json_texts or reading.inferred,
         text_counts=rules.text_casts or reading.cast_text,
@@ -322,7 +317,7 @@ def _locate(steps: tuple[str, ...], schema: pa.Schema, rules: FitRules) -> tuple
 
 
 def _top_level_index(step: str, schema: pa.Schema, rules: FitRules) -> int | None:
-    # As `index_of_name`, without a list of all names for each column.
+    # Does what `index_of_name` does, but makes no list of all names for each column.
     indexes = schema.get_all_field_indices(step)
     if indexes or not rules.case_insensitive:
         return int(indexes[-1]) if indexes else None
@@ -330,7 +325,7 @@ def _top_level_index(step: str, schema: pa.Schema, rules: FitRules) -> int | Non
 
 
 def _default(spec: ColumnSpec, field: pa.Field) -> pa.Array | None:
-    """Return an array of one value: the default, decoded as if a JSON record had it."""
+    """Return the default as an array of one value, decoded as a JSON record would have it; None without a default."""
     if not spec.has_default:
         return None
     name, unit = spec.name, spec.reading.unit

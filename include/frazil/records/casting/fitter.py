@@ -1,12 +1,12 @@
-"""Decoded columns to the declared columns of a destination: the last step before rows are written.
+"""Fits decoded columns to the declared columns of a destination: the last step before rows are written.
 
-Each row gets the exact types of the table, or a reason. Converted values equal the original ones: nothing is rounded, cut,
-wrapped around or nulled.
+Each row gets exactly the types of the table, or a reason. Converted values equal the original ones: nothing is rounded, cut off,
+wrapped around or made null.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -29,6 +29,7 @@ _PLANS: Final = 64
 """Plans that are cached, one per schema. A topic has a handful of writer schemas at a time; a new plan costs a millisecond."""
 
 Dead = dict[int, Reason]
+"""Reasons of dead letters by the index of their row, or by the position of their record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class Fitted:
     Attributes:
         rows: Rows of exactly the columns' schema.
         input_rows: int64, the index in the input of each row, ascending.
-        dead: Reasons by index in the input, of all other rows, ascending.
-        ignored: Non-null fields that no column takes, by index in the input.
+        dead: The reasons of all other rows by their index in the input, ascending.
+        ignored: Fields that are not null and that no column takes, by index in the input.
     """
 
     rows: pa.RecordBatch
@@ -62,13 +63,13 @@ class Fitter:
     Args:
         columns: The declaration of each column.
         columns_schema: The schema of the rows; with `rescue` it also has the rescued column.
-        unknown_fields: What happens to fields at the top that no column takes, where they are not null: left out and
-            counted, kept as a JSON object, or a dead letter (fields of structs too).
+        unknown_fields: What fields at the top become that no column takes and that are not null: they are left out and counted,
+            or rescued as a JSON object, or make the record a dead letter (fields of structs, too).
         rescued_column: The column for rescued fields.
-        known_names: Names of columns that are filled from elsewhere (keys, say). Fields by such a name are not unknown.
+        known_names: Names of columns that are filled from elsewhere (keys, say). Fields with such a name are not unknown.
         case_insensitive: Whether names that differ by case only are the same field; an exact match goes first.
         text_casts: Whether text becomes numbers, bools and bytes (base64), and these become text.
-        blocks: Whether whole arrays are converted where that is exact. Without, the outcome is the same, later.
+        blocks: False converts each value alone: the outcome is the same, but takes longer.
 
     Raises:
         Terminal: a default does not fit.
@@ -101,7 +102,7 @@ class Fitter:
         self._specs: Final = [specs[name] for name in columns_schema.names if name != self._rescued]
         self._targets: Final = [(spec.steps, columns_schema.field(spec.name).type) for spec in self._specs]
         self._plans: Final[dict[pa.Schema, _Plan]] = {}
-        # Raises now if a default does not fit. Columns without a source field are planned once for all shapes.
+        # A default that does not fit raises here. Columns without a source field are planned once for all shapes.
         self._absent: Final = {column.spec.name: column for column in self._plan(pa.schema([])).columns}
 
     @classmethod
@@ -125,7 +126,9 @@ class Fitter:
     def fit(self, value: pa.RecordBatch, records: pa.Int64Array | None = None) -> Fitted:
         """Fit rows to the columns. No value makes this fail.
 
-        `records` names the record of each row, where records of several rows land whole or not at all.
+        Args:
+            value: The rows.
+            records: The record of each row, if records of several rows land whole or not at all.
         """
         value = renamed_values(value, self._targets, any_case=self._rules.case_insensitive)
         plan = self._plan(value.schema)
@@ -146,7 +149,7 @@ class Fitter:
         return Fitted(rows, input_rows, dict(sorted(dead.items())), ignored)
 
     def _ignored_fields(self, value: pa.RecordBatch, plan: _Plan) -> UnknownFieldPairs:
-        """Return the fields that no column takes and that are not rescued. Fields inside of structs never are."""
+        """Return the fields that no column takes and that are not rescued. Fields inside structs are never rescued."""
         if self._unknown_policy == "fail":
             return NOTHING_UNKNOWN
         top = [_unknown_pairs(value, index) for index in plan.unmatched] if self._unknown_policy == "ignore" else []
@@ -159,22 +162,21 @@ class Fitter:
         return UnknownFieldPairs.concat([*top, *nested])
 
     def _plan(self, schema: pa.Schema) -> _Plan:
-        # Equal schemas may differ in metadata, which says which value stands for an absent field.
+        # Schemas may be equal but for their metadata, which tells which value stands for an absent field.
         if (cached := self._plans.get(schema)) is not None and cached.schema.equals(schema, check_metadata=True):
             return cached
         names = {self._key(name) for name in schema.names}
         columns = tuple(self._column(spec, schema, names) for spec in self._specs)
         matched = {column.indexes[0] for column in columns if column.indexes}
-        whole = any(not column.steps for column in columns)
-        unmatched = (
-            ()
-            if whole
-            else tuple(
-                index for index in range(len(schema)) if index not in matched and not self._is_known(schema, index)
-            )
+        takes_all = any(not column.steps for column in columns)
+        unmatched = tuple(
+            index
+            for index, field in enumerate(schema)
+            if not takes_all and index not in matched and self._key(field.name) not in self._known_names
         )
-        plan = _Plan(schema, columns, unmatched, tuple(self._nested_unmatched(schema)))
-        # A dict keeps the order of insertion: the oldest plan goes.
+        nested = find_unmatched_fields(pa.struct(list(schema)), self._targets, any_case=self._rules.case_insensitive)
+        plan = _Plan(schema, columns, unmatched, () if nested is None else nested.inner)
+        # The first key of a dict is the one that was added first: the oldest plan is dropped.
         if len(self._plans) >= _PLANS:
             del self._plans[next(iter(self._plans))]
         self._plans[schema] = plan
@@ -188,24 +190,15 @@ class Fitter:
     def _key(self, name: str) -> str:
         return name.casefold() if self._rules.case_insensitive else name
 
-    def _is_known(self, schema: pa.Schema, index: int) -> bool:
-        return self._key(schema.field(index).name) in self._known_names
-
-    def _nested_unmatched(self, schema: pa.Schema) -> Iterator[tuple[int, UnmatchedFields]]:
-        """Return the fields without a column that are nested in fields of columns, by index of the outer field."""
-        fields = find_unmatched_fields(pa.struct(list(schema)), self._targets, any_case=self._rules.case_insensitive)
-        if fields is not None:
-            yield from fields.inner
-
 
 def _unknown_pairs(value: pa.RecordBatch, index: int) -> UnknownFieldPairs:
-    field = value.schema.field(index)  # not `names`, a list of all of them
+    field = value.schema.field(index)  # `schema.names` would list all names for each field
     rows = pc.indices_nonzero(present_mask(field, value.column(index))).cast(pa.int64())
     return UnknownFieldPairs(rows, pa.repeat(pa.scalar(field.name, pa.string()), len(rows)))
 
 
 def _rows_with_fields(value: pa.RecordBatch, indexes: tuple[int, ...], dead: Dead) -> Iterable[tuple[int, list[int]]]:
-    """Yield each row that is not dead and has a value in one of these fields, with the indexes of such fields."""
+    """Yield the rows, not dead yet, that have a value in one of these fields, each with the indexes of such fields."""
     fields_by_row: dict[int, list[int]] = {}
     for index in indexes:
         for row in pc.indices_nonzero(present_mask(value.schema.field(index), value.column(index))).to_pylist():
@@ -215,7 +208,7 @@ def _rows_with_fields(value: pa.RecordBatch, indexes: tuple[int, ...], dead: Dea
 
 def refuse_unknown_fields(value: pa.RecordBatch, indexes: tuple[int, ...], dead: Dead) -> None:
     """Add a reason for each row that has a value in one of these fields."""
-    for row, fields in list(_rows_with_fields(value, indexes, dead)):
+    for row, fields in _rows_with_fields(value, indexes, dead):
         dead[row] = unmatched_fields([value.schema.names[index] for index in fields]).reason
 
 
@@ -226,7 +219,7 @@ def rescue_unknown_fields(value: pa.RecordBatch, indexes: tuple[int, ...], dead:
     column_values = {index: physical_values(value.column(index)) for index in indexes}
     forms = {index: json_form(value.column(index).type) for index in indexes}
     texts: list[str | None] = [None] * len(value)
-    for row, fields in list(_rows_with_fields(value, indexes, dead)):
+    for row, fields in _rows_with_fields(value, indexes, dead):
         try:
             texts[row] = compact(
                 unique_members((value.schema.names[index], forms[index](column_values[index][row])) for index in fields)

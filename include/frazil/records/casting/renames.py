@@ -1,7 +1,6 @@
-"""Fields of structs by their names: values of a renamed field go to the column of a former name, and fields that no
-column takes are counted.
+"""Matches fields with columns by name: a renamed field goes to the column of its former name, and fields that no column takes are found.
 
-So a column keeps its name when its field is renamed, and queries keep working.
+So a column keeps its name when its field is renamed, and queries go on working.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from frazil.records.json.intermediate_types import list_window
 from frazil.records.model.rows import UnknownFieldPairs
 
 ColumnTarget = tuple[tuple[str, ...], pa.DataType]
-"""What one column reads: the path of names to its field, relative to the present level, and the type that it becomes."""
+"""The path of names to the field that a column reads, from the level at hand, and the type that the field becomes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +39,11 @@ class UnmatchedFields:
     is_map: bool = False
 
     def find_pairs(self, array: pa.Array, rows: pa.Int64Array, path: str) -> Iterator[UnknownFieldPairs]:
-        """Return the rows that have such fields, with the paths of the fields.
+        """Yield the rows that have such fields, with the paths of the fields.
 
         Args:
-            array: Values, one for each of `rows`.
-            rows: The row that each value belongs to; may repeat.
+            array: The values.
+            rows: The row of each value; several values may be of one row.
             path: Names from the root to the values, with a dot at the end.
         """
         values = plain(array)
@@ -77,10 +76,14 @@ def find_unmatched_fields(
         steps or kind_of(column_type) is not kind for steps, column_type in targets
     ):
         return None
-    inner_types = [column_type.value_type if kind is Kind.LIST else column_type.item_type for _, column_type in targets]
-    item_type = plain_data_type.value_type if kind is Kind.LIST else plain_data_type.item_type
-    items = find_unmatched_fields(item_type, [((), column_type) for column_type in inner_types], any_case=any_case)
+    item_targets = [((), _item_type(column_type)) for _, column_type in targets]
+    items = find_unmatched_fields(_item_type(plain_data_type), item_targets, any_case=any_case)
     return None if items is None else UnmatchedFields(items=items)
+
+
+def _item_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type of a list's items, or of a map's values."""
+    return data_type.item_type if kind_of(data_type) is Kind.MAP else data_type.value_type
 
 
 def _unmatched_of_struct(
@@ -148,9 +151,9 @@ def has_former(fields: Iterable[pa.Field]) -> bool:
 
 
 def renamed_fields(fields: Sequence[pa.Field], targets: Sequence[ColumnTarget], *, any_case: bool) -> list[pa.Field]:
-    """Return fields under the names that columns read: a former name, if no column reads the present one.
+    """Return fields with the names that columns read: a former name, if no column reads the present one.
 
-    A former name that is the present name of another field belongs to the other field.
+    A former name that another field has now belongs to that other field.
     """
     targets_by_name: dict[str, list[ColumnTarget]] = {}
     for steps, target_type in targets:
@@ -187,39 +190,29 @@ def _renamed_type(data_type: pa.DataType, targets: Sequence[ColumnTarget], *, an
     plain_data_type, kind = plain_type(data_type), kind_of(plain_type(data_type))
     if kind is Kind.STRUCT:
         return pa.struct(renamed_fields(list(plain_data_type), targets, any_case=any_case))
-    if kind is Kind.LIST:
-        inner_targets = [
-            ((), target_type.value_type)
-            for steps, target_type in targets
-            if not steps and kind_of(target_type) is Kind.LIST
-        ]
-        element = _renamed_type(plain_data_type.value_type, inner_targets, any_case=any_case)
-        make = pa.large_list if pa.types.is_large_list(plain_data_type) else pa.list_
-        return make(plain_data_type.value_field.with_type(element)) if inner_targets else data_type
+    if kind not in {Kind.LIST, Kind.MAP}:
+        return data_type
+    item_targets = [
+        ((), _item_type(target_type)) for steps, target_type in targets if not steps and kind_of(target_type) is kind
+    ]
+    if not item_targets:
+        return data_type
+    item_type = _renamed_type(_item_type(plain_data_type), item_targets, any_case=any_case)
     if kind is Kind.MAP:
-        inner_targets = [
-            ((), target_type.item_type)
-            for steps, target_type in targets
-            if not steps and kind_of(target_type) is Kind.MAP
-        ]
-        item = _renamed_type(plain_data_type.item_type, inner_targets, any_case=any_case)
-        return (
-            pa.map_(plain_data_type.key_field, plain_data_type.item_field.with_type(item))
-            if inner_targets
-            else data_type
-        )
-    return data_type
+        return pa.map_(plain_data_type.key_field, plain_data_type.item_field.with_type(item_type))
+    make = pa.large_list if pa.types.is_large_list(plain_data_type) else pa.list_
+    return make(plain_data_type.value_field.with_type(item_type))
 
 
 def renamed_schema(schema: pa.Schema, targets: Sequence[ColumnTarget], *, any_case: bool) -> pa.Schema:
-    """Return the schema of values with fields renamed to the names that columns read."""
+    """Return the schema of values with the names that columns read."""
     if not has_former(schema):
         return schema
     return pa.schema(renamed_fields(list(schema), targets, any_case=any_case), schema.metadata)
 
 
 def renamed_values(value: pa.RecordBatch, targets: Sequence[ColumnTarget], *, any_case: bool) -> pa.RecordBatch:
-    """Return values with fields renamed to the names that columns read."""
+    """Return values whose fields have the names that columns read."""
     schema = renamed_schema(value.schema, targets, any_case=any_case)
     if schema is value.schema:
         return value
@@ -229,7 +222,7 @@ def renamed_values(value: pa.RecordBatch, targets: Sequence[ColumnTarget], *, an
 
 
 def rename_struct_fields(array: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Return an array with the fields of its structs renamed to those of a type, which must have the same structure."""
+    """Return an array whose structs have the field names of a type, which must have the same structure."""
     if array.type == data_type:
         return array
     plain_array = plain(array)

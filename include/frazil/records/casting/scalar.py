@@ -34,34 +34,34 @@ from frazil.records.model.json_number import Number, describe
 _NUMBER: Final = re.compile(r"\+?(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)")
 
 
-def number_of(text: str) -> Number | None:
-    """Return the number that a text is, or None if it is none."""
+def _parse_number(text: str) -> Number | None:
+    """Return the number in a text; None if the text is no number."""
     match = _NUMBER.fullmatch(text)
     return None if match is None or text.startswith("+-") else Number(match[1])
 
 
-Exact = Callable[[Any], object]
+ValueCast = Callable[[Any], object]
 """Takes a physical value that is not null, returns what `pa.array` takes for the target, or raises `Rejection`."""
 
 
 @dataclass(frozen=True, slots=True)
 class FitRules:
-    """Rules that allow further conversions of a value besides the exact ones.
+    """Which conversions a column allows besides those without loss.
 
     Attributes:
-        text_casts: Text becomes numbers, bools and (as base64) bytes, and these become text.
-        local_time: What a time with zone becomes in a column without zone: its wall time, or a dead letter.
+        text_casts: Whether text becomes numbers, bools and (as base64) bytes, and these become text.
+        local_time: What a time with zone becomes in a column without zone: it keeps its wall time, or is a dead letter.
         case_insensitive: Whether field names that differ by case only are the same.
         strict: Whether fields of structs that the column doesn't have are refused.
         unit: Unit of numbers in columns of times; None refuses numbers there.
-        number_texts: Whether numbers and bools become text, without the other casts.
-        json_texts: Whether any value becomes its JSON text in a text column, without the other casts.
-        text_counts: Whether numbers with a `unit` may be text.
+        number_texts: Whether numbers and bools become text.
+        json_texts: Whether any value becomes its JSON text in a text column.
+        text_counts: Whether numbers of a `unit` may be sent as text.
         truncates: Whether times are truncated to microseconds.
     """
 
     text_casts: bool = False
-    local_time: Literal["wall", "reject"] = "wall"
+    local_time: Literal["keep", "dead_letter"] = "keep"
     case_insensitive: bool = False
     strict: bool = False
     unit: TimeUnit | None = None
@@ -99,22 +99,22 @@ def refuse(expected: str, source: pa.DataType, value: Any) -> object:
 
 
 NO_COLUMNS: Final = frozenset({pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.float16()})
-"""Types of values that no table has for columns."""
+"""Types that values may have, but no column of a table."""
 
 
-def scalar_exact(source: pa.DataType, target: pa.DataType, rules: FitRules) -> Exact | None:
+def scalar_value_cast(source: pa.DataType, target: pa.DataType, rules: FitRules) -> ValueCast | None:
     """Return the converter between two plain types that are not nested, or None if there is none."""
     if kind_of(source) is Kind.NULL:
         return _as_is
-    find = None if target in NO_COLUMNS else _TARGETS.get(kind_of(target))
-    return find(Pair(source, target, rules)) if find else None
+    plan = None if target in NO_COLUMNS else _TARGETS.get(kind_of(target))
+    return plan(Pair(source, target, rules)) if plan else None
 
 
 def _as_is(value: Any) -> object:
     return value
 
 
-def _bool(pair: Pair) -> Exact | None:
+def _bool(pair: Pair) -> ValueCast | None:
     if pair.kind is Kind.TEXT and pair.rules.text_casts:
         return _text_bool
     return _as_is if pair.kind is Kind.BOOL else None
@@ -126,7 +126,7 @@ def _text_bool(text: str) -> object:
     return boolean
 
 
-def _number(pair: Pair) -> Exact | None:
+def _number(pair: Pair) -> ValueCast | None:
     if pair.kind is Kind.FLOAT:
         read: Callable[[Any], Number] = partial(_float_number, str(pair.target), single=pair.source != pa.float64())
     elif pair.kind is Kind.TEXT and pair.rules.text_casts:
@@ -157,12 +157,12 @@ def _float_number(expected: str, value: float, *, single: bool) -> Number:
 def _text_number(expected: str, text: str) -> Number:
     if text.lower() in _NON_FINITE_TEXTS:
         raise Rejection(DeadCode.NOT_FINITE, f"expected {expected}, found {describe(text)}")
-    if (number := number_of(text)) is None:
+    if (number := _parse_number(text)) is None:
         raise Rejection(DeadCode.INVALID_TEXT, f"expected {expected} as text, found {describe(text)}")
     return number
 
 
-def _float(pair: Pair) -> Exact | None:
+def _float(pair: Pair) -> ValueCast | None:
     single = pair.target == pa.float32()
     if pair.kind is Kind.FLOAT:
         return partial(_to_single, pair.source) if single and pair.source == pa.float64() else _as_is
@@ -203,7 +203,7 @@ def _from_digits(expected: str, single: bool, value: int | Decimal) -> object:  
     return rounded
 
 
-def _text(pair: Pair) -> Exact | None:
+def _text(pair: Pair) -> ValueCast | None:
     if pair.kind is Kind.TEXT:
         return _as_is
     if pair.kind is Kind.UUID or pair.source == pa.binary(convert.UUID_BYTES):
@@ -212,9 +212,7 @@ def _text(pair: Pair) -> Exact | None:
         return partial(_chain, json_form(pair.source), str)
     if pair.rules.number_texts and pair.kind is Kind.BOOL:
         return _bool_text
-    if pair.rules.number_texts and pair.kind in _NUMERIC_KINDS:
-        return partial(_chain, json_form(pair.source), str)
-    casts = pair.rules.text_casts or pair.rules.json_texts
+    casts = pair.rules.text_casts or pair.rules.json_texts or (pair.rules.number_texts and pair.kind in _NUMERIC_KINDS)
     return partial(_chain, json_form(pair.source), str) if casts and pair.kind is not Kind.OTHER else None
 
 
@@ -225,9 +223,8 @@ def _bool_text(value: object) -> object:
     return "true" if value else "false"
 
 
-def _bytes(pair: Pair) -> Exact | None:
-    fixed = pa.types.is_fixed_size_binary(pair.target)
-    width = pair.target.byte_width if fixed else None
+def _bytes(pair: Pair) -> ValueCast | None:
+    width = pair.target.byte_width if pa.types.is_fixed_size_binary(pair.target) else None
     if pair.kind is Kind.TEXT:
         return _text_bytes(width, pair.rules)
     if pair.kind not in {Kind.BYTES, Kind.UUID}:
@@ -235,7 +232,7 @@ def _bytes(pair: Pair) -> Exact | None:
     return _as_is if width is None else partial(_check_width, width)
 
 
-def _text_bytes(width: int | None, rules: FitRules) -> Exact | None:
+def _text_bytes(width: int | None, rules: FitRules) -> ValueCast | None:
     if width == convert.UUID_BYTES:
         return convert.to_uuid_or_fixed if rules.text_casts else convert.to_uuid
     if not rules.text_casts:
@@ -249,19 +246,19 @@ def _check_width(width: int, value: bytes) -> object:
     return value
 
 
-def _uuid(pair: Pair) -> Exact | None:
+def _uuid(pair: Pair) -> ValueCast | None:
     if pair.kind is Kind.TEXT:
         return convert.to_uuid
     return partial(_check_width, convert.UUID_BYTES) if pair.kind in {Kind.BYTES, Kind.UUID} else None
 
 
-def _date(pair: Pair) -> Exact | None:
+def _date(pair: Pair) -> ValueCast | None:
     if pair.kind is Kind.TEXT:
         return partial(_chain, times.days, partial(_rescale, pa.date32(), pair.target))
     return partial(_rescale, pair.source, pair.target) if pair.kind is Kind.DATE else None
 
 
-def _time(pair: Pair) -> Exact | None:
+def _time(pair: Pair) -> ValueCast | None:
     if pair.kind is Kind.TEXT:
         return _text_time(pair, times.time_micros, times.clock_micros)
     if pair.kind is Kind.INT:
@@ -269,36 +266,36 @@ def _time(pair: Pair) -> Exact | None:
     return partial(_rescale, pair.source, pair.target) if pair.kind is Kind.TIME else None
 
 
-def _stamp(pair: Pair) -> Exact | None:
+def _stamp(pair: Pair) -> ValueCast | None:
     if pair.kind is Kind.TEXT:
-        local = times.wall_micros if pair.rules.local_time == "wall" else times.local_micros
+        local = times.wall_micros if pair.rules.local_time == "keep" else times.local_micros
         read = times.utc_micros if pair.target.tz else local
         return _text_time(pair, read, times.epoch_micros)
     if pair.kind is Kind.INT:
         return _counted(pair, times.epoch_micros)
-    if pair.kind is Kind.STAMP and pair.source.tz and not pair.target.tz and pair.rules.local_time == "reject":
+    if pair.kind is Kind.STAMP and pair.source.tz and not pair.target.tz and pair.rules.local_time == "dead_letter":
         return None
     return partial(_rescale, pair.source, pair.target) if pair.kind in {Kind.STAMP, Kind.DATE} else None
 
 
-def _text_time(pair: Pair, read: Callable[[str], int], count: Callable[..., int]) -> Exact:
-    read = partial(times.cut, read) if pair.rules.truncates else read
-    spelled = partial(_chain, read, partial(_rescale, _MICROS, pair.target))
-    counted = _counted(pair, count) if pair.rules.text_counts else None
-    return spelled if counted is None else partial(_spelled_or_counted, spelled, counted)
+def _text_time(pair: Pair, read: Callable[[str], int], count: Callable[..., int]) -> ValueCast:
+    read = partial(times.read_truncated, read) if pair.rules.truncates else read
+    cast_text = partial(_chain, read, partial(_rescale, _MICROS, pair.target))
+    cast_count = _counted(pair, count) if pair.rules.text_counts else None
+    return cast_text if cast_count is None else partial(_cast_text_or_count, cast_text, cast_count)
 
 
-def _spelled_or_counted(spelled: Exact, counted: Exact, text: str) -> object:
-    number = number_of(text)
-    return spelled(text) if number is None else counted(number)
+def _cast_text_or_count(cast_text: ValueCast, cast_count: ValueCast, text: str) -> object:
+    number = _parse_number(text)
+    return cast_text(text) if number is None else cast_count(number)
 
 
-def _counted(pair: Pair, read: Callable[..., int]) -> Exact | None:
+def _counted(pair: Pair, count: Callable[..., int]) -> ValueCast | None:
+    """Return the cast of numbers in the declared unit, which `count` converts; None without a unit."""
     if pair.rules.unit is None:
         return None
-    count = partial(read, times.SHIFTS[pair.rules.unit], truncates=pair.rules.truncates)
-    micros = partial(_chain, _digits, count)
-    return partial(_chain, micros, partial(_rescale, _MICROS, pair.target))
+    count_units = partial(count, times.SHIFTS[pair.rules.unit], truncates=pair.rules.truncates)
+    return partial(_chain, partial(_chain, _digits, count_units), partial(_rescale, _MICROS, pair.target))
 
 
 def _rescale(source: pa.DataType, target: pa.DataType, value: int) -> object:
@@ -317,7 +314,7 @@ def _rescale(source: pa.DataType, target: pa.DataType, value: int) -> object:
     return rescaled
 
 
-_TARGETS: Final[dict[Kind, Callable[[Pair], Exact | None]]] = {
+_TARGETS: Final[dict[Kind, Callable[[Pair], ValueCast | None]]] = {
     Kind.BOOL: _bool,
     Kind.INT: _number,
     Kind.DECIMAL: _number,

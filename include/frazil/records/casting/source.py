@@ -1,16 +1,14 @@
-"""Decoded columns: the kinds of their Arrow types, their values one by one, and their values as JSON, with every
-digit.
+"""Decoded columns: the kinds of their Arrow types, their single values, and these as JSON with every digit.
 
-Values are physical, so that each one exists in Python whatever its size: dates and times are integers in the unit of
-their type (Python's datetime ends at year 9999), a struct is a tuple in the order of its fields, a map a list of pairs,
-a uuid its 16 bytes.
+Single values are physical, so that Python has each of them: dates and times are integers in the unit of their type (Python's datetime
+ends at year 9999), a struct is a tuple in the order of its fields, a map a list of pairs, a uuid its 16 bytes.
 """
 
 from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import partial
 from math import isfinite, isnan
@@ -32,7 +30,7 @@ DAY_NANOS: Final = 86_400 * NANOS["s"]
 
 
 class Kind(Enum):
-    """Kinds of Arrow types; the value is how messages call one."""
+    """Kinds of Arrow types. The value is the kind's name in messages."""
 
     NULL = "null"
     BOOL = "bool"
@@ -51,37 +49,23 @@ class Kind(Enum):
     OTHER = "value"
 
 
-def _is_text(data_type: pa.DataType) -> bool:
-    tests = (types.is_string, types.is_large_string, types.is_string_view)
-    return any(test(data_type) for test in tests)
-
-
-def _is_bytes(data_type: pa.DataType) -> bool:
-    tests = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
-    return any(test(data_type) for test in tests)
-
-
-def _is_list(data_type: pa.DataType) -> bool:
-    tests = (types.is_list, types.is_large_list, types.is_fixed_size_list)
-    return any(test(data_type) for test in tests)
-
-
-_TESTS: Final[tuple[tuple[Callable[[pa.DataType], bool], Kind], ...]] = (
-    (types.is_null, Kind.NULL),
-    (types.is_boolean, Kind.BOOL),
-    (types.is_integer, Kind.INT),
-    (types.is_floating, Kind.FLOAT),
-    (types.is_decimal, Kind.DECIMAL),
-    (_is_text, Kind.TEXT),
-    (_is_bytes, Kind.BYTES),
-    (pa.uuid().equals, Kind.UUID),
-    (types.is_date, Kind.DATE),
-    (types.is_time, Kind.TIME),
-    (types.is_timestamp, Kind.STAMP),
-    (types.is_struct, Kind.STRUCT),
-    (_is_list, Kind.LIST),
-    (types.is_map, Kind.MAP),
-)
+_TESTS: Final[Mapping[Kind, tuple[Callable[[pa.DataType], bool], ...]]] = {
+    Kind.NULL: (types.is_null,),
+    Kind.BOOL: (types.is_boolean,),
+    Kind.INT: (types.is_integer,),
+    Kind.FLOAT: (types.is_floating,),
+    Kind.DECIMAL: (types.is_decimal,),
+    Kind.TEXT: (types.is_string, types.is_large_string, types.is_string_view),
+    Kind.BYTES: (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary),
+    Kind.UUID: (pa.uuid().equals,),
+    Kind.DATE: (types.is_date,),
+    Kind.TIME: (types.is_time,),
+    Kind.STAMP: (types.is_timestamp,),
+    Kind.STRUCT: (types.is_struct,),
+    Kind.LIST: (types.is_list, types.is_large_list, types.is_fixed_size_list),
+    Kind.MAP: (types.is_map,),
+}
+"""Kind -> tests, one of which its types pass."""
 _KINDS: Final[dict[int, Kind]] = {}
 """Cache of kinds by Arrow's type id. Extension types share one id, so they are not cached."""
 
@@ -89,17 +73,17 @@ NESTED: Final = frozenset({Kind.STRUCT, Kind.LIST, Kind.MAP})
 
 
 def kind_of(data_type: pa.DataType) -> Kind:
-    """Return the kind of a plain type; OTHER has no place in a table (durations, unions)."""
+    """Return the kind of a plain type; OTHER for one that no table has (durations, unions)."""
     number = data_type.id
     if (kind := _KINDS.get(number)) is None:
-        kind = next((kind for test, kind in _TESTS if test(data_type)), Kind.OTHER)
+        kind = next((kind for kind, tests in _TESTS.items() if any(test(data_type) for test in tests)), Kind.OTHER)
         if not isinstance(data_type, pa.BaseExtensionType):
             _KINDS[number] = kind
     return kind
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
-    """Return a type without its encoding: dictionaries, run ends, extensions other than uuid."""
+    """Return the type of the values of a dictionary, of run ends, or of an extension other than uuid; any other type as it is."""
     if types.is_dictionary(data_type) or types.is_run_end_encoded(data_type):
         return plain_type(data_type.value_type)
     if isinstance(data_type, pa.BaseExtensionType) and data_type != pa.uuid():
@@ -108,7 +92,7 @@ def plain_type(data_type: pa.DataType) -> pa.DataType:
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """Return an array of `plain_type`, without a copy unless it is encoded. Nested arrays keep theirs."""
+    """Return an array as one of its `plain_type`, without a copy if it has that. Arrays nested in it stay as they are."""
     if types.is_dictionary(array.type):
         return plain(array.dictionary_decode())
     if types.is_run_end_encoded(array.type):
@@ -119,7 +103,7 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def child_fields(data_type: pa.DataType) -> list[pa.Field]:
-    """Return the child fields of a plain type under Iceberg's names. Of a map that is its value alone."""
+    """Return the child fields of a plain type under Iceberg's names; for a map only the field of its values."""
     match kind_of(data_type):
         case Kind.STRUCT:
             return list(data_type)
@@ -131,14 +115,14 @@ def child_fields(data_type: pa.DataType) -> list[pa.Field]:
 
 
 def unit_nanos(data_type: pa.DataType) -> int:
-    """Return how many nanoseconds one unit of a date, time or timestamp is."""
+    """Return the nanoseconds of one unit of a date, time or timestamp."""
     if types.is_date(data_type):
         return DAY_NANOS if types.is_date32(data_type) else NANOS["ms"]
     return NANOS[data_type.unit]
 
 
 def integers(array: pa.Array) -> pa.Array:
-    """Return dates, times or timestamps as the int64 they store."""
+    """Return dates, times or timestamps as the integers that they store, in int64."""
     narrow = types.is_date32(array.type) or types.is_time32(array.type)
     return array.cast(pa.int32()).cast(pa.int64()) if narrow else array.cast(pa.int64())
 
@@ -162,15 +146,12 @@ def physical_values(array: pa.Array) -> list[Any]:
     if kind is Kind.MAP:
         return _runs(plain_values, _pairs, plain_values.keys, plain_values.items)
     if kind in {Kind.DATE, Kind.TIME, Kind.STAMP}:
-        return _listed(integers(plain_values))
-    if kind is Kind.OTHER:
+        plain_values = integers(plain_values)
+    elif kind is Kind.OTHER:
         return [None if missing else str(plain_values.type) for missing in plain_values.is_null().to_pylist()]
-    return _listed(plain_values.storage if kind is Kind.UUID else plain_values)
-
-
-def _listed(array: pa.Array) -> list[Any]:
-    listed: list[Any] = array.to_pylist()
-    return listed
+    elif kind is Kind.UUID:
+        plain_values = plain_values.storage
+    return plain_values.to_pylist()  # type: ignore[no-any-return]
 
 
 def _structs(array: pa.StructArray) -> list[Any]:
@@ -191,22 +172,22 @@ def _runs(array: pa.Array, read: Callable[..., list[Any]], *parts: pa.Array) -> 
 
 
 _DOC: Final = b"frazil.doc"
-"""Metadata of a field: what its schema says about it."""
+"""Metadata of a field: its description in the schema."""
 
 _LONGEST_DOC: Final = 255
 """Characters of a doc: a Hive Metastore takes 256, Glue 255 in one line."""
 
 
 def with_doc(field: pa.Field, text: object) -> pa.Field:
-    """Return a field with its doc as metadata: one line of bounded length. Anything but a text is none."""
-    line = " ".join(text.split()) if type(text) is str else ""  # a number of JSON is a text, too
+    """Return a field with its doc as metadata: one line of bounded length. Only a text is a doc."""
+    line = " ".join(text.split()) if type(text) is str else ""  # not `isinstance`: a `Number` is no doc
     doc = "".join(char for char in line[: _LONGEST_DOC + 1] if char.isprintable())
     doc = doc if len(line) <= _LONGEST_DOC else f"{doc[: _LONGEST_DOC - 1]}…"
     return field.with_metadata({**(field.metadata or {}), _DOC: doc.encode()}) if doc else field
 
 
 def docs_of(field: pa.Field, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the path and the doc of a field, and of those inside it, that have one; `path` leads to its parent."""
+    """Yield path and doc of a field, and of the fields inside it, where they have a doc; `path` leads to the field's parent."""
     if encoded := (field.metadata or {}).get(_DOC):
         yield (*path, field.name), encoded.decode()
     plain_data_type = plain_type(field.type)
@@ -220,7 +201,7 @@ STANDS_IN: Final = b"frazil.stands_in"
 
 
 def present_mask(field: pa.Field, array: pa.Array) -> pa.BooleanArray:
-    """Return a mask of the values that were sent: not null, and not the stand-in for an absent field."""
+    """Return the mask of the values that were sent: those that are not null, and do not stand for an absent field."""
     values = plain(array)
     default = (field.metadata or {}).get(STANDS_IN)
     if default is None:
@@ -229,7 +210,7 @@ def present_mask(field: pa.Field, array: pa.Array) -> pa.BooleanArray:
 
 
 def is_present(field: pa.Field, value: object) -> bool:
-    """Return whether one physical value was sent, like `present_mask`."""
+    """Return whether one physical value was sent, as `present_mask` does for many."""
     default = (field.metadata or {}).get(STANDS_IN)
     if default is None or value is None:
         return value is not None
@@ -252,13 +233,13 @@ def _differs(values: pa.Array, default: str) -> pa.BooleanArray:
     return pc.not_equal(values, pa.scalar(0, pa.int64()).cast(data_type))
 
 
-# Of numbers the shortest text is taken that names them: a float32 of 0.1 is `0.1`. JSON has no NaN; as in the JSON mapping
-# of Protocol Buffers it becomes the text `"NaN"`. Years beyond 9999 have a sign and six digits or more, as ISO 8601 allows.
+# A float becomes its shortest text: a float32 of 0.1 is `0.1`. JSON has no NaN, so it becomes the text `"NaN"`, as in the JSON mapping
+# of Protocol Buffers. Years beyond 9999 have a sign and six digits or more, as ISO 8601 allows.
 
 JsonForm = Callable[[Any], JsonValue]
 
 _SINGLE_DIGITS: Final = 9
-"""So many digits tell any two float32 apart."""
+"""Digits that tell any two float32 apart."""
 _YEAR_END: Final = 9999
 _ERA_DAYS: Final = 146_097
 """Days of 400 years, after which the calendar repeats."""
@@ -269,7 +250,7 @@ _YEAR_ZERO_MARCH: Final = 719_468
 def json_form(data_type: pa.DataType) -> JsonForm:
     """Return the function that converts a physical value of a type to JSON.
 
-    It raises Rejection: DUPLICATE_KEY for a map that names a key twice, WRONG_TYPE for a type without a JSON form.
+    It raises a Rejection: DUPLICATE_KEY for a map that has a key twice, WRONG_TYPE for a type without a JSON form.
     """
     plain_data_type = plain_type(data_type)
     kind = kind_of(plain_data_type)
@@ -331,7 +312,7 @@ def unique_members(members: Any) -> dict[str, Any]:
 
 
 def shortest_text(value: float, *, single: bool) -> str:
-    """Return the shortest decimal text that names a finite float64, or float32 if `single`."""
+    """Return the shortest decimal text of which a finite float64 (float32 if `single`) is the nearest."""
     if not single:
         return repr(value)
     texts = (f"{value:.{digits}g}" for digits in range(1, _SINGLE_DIGITS + 1))
@@ -369,8 +350,7 @@ def uuid_text(value: bytes) -> str:
 
 
 def _as_is(value: Any) -> JsonValue:
-    json_value: JsonValue = value
-    return json_value
+    return value  # type: ignore[no-any-return]
 
 
 def _no_form(value: str) -> JsonValue:
@@ -398,7 +378,7 @@ def _clock(nanos: int) -> str:
 
 def _day_text(days: int) -> str:
     """Return the date of days since 1970-01-01 in the proleptic Gregorian calendar, of any year."""
-    # Years that begin in March put the leap day last, so that months have a regular length before it.
+    # If years begin in March, the leap day is their last one, and all months before it have regular lengths.
     era, day = divmod(days + _YEAR_ZERO_MARCH, _ERA_DAYS)
     year = (day - day // 1460 + day // 36524 - day // 146096) // 365
     rest = day - (365 * year + year // 4 - year // 100)

@@ -1,1 +1,1 @@
-"""A batch of Kafka records becomes rows of tables, dead letters and counts. Begin with `decode`."""
+"""Makes rows of tables, dead letters and counts of a batch of Kafka records. Begin with `decode`."""

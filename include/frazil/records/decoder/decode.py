@@ -1,8 +1,7 @@
-"""A batch of Kafka records becomes rows, dead letters and counts: decoded once, routed, then fitted table by table.
+"""Makes rows, dead letters and counts of a batch of Kafka records, which are decoded once, routed, then fitted table by table.
 
 A record may be a row of one table and a dead letter of another: in each table that it is routed to, it is exactly one of the
-two. A record that can't be decoded or routed is a dead letter of no table, as is every dead letter of a pipeline with one
-table.
+two. The dead letter of a record that can't be decoded or routed names no table; nor does any of a pipeline with one table.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ import pyarrow.compute as pc
 from frazil.batch.facts import TableCounts
 from frazil.batch.schema_change import first_names
 from frazil.error_codes import RECORD_REFUSED
-from frazil.records.casting.fitter import Fitted
+from frazil.records.casting.fitter import Dead, Fitted
 from frazil.records.decoder.redaction import DeclaredNames
 from frazil.records.decoder.route import Route, Router
 from frazil.records.decoder.table_rows import PartitionBound, TableRows
-from frazil.records.decoder.value_decoder import Dead, DecodedGroup, ValueDecoder
+from frazil.records.decoder.value_decoder import DecodedGroup, ValueDecoder
 from frazil.records.model.dead_letter import DeadCode, Reason, Stage
 from frazil.records.model.rows import (
     BAD_HEADERS,
@@ -43,10 +42,10 @@ from frazil.records.model.rows import (
 from frazil.records.model.spec import RecordSpec
 
 Filtered = dict[FilterReason, pa.Int64Array]
-"""Positions of the records that were left out on purpose."""
+"""Positions of the records that are filtered out."""
 
 Rows: TypeAlias = pa.Int64Array | None
-"""Rows of a decoded group, ascending; None: all."""
+"""Some rows of a decoded group, ascending; None: all of them."""
 
 _UNREADABLE: Final = Reason(DeadCode.UNREADABLE_BATCH, "the Kafka client can't unpack the batch of this record")
 _BAD_HEADERS: Final = Reason(DeadCode.INVALID_HEADERS, "the name of a header is not UTF-8")
@@ -59,7 +58,16 @@ _INCOMPATIBLE_CODES: Final = pa.array([DeadCode.WRONG_TYPE, DeadCode.OUT_OF_RANG
 
 @dataclass
 class _Batch:
-    """Outcomes of a batch's records before any table, by position."""
+    """The records of a batch, and the outcomes that they have whatever the tables are, by position.
+
+    Attributes:
+        records: The records.
+        dead: Reasons of records that are dead as a whole.
+        filtered: Records that are filtered out.
+        tombstones: Records without value that may delete rows.
+        unrouted: Records that no table is for. They count as filtered if they have no other outcome.
+        new_tables: Names of missing tables that records need.
+    """
 
     records: pa.RecordBatch
     dead: Dead
@@ -69,7 +77,7 @@ class _Batch:
     new_tables: set[str] = field(default_factory=set)
 
     def filter(self, reason: FilterReason, positions: Collection[int]) -> None:
-        """Count further records as filtered."""
+        """Add records to those that are filtered out."""
         if positions:
             before = self.filtered.get(reason, _NO_POSITIONS)
             self.filtered[reason] = pa.concat_arrays([before, _positions(sorted(positions))])
@@ -80,13 +88,13 @@ class Decoder:
 
     Args:
         specs: Table -> how records become its rows. Format, transforms and policies are the same for all tables.
-        route: How records find their tables; None: each goes to all.
-        batch_number: Goes into the batch column of every row.
-        blocks: Whether JSON values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
-        partitions: Table -> what bounds its partition values; tables without partitions are left out.
+        route: How records find their tables; None: each record goes to all tables.
+        batch_number: The value of the batch column in every row.
+        blocks: False decodes each value alone: the outcome is the same, but takes longer.
+        partitions: Table -> what bounds its partition values. Tables without partitions are not in it.
 
     Raises:
-        Terminal: a spec can't be met: a type without a JSON form, a default that does not fit, a schema that is none.
+        Terminal: a spec can't be met: a type without a JSON form, a default that does not fit, a text that is no schema.
     """
 
     def __init__(
@@ -101,9 +109,9 @@ class Decoder:
         self._by_table: Final = dict(specs)
         self._tables: Final = tuple(specs)
         new = () if route is None or route.new is None else (route.new.spec,)
-        # The spec of tables that records may create comes last. If no table exists yet, it alone says how to decode.
+        # The spec of tables that records may create comes last. If no table exists yet, it alone tells how to decode.
         self._specs: Final = (*specs.values(), *new)
-        self._is_one: Final = len(specs) == 1 and route is None
+        self._has_one_table: Final = len(specs) == 1 and route is None
         self._batch_number: Final = batch_number
         self._partitions: Final = partitions or {}
         self._router: Final = None if route is None else Router(route, self._tables)
@@ -111,7 +119,7 @@ class Decoder:
 
     @cached_property
     def declared(self) -> DeclaredNames:
-        """Field names that dead letters may show where payloads are secret."""
+        """The field names that dead letters may show where payloads are secret."""
         return DeclaredNames.from_specs(self._specs)
 
     def decode(self, batch: pa.RecordBatch, only: str | None = None) -> Outcomes:
@@ -119,12 +127,12 @@ class Decoder:
 
         Args:
             batch: The records.
-            only: The one table to decode for; records of other tables are filtered.
+            only: The one table to decode for; records of other tables are filtered out.
 
         Raises:
             Retryable: a writer schema can't be had now.
             Terminal: the batch has other columns; the registry refuses; a transform does not fit the fields that it gets; or
-                a record has no table, or its table no type for it, and the pipeline wants to fail then.
+                a record has no table, or does not fit its table, and the pipeline file says that this fails the batch.
         """
         records = conform(batch)
         present, unread, filtered = _screen_values(self._specs[0], records.column("value"), _unread_reasons(batch))
@@ -142,7 +150,7 @@ class Decoder:
         return outcomes
 
     def _decode_tombstones(self, state: _Batch) -> list[DecodedGroup]:
-        """Decode tombstones into rows to delete; a tombstone is then no longer filtered, unless no table takes it."""
+        """Decode tombstones into rows to delete. Tombstones are no longer filtered out then, unless no table takes them."""
         positions = state.filtered.get(FilterReason.TOMBSTONE, _NO_POSITIONS)
         if not self._values.takes_tombstones or not len(positions):
             return []
@@ -156,9 +164,9 @@ class Decoder:
         return groups
 
     def _route(self, groups: Sequence[DecodedGroup], state: _Batch, only: str | None) -> list[list[Rows]]:
-        """Return the rows of each table, group by group. All rows of a record without a table are dead with it."""
+        """Return the rows of each table, group by group. If one row of a record has no table, the record is dead with all its rows."""
         count = len(self._specs)
-        numbers = range(count) if only is None or self._is_one else (self._tables.index(only),)
+        numbers = range(count) if only is None or self._has_one_table else (self._tables.index(only),)
         if self._router is None:
             return [[None if number in numbers else _NO_POSITIONS for number in range(count)]] * len(groups)
         dead = set[int]()
@@ -174,17 +182,17 @@ class Decoder:
         if not dead:
             return routes
         return [
-            [_without(rows, group.positions, _positions(dead)) for rows in rows_by_table]
+            [_alive_rows(rows, group.positions, _positions(dead)) for rows in rows_by_table]
             for group, rows_by_table in zip(groups, routes, strict=True)
         ]
 
     def _sort_out_unrouted(
         self, router: Router, group: DecodedGroup, rows: pa.Int64Array, state: _Batch, only: str | None
     ) -> AbstractSet[int]:
-        """Filter the records of rows without a table, or return them as dead; or note the tables that they need.
+        """Note the records of rows without a table, and the tables that they need; return the records that are dead.
 
         Raises:
-            Terminal: there are such records, and the pipeline wants to fail then.
+            Terminal: there are such records, and the pipeline file says that they fail the batch.
         """
         if not len(rows):
             return set()
@@ -202,7 +210,7 @@ class Decoder:
         return reasons.keys()
 
     def _fit(self, decoded: DecodedGroup, rows_by_table: Sequence[Rows], tables: Sequence[TableRows]) -> None:
-        """Fit rows once for all tables of the same columns, and share them out."""
+        """Fit rows once for all tables that have the same columns, and add to each table its share."""
         for group, numbers in enumerate(self._values.tables_by_group):
             routed = {number: rows for number in numbers if (rows := rows_by_table[number]) is None or len(rows)}
             if not routed:
@@ -216,13 +224,13 @@ class Decoder:
                 tables[number].add(share, positions, deletes=decoded.deletes)
 
     def _outcomes(self, state: _Batch, tables: Sequence[TableRows]) -> Outcomes:
-        """Land the rows of each table, and count one outcome of each record."""
+        """Land the rows of each table, and count one outcome per record."""
         records = state.records
         rows = {
             name: table.land(records, self._batch_number, self._partitions.get(name))
             for name, table in zip(self._tables, tables, strict=True)
         }
-        if not self._is_one:
+        if not self._has_one_table:
             _move_undecoded(tables, state.dead)
         letters = [(position, -1, reason) for position, reason in state.dead.items()]
         for number, table in enumerate(tables):
@@ -231,11 +239,11 @@ class Decoder:
         dead = dead_letters(
             take_records(records, _positions(position for position, _, _ in letters)),
             [reason for _, _, reason in letters],
-            [None if self._is_one or number < 0 else self._tables[number] for _, number, _ in letters],
+            [None if self._has_one_table or number < 0 else self._tables[number] for _, number, _ in letters],
         )
         unknown_fields, counts = [table.unknown_fields for table in tables], dict[str, TableCounts]()
         landed, record_counts = _count(state, tables, _positions(position for position, _, _ in letters), dead)
-        if not self._is_one:
+        if not self._has_one_table:
             unknown_fields = [UnknownFieldPairs.concat(unknown_fields).at_positions(landed)]
             counts = {name: table.counts(state.dead) for name, table in zip(self._tables, tables, strict=True)}
         return Outcomes(
@@ -254,9 +262,13 @@ class Decoder:
 def _count(
     state: _Batch, tables: Sequence[TableRows], positions: pa.Int64Array, dead: pa.RecordBatch
 ) -> tuple[pa.Int64Array, Counts]:
-    """Return the records that have rows and no letter, and the counts of all records, each once."""
-    # A record of one table has no letter beside a row.
-    landed = distinct_positions(tables[0].positions) if len(tables) == 1 else _landed(tables, positions)
+    """Return the records that have rows and no letter, and the counts of all records, each counted once."""
+    if len(tables) == 1:  # no record has both a row and a letter
+        landed = distinct_positions(tables[0].positions)
+    else:
+        written = pc.unique(pa.chunked_array([table.positions for table in tables], pa.int64()))
+        landed = written.filter(pc.invert(pc.is_in(written, value_set=positions)))
+        landed = landed.take(pc.array_sort_indices(landed))
     without_row = {position for table in tables for position in table.without_row()}
     if without_row or state.unrouted:
         with_outcome = {*landed.to_pylist(), *positions.to_pylist()}
@@ -272,30 +284,23 @@ def _count(
     return landed, count_outcomes(places, take_records(places, landed), first_letters, filtered)
 
 
-def _landed(tables: Iterable[TableRows], dead: pa.Int64Array) -> pa.Int64Array:
-    """Return the records that have a row in some table, and no letter of any."""
-    written = pc.unique(pa.chunked_array([table.positions for table in tables], pa.int64()))
-    landed = written.filter(pc.invert(pc.is_in(written, value_set=dead)))
-    return landed.take(pc.array_sort_indices(landed))
-
-
 def _refuse_incompatible(letters: pa.RecordBatch, specs: Mapping[str, RecordSpec]) -> None:
-    """Refuse a batch with a value that does not fit its column, if the table's policy is to fail then.
+    """Refuse a batch that has a value that does not fit its column, if the table's `on_incompatible` is `fail`.
 
     Raises:
-        Terminal: there is such a value; the error says where it is, never what it is.
+        Terminal: there is such a value; the error tells where it is, never what it is.
     """
     strict = [table for table, spec in specs.items() if spec.evolution and spec.evolution.on_incompatible == "fail"]
     if not strict or not letters.num_rows:
         return
-    destinations = letters.column("destination")  # null where there is one table
+    destinations = letters.column("destination")  # null if the pipeline has one table
     is_strict = pc.or_(destinations.is_null(), pc.is_in(destinations, value_set=pa.array(strict, pa.string())))
     incompatible = letters.filter(pc.and_(is_strict, pc.is_in(letters.column("code"), value_set=_INCOMPATIBLE_CODES)))
     if not incompatible.num_rows:
         return
-    first = incompatible.slice(0, 1).drop_columns("timestamp").to_pylist()[0]  # Python knows no years beyond 9999
+    first = incompatible.slice(0, 1).drop_columns("timestamp").to_pylist()[0]  # Python has no years beyond 9999
     names = DeclaredNames.from_specs(specs.values())
-    path = names.visible_path(first["path"] or "")  # a key of a map, say, may be secret
+    path = names.visible_path(first["path"] or "")  # a map's key, for example, may be secret
     raise RECORD_REFUSED.terminal(
         f"topic {first['topic']}, partition {first['partition']}, offset {first['offset']}: field {path} does not"
         f" fit its column of {first['destination'] or strict[0]} ({first['code']}), which can't be widened to it;"
@@ -305,24 +310,26 @@ def _refuse_incompatible(letters: pa.RecordBatch, specs: Mapping[str, RecordSpec
 
 
 def _unread_reasons(batch: pa.RecordBatch) -> Dead:
-    """Return why records of a consumed batch could not be read whole, by position."""
+    """Return the reasons of records that were not read whole, by position."""
     if UNREAD_BYTES not in batch.schema.names:
         return {}
     reasons = {NOT_UNPACKED: _UNREADABLE, BAD_HEADERS: _BAD_HEADERS}
+    too_large = "bytes of key, value and headers, more than limits.max_record_bytes"
     sizes = enumerate(batch.column(UNREAD_BYTES).to_pylist())
-    return {position: reasons.get(size) or _too_large(size) for position, size in sizes if size is not None}
-
-
-def _too_large(size: int) -> Reason:
-    return Reason(
-        DeadCode.RECORD_TOO_LARGE, f"{size:,} bytes of key, value and headers, more than limits.max_record_bytes"
-    )
+    return {
+        position: reasons.get(size) or Reason(DeadCode.RECORD_TOO_LARGE, f"{size:,} {too_large}")
+        for position, size in sizes
+        if size is not None
+    }
 
 
 def _screen_values(spec: RecordSpec, values: pa.BinaryArray, unread: Dead) -> tuple[pa.Int64Array, Dead, Filtered]:
-    """Return the positions of the values to decode, the dead records, and those that are filtered as tombstone or empty.
+    """Return the positions of the values to decode, the dead records, and those that are filtered out as tombstone or empty.
 
-    Records in `unread` could not be read whole; they have no value here, and are dead.
+    Args:
+        spec: How tombstones and empty values are treated.
+        values: The values of all records.
+        unread: Reasons of records that were not read whole: they have no value here, and are dead.
     """
     dead = dict(unread)
     filtered: Filtered = {}
@@ -346,7 +353,7 @@ def _screen_values(spec: RecordSpec, values: pa.BinaryArray, unread: Dead) -> tu
 
 
 def _move_undecoded(tables: Sequence[TableRows], whole_dead: Dead) -> None:
-    """Make a record that can't be decoded for any of its tables dead as a whole."""
+    """Move the reason of a record that can't be decoded for any of its tables to the records that are dead as a whole."""
     undecoded = {
         position for table in tables for position, reason in table.dead.items() if reason.code.stage is Stage.DECODE
     }
@@ -361,17 +368,17 @@ def _move_undecoded(tables: Sequence[TableRows], whole_dead: Dead) -> None:
 
 
 def _union(parts: list[Rows]) -> Rows:
-    """Return all rows that are in one of them, each once, ascending."""
-    if len(parts) == 1 or parts[0] is None:  # without a route all tables have all rows
+    """Return the rows that are in any of the parts, each once, ascending."""
+    if len(parts) == 1 or parts[0] is None:  # without a route every table has all rows
         return parts[0]
     distinct_rows = pc.unique(pa.chunked_array(parts))
     return distinct_rows.take(pc.sort_indices(distinct_rows))
 
 
 def _share(fitted: Fitted, dead_rows: pa.Int64Array, rows: pa.Int64Array, table_rows: pa.Int64Array) -> Fitted:
-    """Return the outcome of one table's rows, by its own row numbers, from rows that were fitted for several tables.
+    """Return the share of one table in rows that were fitted for several tables. It counts rows from the first one of the table.
 
-    There may be thousands of tables, each with dead letters of its own: only those are visited one by one.
+    There may be thousands of tables, each with dead letters of its own, so a table's share visits only its own dead rows one by one.
     """
     numbers = pc.index_in(rows, value_set=table_rows).cast(pa.int64())
     own_rows = numbers.take(fitted.input_rows)
@@ -385,7 +392,7 @@ def _share(fitted: Fitted, dead_rows: pa.Int64Array, rows: pa.Int64Array, table_
     return Fitted(fitted.rows.filter(is_own), own_rows.filter(is_own), dead, ignored.map_positions(numbers))
 
 
-def _without(rows: Rows, positions: pa.Int64Array, dead: pa.Int64Array) -> Rows:
+def _alive_rows(rows: Rows, positions: pa.Int64Array, dead: pa.Int64Array) -> Rows:
     """Return the rows whose records are not dead."""
     return None if rows is None else rows.filter(pc.invert(pc.is_in(positions.take(rows), value_set=dead)))
 

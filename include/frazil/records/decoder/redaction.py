@@ -1,5 +1,5 @@
-"""Redacts dead letters where payloads are secret: they keep sizes and hashes of their records, or nothing, and show
-only declared field names.
+"""Redacts dead letters where payloads are secret: of their records they keep sizes and hashes, or nothing, and of paths only declared
+names.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from frazil.records.model.dead_letter import DeadCode, Stage
 from frazil.records.model.rows import PAYLOAD_HEADER
 from frazil.records.model.spec import RecordSpec
 
-# The path in a reason may contain names of fields that nobody declared, and keys of maps. Both come with the data, and may be
+# The path of a reason may contain names of fields that nobody declared, and keys of maps. Both come with the data, and may be
 # as secret as the values.
 
 HIDDEN: Final = "…"
-"""Stands for what is hidden: the key of a map, or the rest of a path."""
+"""Stands for the hidden key of a map, or for the hidden rest of a path."""
 
 _KEY: Final = "key"
 _HEADER: Final = "header"
-"""Where the paths of reasons about keys and headers begin."""
+"""The first steps of paths in keys and in headers."""
 
 _INDEX = re.compile(r"\[\d{1,7}\]")
-"""No list is longer, and a longer number may be part of a name."""
+"""The index of a list's item. No list has more items; a number of more digits may be part of a name."""
 _ENTRY = re.compile(r'\["(?:[^"\\]|\\.)*"\]|\[[^\]"{\[]*\]')
-"""A map's key, as JSON: a text, or a number or the like."""
+"""The key of a map's entry, as JSON: a text, or a number, a boolean or the like."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ class DeclaredNames:
         return value_names
 
     def visible_path(self, path: str) -> str:
-        """Return a path with the keys of maps hidden, and with all hidden from the first name that is not declared."""
+        """Return a path in which the keys of maps are hidden, and all from the first name that is not declared."""
         return "".join(self._steps(path))
 
     def _steps(self, path: str) -> Iterator[str]:
@@ -118,12 +118,12 @@ NOTHING_DECLARED: Final = DeclaredNames()
 
 
 Payload = Literal["full", "redacted", "none"]
-"""Whole record, sizes and hashes of its parts, or nothing of it."""
+"""A dead letter keeps the whole record, or sizes and hashes of its parts, or nothing of it."""
 
 _HASH_BYTES = 16
 
 _UNREAD: Final = frozenset({DeadCode.RECORD_TOO_LARGE, DeadCode.UNREADABLE_BATCH})
-"""Codes of letters that have nothing of their records to hide."""
+"""Codes of letters without their records: there is nothing to hide."""
 
 _MEANINGS = {code.value: code.meaning for code in DeadCode}
 
@@ -131,10 +131,10 @@ _MEANINGS = {code.value: code.meaning for code in DeadCode}
 def redacted(dead: pa.RecordBatch, payload: Payload, declared: DeclaredNames = NOTHING_DECLARED) -> pa.RecordBatch:
     """Return dead letters (rows of `DEAD_SCHEMA`) with no more of their records than `payload` allows.
 
-    Unless that is `full`, key and value are null, and the message, which may quote the value, is what its code means.
-    Headers are `frazil.payload` with the kind as its value and, for `redacted`, the length in bytes and the BLAKE2b hash
-    (16 bytes, hexadecimal) of what was there: `frazil.key`, `frazil.value` and `frazil.headers`, the latter over names and
-    values, each behind its length. Of paths `redacted` keeps the names that are `declared`; `none` has none.
+    Unless that is `full`, key and value are null, and the message, which may quote the value, becomes the meaning of its code. The
+    header `frazil.payload` has the kind of payload as its value. With `redacted` the headers `frazil.key`, `frazil.value` and
+    `frazil.headers` have the length in bytes and the BLAKE2b hash (16 bytes, hexadecimal) of each part that the record had; that of
+    the headers is over names and values, each behind its length. Paths keep the names that are `declared`, or nothing with `none`.
     """
     if payload == "full" or not dead.num_rows:
         return dead
@@ -151,7 +151,7 @@ def redacted(dead: pa.RecordBatch, payload: Payload, declared: DeclaredNames = N
 
 
 def _paths(dead: pa.RecordBatch, declared: DeclaredNames) -> pa.StringArray:
-    """Return paths as far as they may be shown; the routing field is always declared, in the pipeline file."""
+    """Return the visible part of each path. The path of a routing field is visible: it comes from the pipeline file."""
     rows = zip(dead.column("path").to_pylist(), dead.column("stage").to_pylist(), strict=True)
     return pa.array(
         [path if path is None or stage == Stage.ROUTE else declared.visible_path(path) for path, stage in rows],
@@ -160,9 +160,9 @@ def _paths(dead: pa.RecordBatch, declared: DeclaredNames) -> pa.StringArray:
 
 
 def has_record(letters: pa.RecordBatch) -> pa.BooleanArray:
-    """Which letters (columns `key`, `value`, `headers`) hold their record, so that they can be decoded again.
+    """Return which letters (columns `key`, `value`, `headers`) hold their record, so that they can be decoded again.
 
-    A letter without key and value whose first header is `frazil.payload` holds none.
+    A letter without key and value whose first header is `frazil.payload` does not.
     """
     bare = pc.and_(letters.column("key").is_null(), letters.column("value").is_null())
     marked = [
@@ -184,15 +184,15 @@ def _headers(dead: pa.RecordBatch, payload: Payload) -> list[list[dict[str, Any]
 
 def _fingerprints(key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
     parts = {"key": key, "value": value, "headers": _joined(headers) if headers else None}
-    return [_header(f"frazil.{name}", _fingerprint(part)) for name, part in parts.items() if part is not None]
-
-
-def _fingerprint(part: bytes) -> str:
-    return f"{len(part)} {blake2b(part, digest_size=_HASH_BYTES).hexdigest()}"
+    return [
+        _header(f"frazil.{name}", f"{len(part)} {blake2b(part, digest_size=_HASH_BYTES).hexdigest()}")
+        for name, part in parts.items()
+        if part is not None
+    ]
 
 
 def _joined(headers: list[dict[str, Any]]) -> bytes:
-    """Names and values of headers, each behind its length, so that no two lists read alike; -1 is no value."""
+    """Return names and values of headers, each behind its length (-1 for no value), so that different lists have different bytes."""
     parts = (part for header in headers for part in ((header["key"] or "").encode(), header["value"]))
     return b"".join(b"-1 " if part is None else b"%d %s" % (len(part), part) for part in parts)
 

@@ -1,4 +1,4 @@
-"""Routing: which tables each decoded row is for, by a field of its value or by its topic. Pure: Arrow in, places out."""
+"""Routes decoded rows to tables, by a field of the value, by a header or by the topic."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ RoutePart = Literal["value", "header"]
 _GROUP: Final = re.compile(r"\\(?:g<(?P<name>\w+)>|(?P<number>[1-9]\d?))")
 
 _MAX_CACHED: Final = 10_000
-"""The number of values whose tables are cached: a field with ever new values must not fill the memory."""
+"""Routing values whose tables are cached: a field with ever new values must not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class StaticRoute:
-    """A record goes to every table whose expression matches the whole value of a field.
+    """A record goes to every table whose regular expression matches the whole value of a field.
 
-    `field` is one name, if `part` is a header.
+    Attributes:
+        field: Names from the root of the value to the field, or the one name of a header.
+        tables: Table -> its regular expression.
+        part: Part of the record that has the field.
     """
 
     field: tuple[str, ...]
@@ -47,11 +50,11 @@ class FieldRoute:
     """The value of a field names the table.
 
     Attributes:
-        field: Names from the root of the value to the field; one name, if it is a header.
-        allow: Expressions of which one must match the whole name; none: any name will do.
-        deny: Expressions of which none may match it.
-        lower_case: Whether the value is made lower-case before it is a name.
-        table: Name of the table with `VALUE` for the value; None: the value is the name.
+        field: Names from the root of the value to the field, or the one name of a header.
+        allow: Regular expressions, one of which must match the whole name; if there are none, every name is allowed.
+        deny: Regular expressions, none of which may match the whole name.
+        lower_case: Whether the value is put in lower case first.
+        table: Name of the table, in which the value replaces `VALUE`; None: the value is the name.
         part: Part of the record that has the field.
     """
 
@@ -65,12 +68,12 @@ class FieldRoute:
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """The topic names the table, after transforms changed it.
+    """The topic, as transforms left it, names the table.
 
     Attributes:
-        rename: Expression that matches a whole topic -> name of the table, which may take up groups; the first that
-            matches counts.
-        deny: Expressions of which none may match the whole name.
+        rename: Regular expression for a whole topic -> name of the table, which may contain groups of the match. The first expression
+            that matches counts.
+        deny: Regular expressions, none of which may match the whole name.
     """
 
     rename: Mapping[str, str]
@@ -79,12 +82,12 @@ class TopicRoute:
 
 @dataclass(frozen=True, slots=True)
 class NewTables:
-    """How to treat missing tables that records name.
+    """Which missing tables are created when records name them.
 
     Attributes:
         spec: How values become rows of such a table.
-        refused: Names of tables that are not created now -> why.
-        rest: Why no other table is created either; None: all others are.
+        refused: Name of a table that is not created -> why.
+        rest: Why no table but the existing ones is created; None: all are, but for the refused ones.
     """
 
     spec: RecordSpec
@@ -92,7 +95,7 @@ class NewTables:
     rest: str | None = None
 
     def refusal(self, name: str) -> str | None:
-        """Return why a table of that name is not created now; None if it is to be created."""
+        """Return why a table of that name is not created; None if it is to be created."""
         return self.refused.get(name, self.rest)
 
 
@@ -103,8 +106,8 @@ class Route:
     Attributes:
         rule: Which table a record is for.
         otherwise: What becomes of a record that no table is for: no match, no value, or a table that is no destination.
-        new: How missing tables are created; None: they are not.
-        histories: History table -> the table whose rows it gets, too. No record is routed to a history by its name.
+        new: Which missing tables are created; None: no table is.
+        histories: History table -> the table whose records it gets as well. Records can't name a history.
     """
 
     rule: StaticRoute | FieldRoute | TopicRoute
@@ -124,7 +127,7 @@ class Route:
 
     @property
     def path(self) -> str:
-        """Path of the routing field, for reasons of dead letters."""
+        """Path of the routing field in reasons of dead letters."""
         if isinstance(self.rule, TopicRoute):
             return "topic"
         return ".".join(self.rule.field if self.header is None else ("header", *self.rule.field))
@@ -137,8 +140,10 @@ class Router:
         self._table_numbers: Final = {table: number for number, table in enumerate(tables)}
         self._route: Final = route
         self.otherwise: Final = route.otherwise
-        named = {table: number for table, number in self._table_numbers.items() if table not in route.histories}
-        self._decide: Final = _decider(route.rule, self._table_numbers, named)
+        numbers_by_name = {
+            table: number for table, number in self._table_numbers.items() if table not in route.histories
+        }
+        self._decide: Final = _decider(route.rule, self._table_numbers, numbers_by_name)
         self._decisions: Final[dict[str, RouteDecision]] = {}
         self._histories: Final = [
             (self._table_numbers[history], self._table_numbers[source])
@@ -147,7 +152,7 @@ class Router:
         ]
 
     def rows_by_table(self, texts: pa.StringArray) -> tuple[list[pa.Int64Array], pa.Int64Array]:
-        """Return the rows of each table, and those that no table is for, all ascending."""
+        """Return the rows of each table, and the rows that no table is for, each ascending."""
         encoded = texts.dictionary_encode()
         numbers = [decision.tables for decision in self._look_up(encoded.dictionary.to_pylist())]
         table_lists = pa.array(numbers, pa.list_(pa.int32())).take(encoded.indices)
@@ -173,14 +178,14 @@ class Router:
     def find_unrouted(
         self, texts: Iterable[tuple[int, str | None]], only: str | None = None
     ) -> tuple[dict[int, Reason], set[str]]:
-        """Separate records without a table into those that stay so, and those whose table must be created first.
+        """Tell records that no table is for from those whose table is missing and must be created first.
 
         Args:
-            texts: Position of a record, and the text that routes it; a record may have several rows.
+            texts: The record's position and the routing text of each row without a table.
             only: The one table to decode for: no other table is created then.
 
         Returns:
-            Position -> reason of records that stay without a table; and the names of tables to create.
+            The reasons of records that no table is for, by position; and the names of the tables to create.
         """
         dead, new_tables = dict[int, Reason](), set[str]()
         reasons: dict[str | None, Reason | None] = {}
@@ -195,7 +200,7 @@ class Router:
         return dead, new_tables
 
     def _refusal(self, name: str, only: str | None) -> Reason | None:
-        """Return why a table that a record names is not created; None if it is to be created."""
+        """Return the reason of a record whose table is not created; None if the table is to be created."""
         refusal = None if self._route.new is None else self._route.new.refusal(name)
         if refusal is None and only is not None:
             refusal = f"the letter is of table {only}"
@@ -207,7 +212,7 @@ class Router:
         )
 
     def unrouted_error(self, record: Mapping[str, object]) -> Terminal:
-        """Return the error for a record without a table. It names the record's offset, never its payload, which may be secret."""
+        """Return the error for a record without a table. It has the record's offset, never its payload, which may be secret."""
         by_topic = isinstance(self._route.rule, TopicRoute)
         routed_by = "its topic" if by_topic else f"its field {self._route.path}"
         return RECORD_REFUSED.terminal(
@@ -217,11 +222,11 @@ class Router:
         )
 
     def has_table(self, value: str) -> bool:
-        """Return whether a value or topic has a table, or one may be created."""
+        """Return whether a value or topic leads to a table, which exists or may be created."""
         return bool(self._look_up([value])[0].tables) or self.new_table(value) is not None
 
     def _look_up(self, values: Sequence[str]) -> list[RouteDecision]:
-        """Return the decisions about values; those that are not cached are made all at once."""
+        """Return the decisions about values. Those that are not cached are made together."""
         new = [value for value in values if value not in self._decisions]
         if len(self._decisions) + len(new) > _MAX_CACHED and new:
             self._decisions.clear()
@@ -234,9 +239,11 @@ class Router:
 
 @dataclass(frozen=True, slots=True)
 class RouteDecision:
-    """The tables of a routing value or topic.
+    """The tables that a routing value or topic leads to.
 
-    `name` is the table that it names, whether it exists or not; None if it names none.
+    Attributes:
+        tables: Numbers of the tables.
+        name: Name of the table that it names, which may be missing; None if it names none.
     """
 
     tables: tuple[int, ...]
@@ -244,19 +251,20 @@ class RouteDecision:
 
 
 _Decide = Callable[[Sequence[str]], Iterable[tuple[Collection[int], str | None]]]
-"""Numbers of the tables for each value, and the table that it names."""
+"""Takes routing values, returns for each the numbers of its tables, and the name of the table that it names."""
 
 
 def _decider(
-    rule: StaticRoute | FieldRoute | TopicRoute, numbers: Mapping[str, int], named: Mapping[str, int]
+    rule: StaticRoute | FieldRoute | TopicRoute, numbers: Mapping[str, int], numbers_by_name: Mapping[str, int]
 ) -> _Decide:
+    """Return what decides by a rule. A static rule knows all tables by `numbers`; names lead to those of `numbers_by_name`."""
     if isinstance(rule, StaticRoute):
         return _static_decider(rule, numbers)
-    names_of = _field_names(rule) if isinstance(rule, FieldRoute) else _topic_names(rule)
+    table_names = _field_names(rule) if isinstance(rule, FieldRoute) else _topic_names(rule)
 
     def decide(values: Sequence[str]) -> Iterator[tuple[Collection[int], str | None]]:
-        for name in names_of(values):
-            number = None if name is None else named.get(name)
+        for name in table_names(values):
+            number = None if name is None else numbers_by_name.get(name)
             yield () if number is None else (number,), name
 
     return decide
@@ -279,15 +287,14 @@ def _static_decider(rule: StaticRoute, numbers: Mapping[str, int]) -> _Decide:
 def _field_names(rule: FieldRoute) -> Callable[[Sequence[str]], Iterable[str | None]]:
     allow, deny = ([WholeMatch(pattern) for pattern in patterns] for patterns in (rule.allow, rule.deny))
 
-    def names_of(values: Sequence[str]) -> list[str | None]:
+    def table_names(values: Sequence[str]) -> list[str | None]:
         names = pa.array([_table_name(rule, value) for value in values], pa.string())
         refused = _any_matches(deny, names)
         if allow:
             refused = pc.or_(refused, pc.invert(_any_matches(allow, names)))
-        table_names: list[str | None] = pc.if_else(refused, None, names).to_pylist()
-        return table_names
+        return pc.if_else(refused, None, names).to_pylist()  # type: ignore[no-any-return]
 
-    return names_of
+    return table_names
 
 
 def _table_name(rule: FieldRoute, value: str) -> str | None:
@@ -303,21 +310,20 @@ def _topic_names(rule: TopicRoute) -> Callable[[Sequence[str]], Iterable[str | N
     ]
     deny = [WholeMatch(pattern) for pattern in rule.deny]
 
-    def names_of(topics: Sequence[str]) -> list[str | None]:
+    def table_names(topics: Sequence[str]) -> list[str | None]:
         texts = names = pa.array(topics, pa.string())
         is_unmatched = pa.array([True] * len(texts), pa.bool_())
         for pattern, pieces in patterns:
             matched = pc.and_(is_unmatched, pattern.holds(texts))
             names = pc.if_else(matched, pattern.replace(texts, pieces), names)
             is_unmatched = pc.and_not(is_unmatched, matched)
-        table_names: list[str | None] = pc.if_else(_any_matches(deny, names), None, names).to_pylist()
-        return table_names
+        return pc.if_else(_any_matches(deny, names), None, names).to_pylist()  # type: ignore[no-any-return]
 
-    return names_of
+    return table_names
 
 
 def _any_matches(patterns: Iterable[WholeMatch], texts: pa.StringArray) -> pa.BooleanArray:
-    """Return, per text, whether one of the expressions matches it."""
+    """Return for each text whether one of the expressions matches it."""
     matches = pa.array([False] * len(texts), pa.bool_())
     for pattern in patterns:
         matches = pc.or_(matches, pattern.holds(texts))
@@ -325,7 +331,7 @@ def _any_matches(patterns: Iterable[WholeMatch], texts: pa.StringArray) -> pa.Bo
 
 
 def _template_pieces(pattern: WholeMatch, name: str) -> list[str | int]:
-    r"""Return a name template as texts and the numbers of its groups: `\1` or `\g<year>`."""
+    r"""Return the pieces of a name with references to groups, `\1` or `\g<year>`: texts, and numbers of groups."""
     pieces: list[str | int] = []
     position = 0
     for group in _GROUP.finditer(name):
@@ -335,11 +341,10 @@ def _template_pieces(pattern: WholeMatch, name: str) -> list[str | int]:
 
 
 def route_texts(value: pa.RecordBatch, path: Sequence[str], *, case_insensitive: bool = False) -> pa.StringArray:
-    """Return the routing texts of decoded values: a text as it is, numbers and booleans as JSON writes them, else null.
+    """Return the routing text of each decoded value: a text as it is, a number or boolean as JSON writes it, else null.
 
-    A renamed field still routes, just as its column still takes its values.
-
-    Where names ignore case, an exact match goes first.
+    A renamed field still routes, as its column still takes its values. Where names ignore case, an exact match goes first, else the
+    last field counts, as for columns.
     """
     values: pa.Array = (
         pa.StructArray.from_arrays(value.columns, fields=list(value.schema)) if value.num_columns else None
@@ -355,12 +360,9 @@ def route_texts(value: pa.RecordBatch, path: Sequence[str], *, case_insensitive:
 def _field_index(data_type: pa.DataType, name: str, *, case_insensitive: bool) -> int | None:
     if not pa.types.is_struct(data_type):
         return None
-    names = [field.name for field in data_type]
-    if name in names:
-        return names.index(name)
-    folded = [each.casefold() for each in names]
-    if case_insensitive and name.casefold() in folded:
-        return folded.index(name.casefold())
+    index = index_of_name(name, [field.name for field in data_type], case_insensitive=case_insensitive)
+    if index is not None:
+        return index
     former_matches = (
         index_of_name(name, former_names(field), case_insensitive=case_insensitive) for field in data_type
     )

@@ -1,5 +1,5 @@
-"""The outcome of a batch in one table: rows, rows to delete (each record without a value deletes the row of its key),
-and the reasons of records that do not fit.
+"""The outcome of a batch in one table: rows, rows to delete (a tombstone deletes the row of its key), and the reasons of records that do
+not fit.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from frazil.batch.changes import DELETE, OP, UPSERT
 from frazil.batch.facts import TableCounts
-from frazil.records.casting.fitter import Fitted
-from frazil.records.formats.keys_and_headers import KeyColumns, KeyDecoder
+from frazil.records.casting.fitter import Dead, Fitted
+from frazil.records.formats.keys_and_headers import KeyColumns, PayloadDecoder, decode_keys
 from frazil.records.model.changes import merge_columns
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.format import Frame, Transform
@@ -26,6 +26,7 @@ from frazil.records.model.rows import (
     UnknownFieldPairs,
     distinct_positions,
     drop_dead_rows,
+    header_entries,
     in_order,
     no_rows,
     take_records,
@@ -46,28 +47,28 @@ _TOO_LONG = Reason(
 
 
 class PartitionBound(Protocol):
-    """Counts the partition values of one table. `frazil.iceberg` implements it, since partition transforms are Iceberg's."""
+    """Bounds the partition values of one table. `frazil.iceberg` implements it, since partition transforms are Iceberg's."""
 
     @property
     def limit(self) -> int:
-        """The most values."""
+        """The most partition values that one task may write to the table."""
 
     def too_long(self, rows: pa.RecordBatch) -> pa.Int64Array:
         """Return which rows have a partition value that is too long for a folder's name, ascending."""
 
     def beyond(self, rows: pa.RecordBatch) -> pa.Int64Array:
-        """Return which rows have a partition value beyond the limit, ascending; values of the others are remembered."""
+        """Return which rows have a new partition value beyond the limit, ascending; count the values of the other rows."""
 
 
 def refused_by_partition(
     bound: PartitionBound | None, rows: pa.RecordBatch, positions: pa.Int64Array
 ) -> dict[int, Reason]:
-    """Return the records that have a row with a partition value beyond the limit, or too long for a folder, by position."""
+    """Return the reasons, by position, of records that have a row with a partition value beyond the limit, or too long for a folder."""
     if bound is None or not rows.num_rows:
         return {}
     long = positions.take(bound.too_long(rows))
     refused = dict.fromkeys(long.to_pylist(), _TOO_LONG)
-    if refused:  # such values take no room from others
+    if refused:  # a value that is too long does not count towards the limit
         takes = pc.invert(pc.is_in(positions, value_set=long))
         rows, positions = rows.filter(takes), positions.filter(takes)
     reason = Reason(
@@ -76,8 +77,6 @@ def refused_by_partition(
     )
     return refused | dict.fromkeys(positions.take(bound.beyond(rows)).to_pylist(), reason)
 
-
-Dead = dict[int, Reason]
 
 _LEAVE_OUT: Final = "; leave tombstones out with value.null_value: filter"
 _NO_FORMAT: Final = (
@@ -89,31 +88,31 @@ _NO_IDENTIFIER: Final = "expected identifier columns that tell which row goes, a
 _NO_ORDER: Final = (
     "expected a value for order_by to tell whether the row is older: a record without value has none; take"
 )
-"""What keeps a tombstone from deleting a row."""
+"""Messages about a tombstone that can't delete a row."""
 
 
-def _refusal(message: str) -> Reason:
+def _tombstone_reason(message: str) -> Reason:
     return Reason(DeadCode.NULL_VALUE, message + _LEAVE_OUT)
 
 
 class TombstoneDecoder:
     """Decodes the keys of tombstones (records without value), and applies the transforms of keys and topics to them."""
 
-    def __init__(self, spec: RecordSpec, keys: KeyDecoder | None) -> None:
+    def __init__(self, spec: RecordSpec, keys: PayloadDecoder | None) -> None:
         self._keys: Final = keys
         self._transforms: Final = tuple(transform for transform in spec.transforms if _applies_without_value(transform))
         self._makes_keys: Final = any(isinstance(_unwrapped(transform), ValueToKey) for transform in spec.transforms)
 
     def frames(self, records: pa.RecordBatch, positions: pa.Int64Array) -> tuple[list[Frame], Dead, list[int]]:
-        """Return the tombstones grouped by the schema of their keys, reasons of dead ones, and positions of filtered ones."""
+        """Return tombstones by the schema of their keys, the reasons of dead ones, and the positions of those that are filtered out."""
         if self._keys is None or self._makes_keys:
-            why = _refusal(_MADE_KEY if self._makes_keys else _NO_FORMAT)
-            return [], dict.fromkeys(positions.to_pylist(), why), []
-        decoded = self._keys.decode(records, positions)
+            reason = _tombstone_reason(_MADE_KEY if self._makes_keys else _NO_FORMAT)
+            return [], dict.fromkeys(positions.to_pylist(), reason), []
+        decoded = decode_keys(self._keys, records, positions)
         dead, filtered, frames = dict(decoded.dead), list[int](), list[Frame]()
         for group in decoded.groups:
             if group.columns is None:
-                dead |= dict.fromkeys(group.positions.to_pylist(), _refusal(_NO_KEY))
+                dead |= dict.fromkeys(group.positions.to_pylist(), _tombstone_reason(_NO_KEY))
                 continue
             no_fields = batch_of([], len(group.positions))
             transformed = chain(
@@ -141,13 +140,11 @@ class DeletedRowFitter:
         self._columns = KeyColumns(replace(spec.only(names), of_key=frozenset(names)))
 
     def fit(self, frame: Frame) -> Fitted:
-        """Return the rows to delete: their key, and null in all other columns."""
+        """Return the rows to delete: they have their key, and null in all other columns."""
         size = len(frame)
         if self._columns is None or frame.key is None:
-            why = self._refusal_reason or _refusal(_NO_KEY)
-            return Fitted(
-                no_rows(self._schema), pa.array([], pa.int64()), dict.fromkeys(range(size), why), NOTHING_UNKNOWN
-            )
+            dead = dict.fromkeys(range(size), self._refusal_reason or _tombstone_reason(_NO_KEY))
+            return Fitted(no_rows(self._schema), pa.array([], pa.int64()), dead, NOTHING_UNKNOWN)
         fitted = self._columns.fit(frame.key, size)
         key_columns, count = fitted.rows.schema.names, fitted.rows.num_rows
         *names, op = self._schema.names
@@ -174,9 +171,9 @@ def _refusal_reason(spec: RecordSpec) -> Reason | None:
     """Return why no tombstone can delete a row of a table; None if one can."""
     merge = spec.merge
     if merge is None or not merge.keys:
-        return _refusal(_NO_IDENTIFIER)
+        return _tombstone_reason(_NO_IDENTIFIER)
     if merge.order_by is not None and merge.order_by not in {*merge.keys, *spec.of_key}:
-        return _refusal(f"{_NO_ORDER} column {merge.order_by} from the key")
+        return _tombstone_reason(f"{_NO_ORDER} column {merge.order_by} from the key")
     return None
 
 
@@ -187,7 +184,7 @@ def _unwrapped(transform: Transform) -> Transform:
 
 
 def _applies_without_value(transform: Transform) -> bool:
-    """Return whether a transform also applies to tombstones: it changes keys or topics, or filters records."""
+    """Return whether a transform applies to tombstones, too: it changes keys or topics, or filters records."""
     while isinstance(transform, When):
         transform = transform.transform
     return isinstance(transform, WithKey | RegexRouter | TimestampRouter | Filter)
@@ -195,20 +192,20 @@ def _applies_without_value(transform: Transform) -> bool:
 
 _SECOND: Final = 1_000_000
 _FAR: Final = 2**63 // 1000 - 1
-"""Microseconds from 1970 that nanoseconds can count."""
+"""Microseconds before and after 1970 that 64 bits of nanoseconds can count."""
 
-_ADVICE: Final = (
+_ALTERED_TIME: Final = (
     "a time within the second before 1970, or before 1677 or after 2262: ORC files would give back another one;"
     " fix the producer, declare the column as string, or land into a table of Parquet files"
 )
 
 
 def without_altered_times(spec: RecordSpec, block: Block, records: pa.RecordBatch) -> tuple[Block, dict[int, Reason]]:
-    """Return the rows that ORC files would give back unchanged, and the reasons of the other records.
+    """Return the rows that come back from ORC files unchanged, and the reasons of the other records.
 
-    Measured with ORC of Iceberg 1.12 (Java) and Arrow's reader. The format has seconds and nanoseconds apart, and no sign for
-    the second before 1970: Java's writer and reader differ about it, so most instants of it come back a second late. Arrow,
-    which verify, reset and replay read with, counts nanoseconds, which end in 1677 and 2262. No option of either changes that.
+    This was measured with ORC of Iceberg 1.12 (Java) and Arrow's reader. ORC stores seconds and nanoseconds apart, and no sign for the
+    second before 1970: Java's writer and reader differ about it, so most instants in it come back a second late. Arrow's reader, which
+    verify, reset and replay use, counts nanoseconds, which end in 1677 and 2262. No option of either reader changes that.
     """
     if spec.file_format != "orc":
         return block, {}
@@ -218,7 +215,7 @@ def without_altered_times(spec: RecordSpec, block: Block, records: pa.RecordBatc
         columns[spec.kafka_columns.timestamp] = records.column("timestamp").take(block.positions)
     for name, column in columns.items():
         altered = block.positions.filter(_altered(column))
-        dead |= dict.fromkeys(altered.to_pylist(), Reason(DeadCode.OUT_OF_RANGE, _ADVICE, name))
+        dead |= dict.fromkeys(altered.to_pylist(), Reason(DeadCode.OUT_OF_RANGE, _ALTERED_TIME, name))
     return drop_dead_rows(block, dead), dead
 
 
@@ -227,26 +224,26 @@ def _altered(array: pa.Array) -> pa.BooleanArray:
     data_type = array.type
     is_altered = pa.repeat(pa.scalar(value=False), len(array))
     if pa.types.is_timestamp(data_type):
-        return pc.fill_null(_is_altered(array), fill_value=False)
+        return pc.fill_null(_altered_times(array), fill_value=False)
     if pa.types.is_struct(data_type):
         for part in array.flatten():
             is_altered = pc.or_(is_altered, _altered(part))
     elif pa.types.is_map(data_type):
         return _altered(array.cast(pa.list_(pa.struct([data_type.key_field, data_type.item_field]))))
     elif pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
-        rows = pc.list_parent_indices(array).filter(_altered(array.flatten()))
-        return pc.is_in(pa.arange(0, len(array)), value_set=rows.cast(pa.int64()))
+        rows, items = header_entries(array)
+        return pc.is_in(pa.arange(0, len(array)), value_set=rows.filter(_altered(items)))
     return is_altered
 
 
-def _is_altered(times: pa.Array) -> pa.BooleanArray:
+def _altered_times(times: pa.Array) -> pa.BooleanArray:
     micros = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())
     before_1970 = pc.and_(pc.greater(micros, -_SECOND), pc.less(micros, 0))
     return pc.or_(before_1970, pc.or_(pc.greater(micros, _FAR), pc.less(micros, -_FAR)))
 
 
 _ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
-"""Columns of a record that its rows carry too."""
+"""Columns of a record that its rows have, too."""
 
 
 class TableRows:
@@ -266,14 +263,17 @@ class TableRows:
         self._left_out: Final[list[pa.Int64Array]] = []
         self.dead: Final[dict[int, Reason]] = {}
         self.positions: pa.Int64Array = pa.array([], pa.int64())
-        # Of change events only unknown fields of rows count, not those of the envelope.
+        # A change event's envelope may have unknown fields, too: only those of its rows count.
         self._format_unknown: Final = [] if spec.tells_changes else [format_unknown]
         self.unknown_fields = NOTHING_UNKNOWN
 
     def add(self, fitted: Fitted, positions: pa.Int64Array, *, deletes: bool) -> None:
         """Add rows.
 
-        `positions` has the record of each row that was routed to the table.
+        Args:
+            fitted: The rows, and the reasons of those that do not fit.
+            positions: The record of each row that was routed to the table, fitting or not.
+            deletes: Whether these are rows to delete.
         """
         self._routed.append(positions)
         blocks = self._deleted if deletes else self._blocks
@@ -281,20 +281,19 @@ class TableRows:
         blocks.append(Block(fitted.rows, row_positions, fitted.ignored.map_positions(positions)))
         for row, reason in fitted.dead.items():
             self.dead.setdefault(positions[row].as_py(), reason)
-        if (
-            deletes or self._spec.tells_changes
-        ):  # else a row is fitted or dead, and one that is neither shows in the counts
+        # Change events and tombstones may leave out rows. Any other row that is neither fitted nor dead must show in the counts.
+        if deletes or self._spec.tells_changes:
             is_left_out = np.ones(len(positions), np.bool_)
             is_left_out[fitted.input_rows] = False
             is_left_out[list(fitted.dead)] = False
             self._left_out.append(positions.filter(pa.array(is_left_out)))
 
     def land(self, records: pa.RecordBatch, batch_number: int, bound: PartitionBound | None) -> pa.RecordBatch:
-        """Return the rows in the order of their records; one with a partition value beyond the bound becomes a dead letter."""
+        """Return the rows in the order of their records. Records with a partition value beyond the bound become dead letters."""
         spec = self._spec
-        # A record with several rows lands whole or not at all.
-        is_several = spec.transforms or spec.tells_changes
-        block = drop_dead_rows(in_order(self._blocks, spec.block_schema), self.dead if is_several else {})
+        # A record of several rows lands whole or not at all.
+        may_explode = spec.transforms or spec.tells_changes
+        block = drop_dead_rows(in_order(self._blocks, spec.block_schema), self.dead if may_explode else {})
         deleted = [drop_dead_rows(deleted_block, self.dead) for deleted_block in self._deleted]
         block, altered = without_altered_times(spec, with_deleted(spec, block, deleted), records)
         self.dead.update(altered)
@@ -320,7 +319,7 @@ class TableRows:
         return pa.RecordBatch.from_arrays(columns, schema=self._spec.row_schema)
 
     def without_row(self) -> set[int]:
-        """Return the positions of the records that were left out of the table on purpose: they have no row, and no reason."""
+        """Return the positions of the records that the table leaves out on purpose: they have no row, and no reason."""
         if not self._left_out:
             return set()
         left_out = pc.unique(pa.chunked_array(self._left_out, pa.int64()))

@@ -1,4 +1,4 @@
-"""Decodes values that bring their own schema: a format decodes them, transforms change them, fitters cast them."""
+"""Decodes values to columns of their own schema: a format decodes them, transforms change them, and fitters cast them to tables."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.casting.fitter import Fitted, Fitter
+from frazil.records.casting.fitter import Dead, Fitted, Fitter
 from frazil.records.casting.nested import unmatched_fields
 from frazil.records.cdc.rows import ChangeFitter, EvolvingChanges
 from frazil.records.evolution.fitter import EvolvingFitter
 from frazil.records.evolution.schema_requests import SchemaRequests
-from frazil.records.formats.keys_and_headers import DecodedKeys, KeyColumns, KeyDecoder, PayloadDecoder
+from frazil.records.formats.keys_and_headers import DecodedKeys, KeyColumns, PayloadDecoder, decode_keys
 from frazil.records.model.cells import MIN_CELL_BYTES, STEP_BYTES, too_many_rows, wide_repeats
-from frazil.records.model.dead_letter import DeadCode, Reason
+from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.format import Decoded, Frame, Shaped, Transform
 from frazil.records.model.rows import FilterReason, UnknownFieldPairs, distinct_positions, take_distinct, take_records
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.chain import chain, drop_dead_records
 from frazil.records.transforms.missing_fields import certain_outputs
 
-Dead = dict[int, Reason]
-
 LeftOut = dict[FilterReason, list[int]]
-"""Positions of records that were left out on purpose."""
+"""Positions of the records that are filtered out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +36,8 @@ class TypedRows:
         positions: int64, per row the position of its record, ascending; rows of one record share it.
         value: The fields of the values.
         key: The fields of the keys; None if there are none.
-        topic: The topics as transforms left them; None: as they were consumed.
-        headers: The headers as transforms left them; None if no column and no route reads them.
+        topic: The topics that transforms made; None: those of the records.
+        headers: The headers that transforms made; None if no column and no route reads headers.
         raw: The bytes of the values; None if no table reads them.
     """
 
@@ -59,11 +57,15 @@ class TypedRows:
 class ShapedDecoder:
     """Decodes the values of a batch, and their keys, to columns of their own schema, and transforms them.
 
-    Format, keys and transforms are the same for all groups of tables. `reads_headers`: a column or the route reads headers.
+    Args:
+        specs: How records become rows, per group of tables. Format, keys and transforms are the same for all.
+        values: Decodes values.
+        keys: Decodes keys; None if none are decoded.
+        reads_headers: Whether a column or the route reads headers.
     """
 
     def __init__(
-        self, specs: Sequence[RecordSpec], values: PayloadDecoder, keys: KeyDecoder | None, *, reads_headers: bool
+        self, specs: Sequence[RecordSpec], values: PayloadDecoder, keys: PayloadDecoder | None, *, reads_headers: bool
     ) -> None:
         spec = specs[0]
         self._reads_headers: Final = reads_headers
@@ -86,32 +88,30 @@ class ShapedDecoder:
             present: Positions of the records to decode, ascending; they have a value.
 
         Returns:
-            Rows, never none in one schema; reasons of dead records; positions of the records that were left out on purpose;
-            and what the format itself found of unknown fields. Each record of `present` is in exactly one of the first three.
+            Rows, at least one of each schema; reasons of dead records; positions of the records that are filtered out; and the
+            unknown fields that the format found. Each record of `present` is in exactly one of the first three.
 
         Raises:
             Retryable: a writer schema can't be had now.
             Terminal: the registry refuses, or a transform does not fit the fields that it gets.
         """
-        keys = None if self._keys is None else self._keys.decode(records, present)
+        keys = None if self._keys is None else decode_keys(self._keys, records, present)
         decoded = self._without_unknown(self._values.decode(records, present if keys is None else keys.alive))
         dead: Dead = dict(decoded.dead)
-        # A format may have a null of its own: an envelope without payload is a tombstone as well.
-        nulls = (
-            [position for position, reason in dead.items() if reason.code is DeadCode.NULL_VALUE]
-            if self._filters_nulls
-            else []
-        )
+        # A format may have a null of its own: an envelope without payload is a tombstone, too.
+        null_codes = {DeadCode.NULL_VALUE} if self._filters_nulls else set()
+        nulls = [position for position, reason in dead.items() if reason.code in null_codes]
         for position in nulls:
             del dead[position]
         dead |= {} if keys is None else keys.dead
         filtered: list[int] = []
-        if (
-            keys is None and not self._transforms and not self._reads_raw
-        ):  # only values matter: no frames of whole records
+        if keys is None and not self._transforms and not self._reads_raw:  # frames of whole records are not needed
+            headers = records.column("headers")
             rows = [
                 TypedRows(
-                    group.positions, group.columns, headers=self._headers(records.column("headers"), group.positions)
+                    group.positions,
+                    group.columns,
+                    headers=take_distinct(headers, group.positions) if self._reads_headers else None,
                 )
                 for group in decoded.groups
                 if len(group.positions)
@@ -132,9 +132,6 @@ class ShapedDecoder:
         left_out = {FilterReason.TOMBSTONE: nulls, FilterReason.TRANSFORM: filtered}
         return rows, dead, left_out, decoded.unknown_fields
 
-    def _headers(self, headers: pa.ListArray, positions: pa.Int64Array) -> pa.ListArray | None:
-        return take_distinct(headers, positions) if self._reads_headers else None
-
     def _frames(
         self, records: pa.RecordBatch, decoded: Decoded, keys: DecodedKeys | None, dead: Dead, filtered: list[int]
     ) -> list[Frame]:
@@ -151,22 +148,22 @@ class ShapedDecoder:
         return [frame for frame in (drop_dead_records(frame, too_many) for frame in frames) if len(frame)]
 
     def _too_many(self, frame: Frame) -> Dead:
-        """Return the records that became too many rows for a table of so many columns.
+        """Return the reasons of records that became too many rows for the number of the table's columns.
 
         Raises:
-            StepTooWide: all others together have more.
+            StepTooWide: the other records together have too many rows.
         """
         if len(frame) * self._row_bytes <= STEP_BYTES:
             return {}
         counted = frame.positions.value_counts()
         positions, row_counts = counted.field("values"), counted.field("counts").to_numpy()
-        if len(positions) == len(frame):  # one row per record: nothing was exploded, and the batch was sized for that
+        if len(positions) == len(frame):  # no record was exploded, and the batch has a size that fits its records
             return {}
         is_wide = wide_repeats(row_counts, np.full(len(row_counts), self._row_bytes))
         return {positions[index].as_py(): too_many_rows(int(row_counts[index])) for index in np.flatnonzero(is_wide)}
 
     def _without_unknown(self, decoded: Decoded) -> Decoded:
-        """Return the decoded values; those with unknown fields become dead if the pipeline refuses such."""
+        """Return the decoded values. Those with unknown fields are dead if the pipeline refuses unknown fields."""
         if not (self._refuses_unknown and len(decoded.unknown_fields)):
             return decoded
         refused = {position: unmatched_fields(names).reason for position, names in decoded.unknown_fields.by_position()}
@@ -178,7 +175,12 @@ class ShapedDecoder:
         return Decoded(groups, dict(sorted({**refused, **decoded.dead}.items())))
 
     def problems(self, fitter: RowFitter, shape: pa.Schema | None, key_shape: pa.Schema | None) -> list[str]:
-        """Return the columns that nothing could ever fill, and why, where all values, or keys, have one schema before transforms.
+        """Return a message for each column that no record could ever fill.
+
+        Args:
+            fitter: Fits the rows of the tables.
+            shape: Fields of all values before transforms; None if values differ.
+            key_shape: Fields of all keys before transforms; None if keys differ, or are not decoded.
 
         Raises:
             Terminal: a transform does not fit the fields that it gets.
@@ -201,7 +203,11 @@ class RowFitter:
         self._evolving_changes: Final = EvolvingChanges(spec, requests, blocks=blocks) if reads_raw else None
         self._changes: Final = ChangeFitter(spec, requests) if spec.tells_changes and not reads_raw else None
         self._explodes: Final = bool(spec.transforms)
-        self._fitter: Final = _fitter(spec, requests)
+        self._fitter: Final[Fitter | EvolvingFitter] = (
+            Fitter.for_spec(spec.of_value, text_casts=spec.format.is_text)
+            if spec.evolution is None
+            else EvolvingFitter(spec.of_value, requests)
+        )
 
     def fit(self, rows: TypedRows) -> Fitted:
         """Fit fields to the columns."""
@@ -216,7 +222,7 @@ class RowFitter:
         return self._key_columns.join_keys(fitted, rows.key, len(rows.positions))
 
     def problems(self, shape: pa.Schema, key_shape: pa.Schema | None) -> list[str]:
-        """Return a message for each column that these fields can never fill."""
+        """Return a message for each column that values, and keys, of these fields could never fill."""
         if self._evolving_changes is not None:
             problems = self._evolving_changes.check()
         else:
@@ -224,19 +230,13 @@ class RowFitter:
         return problems + self.key_problems(key_shape)
 
     def key_problems(self, key_shape: pa.Schema | None) -> list[str]:
-        """Return the columns that no such keys could ever fill, and why."""
+        """Return a message for each column that keys of these fields could never fill."""
         return [] if key_shape is None or self._key_columns is None else self._key_columns.check(key_shape)
 
 
 def _reads_raw(spec: RecordSpec) -> bool:
-    """Return whether change events are read from the bytes of their values, rather than from decoded fields."""
+    """Return whether change events are read from the bytes of values, rather than from decoded fields."""
     return spec.merge is not None and spec.merge.shape is not None
-
-
-def _fitter(spec: RecordSpec, requests: SchemaRequests) -> Fitter | EvolvingFitter:
-    if spec.evolution is not None:
-        return EvolvingFitter(spec.of_value, requests)
-    return Fitter.for_spec(spec.of_value, text_casts=spec.format.is_text)
 
 
 def _frames_with_keys(records: pa.RecordBatch, group: Shaped, keys: DecodedKeys | None) -> Iterator[Frame]:

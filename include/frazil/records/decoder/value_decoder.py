@@ -1,18 +1,18 @@
-"""Decodes a batch once for all tables of a pipeline, and fits its rows to each group of tables that have the same columns."""
+"""Decodes a batch once for all tables of a pipeline, and fits its rows once for all tables that have the same columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.schema_change import SchemaChange, bounded
 from frazil.error_codes import BAD_SCHEMA
-from frazil.records.casting.fitter import Fitted
+from frazil.records.casting.fitter import Dead, Fitted
 from frazil.records.decoder.route import Route, route_texts
 from frazil.records.decoder.table_rows import DeletedRowFitter, TombstoneDecoder
 from frazil.records.decoder.typed_decoder import LeftOut, RowFitter, ShapedDecoder, TypedRows
@@ -22,7 +22,7 @@ from frazil.records.evolution.inspect import EvolvingJson
 from frazil.records.evolution.schema_requests import SchemaRequests
 from frazil.records.formats.catalogue import open_format
 from frazil.records.formats.framing import PayloadName
-from frazil.records.formats.keys_and_headers import DecodedKeys, HeaderColumns, KeyColumns, KeyDecoder, PayloadDecoder
+from frazil.records.formats.keys_and_headers import DecodedKeys, HeaderColumns, KeyColumns, PayloadDecoder, decode_keys
 from frazil.records.json.typed import JsonValues
 from frazil.records.model.dead_letter import Reason, Stage
 from frazil.records.model.format import JSON, FormatSpec, Frame
@@ -40,13 +40,10 @@ from frazil.records.transforms.header_lists import header_texts
 from frazil.records.transforms.kinds.conditions import named_fields
 from frazil.records.transforms.kinds.nested import Flatten
 
-Dead = dict[int, Reason]
-"""Reasons by the record's position in the batch."""
-
 _NO_TEXTS: Final = pa.array([], pa.string())
 
 FitRows = Callable[[int, pa.Int64Array | None], Fitted]
-"""Fits rows, ascending (None: all), to the columns of a group of tables, by the group's index."""
+"""Takes the index of a group of tables, and rows, ascending (None: all); returns these rows, fitted to the columns of the tables."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +52,9 @@ class DecodedGroup:
 
     Attributes:
         positions: int64, per row the position of its record, ascending; rows of one record share it.
-        texts: Per row the text that routes it, null where there is none; empty if there is no route.
+        texts: The routing text of each row, or null; empty if there is no route.
         fit: Fits the rows to tables.
-        deletes: Whether these are rows to delete, of records without value.
+        deletes: Whether these are rows to delete, of tombstones.
     """
 
     positions: pa.Int64Array
@@ -70,15 +67,15 @@ class ValueDecoder:
     """Decodes the batches of a pipeline, and fits them to its tables.
 
     Attributes:
-        tables_by_group: Per group of tables with the same columns, the tables' numbers.
+        tables_by_group: The numbers of the tables in each group of tables that have the same columns.
 
     Raises:
-        Terminal: a spec can't be met: a type without a JSON form, a default that does not fit, a schema that is none.
+        Terminal: a spec can't be met: a type without a JSON form, a default that does not fit, a text that is no schema.
     """
 
     def __init__(self, specs: Sequence[RecordSpec], route: Route | None = None, *, blocks: bool = True) -> None:
         whole_specs, self.tables_by_group = _tables_by_spec(specs)
-        # Values and keys are decoded and fitted as if columns of headers were not there: these are joined at the end.
+        # Columns that take headers are joined at the end: values and keys are decoded and fitted without them.
         group_specs = [spec.without_headers for spec in whole_specs]
         first = specs[0].without_headers
         self._header_columns: Final = [HeaderColumns(spec) if spec.of_header else None for spec in whole_specs]
@@ -94,11 +91,9 @@ class ValueDecoder:
         self._route_header: Final = None if route is None else route.header
         self._fold: Final = first.field_names == "case_insensitive"
         self._keys: Final = (
-            None
-            if first.key is None
-            else KeyDecoder(_payload_decoder("key", first, first.key, first.key_fields, blocks=blocks))
+            None if first.key is None else _payload_decoder("key", first, first.key, first.key_fields, blocks=blocks)
         )
-        # JSON of one table is decoded straight into its columns, also beside a key.
+        # JSON is decoded straight into the columns of tables. Keys need decoded columns if there is a route or a second table.
         is_direct = self._keys is None or (route is None and len(specs) == 1)
         self._shaped: Final = (
             None
@@ -111,25 +106,28 @@ class ValueDecoder:
             )
         )
         pairs = list(zip(group_specs, self._requests, strict=True))
-        self._fitters: Final = [
-            RowFitter(spec, requests, blocks=blocks) for spec, requests in pairs if self._shaped is not None
-        ]
+        is_typed = self._shaped is not None
+        self._fitters: Final = [RowFitter(spec, requests, blocks=blocks) for spec, requests in pairs if is_typed]
         self._json: Final = [
-            _json_decoder(spec.of_value, requests, blocks=blocks) for spec, requests in pairs if self._shaped is None
+            JsonValues(spec.of_value, blocks=blocks)
+            if spec.evolution is None
+            else EvolvingJson(spec.of_value, requests, blocks=blocks)
+            for spec, requests in pairs
+            if not is_typed
         ]
         self._key_columns: Final = KeyColumns(first) if self._shaped is None and first.of_key else None
         self._route_decoder: Final = (
             JsonValues(_route_spec(first, self._path), blocks=blocks) if self._path and self._shaped is None else None
         )
-        takes = any(spec.tombstone == "delete" for spec in group_specs)
-        self._tombstones: Final = TombstoneDecoder(first, self._keys) if takes else None
+        may_delete = any(spec.tombstone == "delete" for spec in group_specs)
+        self._tombstones: Final = TombstoneDecoder(first, self._keys) if may_delete else None
         self._deleted_row_fitters: Final = [
             DeletedRowFitter(spec) if spec.tombstone == "delete" else None for spec in group_specs
         ]
 
     @property
     def takes_tombstones(self) -> bool:
-        """Whether a record without value may delete a row of some table."""
+        """Whether a tombstone may delete a row of some table."""
         return self._tombstones is not None
 
     def demands(self) -> Iterator[tuple[int, tuple[SchemaChange, ...]]]:
@@ -139,15 +137,17 @@ class ValueDecoder:
                 yield tables[0], changes
 
     def untyped_paths(self) -> Iterator[tuple[int, frozenset[tuple[str, ...]]]]:
-        """Yield the number of each table whose rows have values without a type and a column, with their paths."""
+        """Yield the number of each table whose records have values that show no type, with the paths of such values."""
         for tables, requests in zip(self.tables_by_group, self._requests, strict=True):
             if requests.untyped_paths:
                 yield tables[0], bounded(requests.untyped_paths)
 
     def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None = None) -> list[str]:
-        """Return which columns of the first table nothing could ever fill, and why.
+        """Return a message for each column of the first table that no record could ever fill.
 
-        A shape is None if each value, or key, says its own fields.
+        Args:
+            shape: Fields of all values before transforms; None if values differ.
+            key_shape: Fields of all keys before transforms; None if keys differ, or are not decoded.
 
         Raises:
             Terminal: a transform does not fit the fields that it gets.
@@ -162,8 +162,8 @@ class ValueDecoder:
         """Decode the values of the records at positions `present`, which have one; forget the requests of earlier records.
 
         Returns:
-            The rows; reasons of records that are dead as a whole; positions of those that were left out on purpose; and
-            fields that the format has no place for, whatever the columns of a table are.
+            The rows; reasons of records that are dead as a whole; positions of those that are filtered out; and fields that the
+            values' own schema does not have, whatever the columns of a table are.
         """
         for requests in self._requests:
             requests.clear()
@@ -178,7 +178,7 @@ class ValueDecoder:
     def decode_tombstones(
         self, records: pa.RecordBatch, positions: pa.Int64Array
     ) -> tuple[list[DecodedGroup], Dead, list[int]]:
-        """Return the rows that records without value delete, reasons of others, and positions of what was left out."""
+        """Return the rows that tombstones delete, the reasons of dead tombstones, and the positions of those that are filtered out."""
         if self._tombstones is None:
             return [], {}, []
         frames, dead, filtered = self._tombstones.frames(records, positions)
@@ -222,10 +222,10 @@ class ValueDecoder:
         return fitted if columns is None else columns.join(fitted, chosen.headers)
 
     def _decode_json(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[list[DecodedGroup], Dead]:
-        """Decode the keys of JSON values and the field that routes them; each table then reads its columns from their bytes."""
+        """Decode the keys of JSON records, and the field that routes them. Each table then reads its columns from the values' bytes."""
         values, dead, key_rows, texts = records.column("value"), dict[int, Reason](), None, _NO_TEXTS
         if self._keys is not None:
-            key_rows, present, dead = _fit_keys(self._keys.decode(records, present), self._key_columns)
+            key_rows, present, dead = _fit_keys(decode_keys(self._keys, records, present), self._key_columns)
         if self._route_decoder is not None:
             block, failed = self._route_decoder.rows(take_distinct(values, present))
             texts = block.rows.column(0).take(pc.index_in(pa.arange(0, len(present)), value_set=block.positions))
@@ -253,7 +253,7 @@ class ValueDecoder:
 
 
 def _fit_keys(keys: DecodedKeys, columns: KeyColumns | None) -> tuple[pa.RecordBatch | None, pa.Int64Array, Dead]:
-    """Return the rows of keys in their columns, if there are any; positions of the records with good keys; and dead ones."""
+    """Return the rows of columns that take keys, if there are any; the positions of records with good keys; and the dead ones."""
     if columns is None:
         return None, keys.alive, keys.dead
     blocks, dead = list[Block](), dict(keys.dead)
@@ -266,7 +266,7 @@ def _fit_keys(keys: DecodedKeys, columns: KeyColumns | None) -> tuple[pa.RecordB
 
 
 def _tables_by_spec(specs: Sequence[RecordSpec]) -> tuple[list[RecordSpec], list[list[int]]]:
-    """Return the distinct specs, and per spec the numbers of its tables. A table that evolves has a spec of its own."""
+    """Return the distinct specs, and the numbers of the tables of each. A table that evolves shares its spec with no other one."""
     group_specs: list[RecordSpec] = []
     tables_by_group: list[list[int]] = []
     for number, spec in enumerate(specs):
@@ -274,16 +274,11 @@ def _tables_by_spec(specs: Sequence[RecordSpec]) -> tuple[list[RecordSpec], list
             spec, kafka_columns=None, merge=None if spec.merge is None else replace(spec.merge, deleted=None)
         )
         # Only a table's own rows may request changes of its schema.
-        same = (
-            None
-            if spec.evolution
-            else next((index for index, group_spec in enumerate(group_specs) if group_spec == plain), None)
-        )
-        if same is None:
+        if not spec.evolution and plain in group_specs:
+            tables_by_group[group_specs.index(plain)].append(number)
+        else:
             group_specs.append(plain)
             tables_by_group.append([number])
-        else:
-            tables_by_group[same].append(number)
     return group_specs, tables_by_group
 
 
@@ -299,13 +294,8 @@ def _route_spec(spec: RecordSpec, path: tuple[str, ...]) -> RecordSpec:
     )
 
 
-def _json_decoder(spec: RecordSpec, requests: SchemaRequests, *, blocks: bool) -> JsonValues | EvolvingJson:
-    """Return the decoder of JSON values into columns; it adds the schema changes that they need to `requests`."""
-    return JsonValues(spec, blocks=blocks) if spec.evolution is None else EvolvingJson(spec, requests, blocks=blocks)
-
-
 def _typed_values(specs: Sequence[RecordSpec], route: Sequence[str], *, blocks: bool) -> PayloadDecoder:
-    """Return the decoder of values with a schema of their own; JSON has one, too, where fields are declared or inferred."""
+    """Return the decoder of values to columns of their own schema; that of JSON is declared or inferred."""
     spec = specs[0]
     fields = spec.of_value.columns if spec.fields is None else spec.fields
     agreement = value_agreement(specs, route) if spec.infers else EXACT
@@ -313,12 +303,12 @@ def _typed_values(specs: Sequence[RecordSpec], route: Sequence[str], *, blocks: 
 
 
 def value_agreement(specs: Sequence[RecordSpec], route: Sequence[str] = ()) -> Agreement:
-    """Return in which fields JSON values may differ that are decoded together."""
+    """Return in which fields JSON values may differ and still be decoded together."""
     transforms = specs[0].transforms
     named_by_transforms = named_fields(transforms)
     flattens = [transform for transform in transforms if isinstance(transform, Flatten) and transform.target == "value"]
-    looks_at_all = named_by_transforms is None or any(spec.whole_columns or spec.tells_changes for spec in specs)
-    if named_by_transforms is None or looks_at_all or len(flattens) > 1:
+    reads_all = any(spec.whole_columns or spec.tells_changes for spec in specs)
+    if named_by_transforms is None or reads_all or len(flattens) > 1:
         return EXACT
     columns = (
         column for spec in specs for column in spec.column_specs if column.has_default or column.steps != (column.name,)
@@ -329,17 +319,13 @@ def value_agreement(specs: Sequence[RecordSpec], route: Sequence[str] = ()) -> A
         | {name.casefold() for name in route[:1]}
     )
     column_types = [{(column.name, column.type) for column in spec.columns} for spec in specs]
-    differing = (
-        set[tuple[str, pa.DataType]]()
-        .union(*column_types)
-        .difference(set[tuple[str, pa.DataType]].intersection(*column_types))
-    )
+    differing = set[Any].union(*column_types) - set[Any].intersection(*column_types)
     closed = frozenset(name.casefold() for name, _ in differing)
     return Agreement(exact, closed, *((flattens[0].delimiter, flattens[0].depth) if flattens else ()))
 
 
 def _payload_decoder(
-    half: PayloadName,
+    part: PayloadName,
     spec: RecordSpec,
     format_spec: FormatSpec,
     fields: pa.Schema | None,
@@ -348,13 +334,13 @@ def _payload_decoder(
     blocks: bool,
 ) -> PayloadDecoder:
     if format_spec.name != JSON:
-        return PayloadDecoder(half, format_spec, open_format(format_spec, blocks=blocks))
-    if fields is not None and half == "value" and spec.infers:
-        return PayloadDecoder(half, format_spec, InferredJson(spec, fields, agreement, blocks=blocks))
+        return PayloadDecoder(part, format_spec, open_format(format_spec, blocks=blocks))
     if fields is None:
         raise BAD_SCHEMA.terminal(
-            f"the fields of the JSON {half} are not declared", next_step=f"declare them under {half}.fields"
+            f"the fields of the JSON {part} are not declared", next_step=f"declare them under {part}.fields"
         )
+    if part == "value" and spec.infers:
+        return PayloadDecoder(part, format_spec, InferredJson(spec, fields, agreement, blocks=blocks))
     json = RecordSpec(
         fields,
         format=format_spec,
@@ -363,4 +349,4 @@ def _payload_decoder(
         casts=spec.casts,
         kafka_columns=None,
     )
-    return PayloadDecoder(half, format_spec, JsonValues(json, blocks=blocks))
+    return PayloadDecoder(part, format_spec, JsonValues(json, blocks=blocks))

@@ -1,6 +1,6 @@
-"""Formats by the names that users write. Own formats join by the entry-point group `frazil.formats`.
+"""Formats by the names that users write. Other packages add formats by the entry-point group `frazil.formats`.
 
-An entry point is named as the format is in the pipeline file and leads to a class; called without arguments it gives a
+An entry point has the name of the format in pipeline files, and leads to a class. Called without arguments, the class returns a
 `frazil.records.model.format.Format`. ::
 
     [project.entry-points."frazil.formats"]
@@ -22,14 +22,14 @@ from frazil.records import formats
 from frazil.records.model.format import Format, FormatSpec
 
 GROUP: Final = "frazil.formats"
-"""Entry points of own formats."""
+"""The group of entry points that lead to formats of other packages."""
 
 _FIRST: Final = ("connect_json", "avro", "protobuf", "json_schema")
-"""Packages whose formats are listed first; others follow by name."""
+"""Packages whose formats are listed first; the others follow by name."""
 
 
 def _specs() -> Iterator[type[FormatSpec]]:
-    """Yield the definitions in the packages of formats; JSON needs no package."""
+    """Yield the definitions of formats: that of JSON, which has no package, then those in the packages beside this file."""
     yield FormatSpec
     packages = (package.name for package in iter_modules(formats.__path__) if package.ispkg)
     for name in sorted(packages, key=lambda package: [*_FIRST, package].index(package)):
@@ -43,30 +43,32 @@ FORMATS: Final = MappingProxyType({name: spec for spec in _specs() for name in s
 
 
 def open_format(spec: FormatSpec, *, blocks: bool = True) -> Format:
-    """Make a format other than `JSON`. Its libraries are loaded only now.
+    """Open a format other than `JSON`. Its libraries are loaded only now.
 
     Args:
         spec: The format and its options.
-        blocks: Whether values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
+        blocks: False parses each value alone: the outcome is the same, but takes longer.
 
     Raises:
-        Terminal: no format of this name, one that can't be loaded, or what it needs to be told is missing or wrong.
+        Terminal: no format has this name, it can't be loaded, or an option is missing or wrong.
     """
-    return spec.open(blocks=blocks) if spec.name in FORMATS else _open_own(spec.name)
+    return spec.open(blocks=blocks) if spec.name in FORMATS else _open_added(spec.name)
 
 
-def _open_own(name: str) -> Format:
-    own = {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)}
-    if name not in own:
-        known_names = [*FORMATS, *own]
+def _open_added(name: str) -> Format:
+    added = {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)}
+    if name not in added:
+        known_names = [*FORMATS, *added]
         suggestions = get_close_matches(name, known_names, 1)
         hint = f", did you mean {suggestions[0]!r}?" if suggestions else ""
-        raise BAD_TRANSFORM.terminal(f"no format is named {name!r}{hint}", next_step=f"known: {', '.join(known_names)}")
+        raise BAD_TRANSFORM.terminal(
+            f"no format is named {name!r}{hint}", next_step=f"name one of {', '.join(known_names)}"
+        )
     try:
-        own_format: Format = own[name].load()()
+        added_format: Format = added[name].load()()
     except (ImportError, AttributeError, TypeError) as e:
         raise BAD_TRANSFORM.terminal(
-            f"the format {name} can't be made from {own[name].value}: {e}",
+            f"the format {name} can't be made from {added[name].value}: {e}",
             next_step="install what its entry point names, where the pipeline runs and where its executors run",
         ) from e
-    return own_format
+    return added_format

@@ -1,6 +1,6 @@
-"""How records name their schema: each registry's own bytes and headers, rewritten as the frame that all formats read.
+"""How records name their schema: the bytes and headers of each registry's clients are rewritten to the frame that all formats read.
 
-That is Confluent's: magic 0 and an id of 4 bytes, or magic 1 and a UUID, then the value (`frazil.records.formats.registered`).
+It is Confluent's: magic 0 and an id of 4 bytes, or magic 1 and a UUID, then the value (`frazil.records.formats.registered`).
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.formats.registered import HEADS, LONGEST, message_path, unframed
+from frazil.records.formats.registered import BY_GUID, HEAD_BYTES, MAX_VALUE_BYTES, message_path, no_frame
 from frazil.records.model.cells import StepSize
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.format import Framing
 from frazil.records.model.rows import last_header
 
-# Confluent's header `__value_schema_id` or `__key_schema_id` holds what else would be in front: magic and id or GUID, with Protobuf
-# also the way to the message's type. So it is put back there. Of several headers of that name the last one counts, and one
-# without value is none, as Confluent's Java deserialiser has it.
+# Confluent: the header `__value_schema_id` or `__key_schema_id` holds what else stands before the value: magic and id or GUID, and for
+# Protobuf the path to the message's type. So it is put back there. As in Confluent's Java deserialiser, the last header of that name
+# counts, and a header without value is none.
 #
 # Apicurio: magic 0 and an id of 8 bytes, or an id of 8 bytes in a header named `apicurio.value.contentId` or `.globalId`.
-# AWS Glue: version 3, a byte for the compression, and the UUID of the schema's version. What is packed is behind it.
+# AWS Glue: version 3, a byte for the compression, and the UUID of the schema's version. The value behind them may be packed by zlib.
 
 HEADERS: Final = {"value": "__value_schema_id", "key": "__key_schema_id"}
-"""Names of Confluent's headers by the half of the record that they are about."""
+"""Part of the record -> name of Confluent's header about it."""
 
 PayloadName = Literal["value", "key"]
 
@@ -35,7 +35,7 @@ MAX_UNPACKED: Final = 16 << 20
 
 MAX_RATIO: Final = 100
 _UNPACKED_FLOOR: Final = 4096
-"""One value may also unpack to 4 KiB and a hundred times its packed bytes only: a batch is cut by packed bytes, and must not take hours."""
+"""A value may unpack to at most 4 KiB and a hundred times its packed bytes: a batch is sized by packed bytes, and must not take hours."""
 
 _GLUE_HEAD: Final = 18
 _GLUE_STORED, _GLUE_ZLIB = b"\x03\x00", b"\x03\x05"
@@ -46,7 +46,7 @@ _APICURIO_IDS: Final[Mapping[Framing, tuple[str, str]]] = {
     "apicurio-content-id": ("contentId", "globalId"),
     "apicurio-global-id": ("globalId", "contentId"),
 }
-"""Names of the ids: those of this framing, and those of the other one, which count something else."""
+"""Framing -> the name of its ids in headers, and the name of the other framing's ids, which count something else."""
 
 Dead = dict[int, Reason]
 
@@ -54,7 +54,7 @@ Dead = dict[int, Reason]
 def unframe(
     framing: Framing, data: pa.BinaryArray, headers: pa.ListArray, name: PayloadName, *, has_path: bool
 ) -> tuple[pa.BinaryArray, Dead]:
-    """Return values, or keys, each with Confluent's frame in front of it. No bytes make this fail.
+    """Return values, or keys, each with Confluent's frame before it. No bytes make this fail.
 
     Args:
         framing: How they name their schema.
@@ -64,10 +64,10 @@ def unframe(
         has_path: Whether the path to a Protobuf message type follows the id.
 
     Returns:
-        As many values, and reasons (INVALID_WIRE, EMPTY_VALUE, UNKNOWN_SCHEMA) by position; the bytes of those mean nothing.
+        As many values, and the reasons of dead ones (INVALID_WIRE, EMPTY_VALUE, UNKNOWN_SCHEMA) by position; their bytes mean nothing.
 
     Raises:
-        StepTooWide: together they are unpacked to more than may be held at once.
+        StepTooWide: the unpacked values together have more bytes than may be held at once.
     """
     if framing == "glue":
         return _from_glue(data)
@@ -79,7 +79,7 @@ def unframe(
 def prepend_schema_ids(
     data: pa.BinaryArray, headers: pa.ListArray, name: str, *, has_path: bool
 ) -> tuple[pa.BinaryArray, Dead]:
-    """Put the schema id of each record's header before its value; values without such a header stay as they are.
+    """Put the schema id in each record's header before its value; values without such a header stay as they are.
 
     Args:
         data: Values or keys, none of them null.
@@ -94,11 +94,11 @@ def prepend_schema_ids(
     if not len(rows):
         return data, {}
     distinct_heads = header_values.dictionary_encode()
-    faults = [_fault(head, name, has_path=has_path) for head in distinct_heads.dictionary.to_pylist()]
+    reasons = [_bad_head(head, name, has_path=has_path) for head in distinct_heads.dictionary.to_pylist()]
     dead = {
-        row: fault
+        row: reason
         for row, head_index in zip(rows.to_pylist(), distinct_heads.indices.to_pylist(), strict=True)
-        if (fault := faults[head_index]) is not None
+        if (reason := reasons[head_index]) is not None
     }
     return _prepend(data, rows, header_values), dead
 
@@ -110,17 +110,18 @@ def _header(headers: pa.ListArray, name: str) -> tuple[pa.Int64Array, pa.BinaryA
 
 
 def _prepend(data: pa.BinaryArray, rows: pa.Int64Array, heads: pa.BinaryArray) -> pa.BinaryArray:
-    # Row of each value in `heads`; null without header, which becomes an empty prefix below.
-    head_index = pc.index_in(pa.array(range(len(data)), pa.int64()), value_set=rows)
+    # A value without header has null here, which becomes an empty prefix below.
+    head_index = pc.index_in(pa.arange(0, len(data)), value_set=rows)
     prefixes = pc.fill_null(heads.take(head_index), pa.scalar(b"", pa.binary()))
     return pc.binary_join_element_wise(prefixes, data, pa.scalar(b"", pa.binary()))
 
 
-def _fault(head: bytes, name: str, *, has_path: bool) -> Reason | None:
-    size = HEADS.get(head[0]) if head else None
+def _bad_head(head: bytes, name: str, *, has_path: bool) -> Reason | None:
+    """Return why the value of a header names no schema; None if it does."""
+    size = HEAD_BYTES.get(head[0]) if head else None
     if size is not None and len(head) >= size and _has_expected_rest(head[size:], has_path=has_path):
         return None
-    behind = " and the way to a message" if has_path else ""
+    behind = " and the path to a message" if has_path else ""
     expected = f"expected 0x00 and a schema's id of 4 bytes, or 0x01 and its GUID of 16{behind}"
     return _bad_header(name, head, expected)
 
@@ -131,7 +132,7 @@ def _bad_header(name: str, head: bytes, expected: str) -> Reason:
 
 
 def _has_expected_rest(rest: bytes, *, has_path: bool) -> bool:
-    """Whether nothing follows the id, or with `has_path` exactly the path to a message type."""
+    """Return whether nothing follows the id, or with `has_path` exactly the path to a message type."""
     if not has_path:
         return not rest
     try:
@@ -156,19 +157,19 @@ def _from_apicurio(
     data = _prepend(data, rows, pc.binary_join_element_wise(pa.scalar(b"\0"), ids, pa.scalar(b"")))
     is_framed = pc.and_(_begins(data, b"\0"), pc.greater_equal(pc.binary_length(data), _APICURIO_HEAD))
     for row in _false_positions(is_framed):
-        dead.setdefault(row, unframed(data[row].as_py(), "expected 0x00 and a schema's id of 8 bytes"))
+        dead.setdefault(row, no_frame(data[row].as_py(), "expected 0x00 and a schema's id of 8 bytes"))
     for row in _false_positions(pc.equal(pc.binary_slice(data, 1, 5), pa.scalar(bytes(4), data.type))):
         number = int.from_bytes(data[row].as_py()[1:_APICURIO_HEAD], "big")
         dead.setdefault(row, Reason(DeadCode.UNKNOWN_SCHEMA, f"expected a registered schema, found id {number}"))
-    return _join(b"\0", pc.binary_slice(data, 5, LONGEST)), dead
+    return _join(b"\0", pc.binary_slice(data, 5, MAX_VALUE_BYTES)), dead
 
 
 def _from_glue(data: pa.BinaryArray) -> tuple[pa.BinaryArray, Dead]:
     is_whole = pc.greater_equal(pc.binary_length(data), _GLUE_HEAD)
     is_packed = pc.and_(is_whole, _begins(data, _GLUE_ZLIB))
     is_framed = pc.or_(is_packed, pc.and_(is_whole, _begins(data, _GLUE_STORED)))
-    dead = {row: unframed(data[row].as_py(), _GLUE_EXPECTED) for row in _false_positions(is_framed)}
-    framed = _join(b"\1", pc.binary_slice(data, 2, LONGEST))
+    dead = {row: no_frame(data[row].as_py(), _GLUE_EXPECTED) for row in _false_positions(is_framed)}
+    framed = _join(b"\1", pc.binary_slice(data, 2, MAX_VALUE_BYTES))
     packed_rows = pc.indices_nonzero(is_packed).to_pylist()
     if not packed_rows:
         return framed, dead
@@ -176,7 +177,7 @@ def _from_glue(data: pa.BinaryArray) -> tuple[pa.BinaryArray, Dead]:
     for row in packed_rows:
         value = framed[row].as_py()
         try:
-            value = value[: HEADS[1]] + _unpack(value[HEADS[1] :])
+            value = value[: HEAD_BYTES[BY_GUID]] + _unpack(value[HEAD_BYTES[BY_GUID] :])
         except Rejection as e:
             dead[row] = e.reason
         step.hold_bytes(len(value))
@@ -185,13 +186,13 @@ def _from_glue(data: pa.BinaryArray) -> tuple[pa.BinaryArray, Dead]:
 
 
 def _unpack(packed: bytes) -> bytes:
-    unpacker, most = zlib.decompressobj(), min(MAX_UNPACKED, _UNPACKED_FLOOR + MAX_RATIO * len(packed))
+    unpacker, limit = zlib.decompressobj(), min(MAX_UNPACKED, _UNPACKED_FLOOR + MAX_RATIO * len(packed))
     try:
-        value = unpacker.decompress(packed, most)
+        value = unpacker.decompress(packed, limit)
     except zlib.error as e:
         raise Rejection(DeadCode.INVALID_WIRE, "expected a value packed by zlib, found other bytes") from e
-    if len(value) >= most:
-        raise Rejection(DeadCode.INVALID_WIRE, f"expected fewer than {most:,} bytes unpacked, found more")
+    if len(value) >= limit:
+        raise Rejection(DeadCode.INVALID_WIRE, f"expected fewer than {limit:,} bytes unpacked, found more")
     if not unpacker.eof or unpacker.unused_data:
         actual = "more behind it" if unpacker.eof else "no end of it"
         raise Rejection(DeadCode.INVALID_WIRE, f"expected a value packed by zlib, found {actual}")

@@ -1,4 +1,4 @@
-"""Guesses from bytes how a record is encoded: for people who look at a topic, and for a pipeline file that is proposed for it."""
+"""Guesses from bytes how a record is encoded: for people who look at a topic, and for proposals of pipeline files."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from frazil.records.formats.registered import BY_GUID, HEADS
+from frazil.records.formats.registered import BY_GUID, HEAD_BYTES
 from frazil.records.json.exact import parse_object
 from frazil.records.model.dead_letter import Rejection
 
 REGISTERED: Final = "registered"
-"""Bytes that begin with the id of a schema: the registry knows in which language it is written."""
+"""The guess for bytes that begin with the id of a schema. The registry knows the schema's language, and so the format."""
 
 _DELIMITERS: Final = "\t|;,"
 _LONGEST_LINE: Final = 100_000
-"""Characters of a line that are looked at for delimiters."""
+"""Characters of a line in which delimiters are searched."""
 
 _INTEGERS: Final = {4: "int", 8: "long"}
-"""Formats of numbers by their length: most are small, and begin with zeros."""
+"""Length of a value that begins with a zero byte -> its format: most numbers are small, so they begin with zeros."""
 
 _MOST_FIELDS: Final = 1_000
-"""Of a line: a table has no more columns, unless its file says so."""
+"""Fields of a line. By default a table gets no more columns."""
 
 _OPENINGS: Final = ("{", "[", "<")
-"""Begin documents, whose commas are no delimiters."""
+"""The first characters of documents, whose commas are no delimiters."""
 
 
 class Guess(NamedTuple):
     """How bytes seem to be encoded.
 
     Attributes:
-        format: Name of a format of pipeline files, `REGISTERED`, or `none` of a null.
-        delimiter: Of a delimited line: the character between its fields.
-        fields: Of a delimited line: how many it has.
+        format: Name of a format in pipeline files, or `REGISTERED`; `none` for null.
+        delimiter: The character between the fields of a delimited line.
+        fields: The number of fields of a delimited line.
     """
 
     format: str
@@ -59,15 +59,15 @@ def guess(data: bytes | None) -> Guess:
 
 
 def schema_id(data: bytes) -> int | UUID | None:
-    """Return the id of the schema that stands in front of bytes; None if there is none. Registries count from 1."""
-    head = HEADS.get(data[0]) if data else None
+    """Return the schema id that stands before a value; None if there is none. Registries count from 1, so 0 is no id."""
+    head = HEAD_BYTES.get(data[0]) if data else None
     if head is None or len(data) < head:
         return None
     return UUID(bytes=data[1:head]) if data[0] == BY_GUID else int.from_bytes(data[1:head], "big") or None
 
 
 def likeliest(guesses: Iterable[Guess]) -> Guess | None:
-    """Return the guess that most records share, nulls aside; None if there are only nulls.
+    """Return the most frequent guess, not counting nulls; None if there are only nulls.
 
     Texts count as delimited if at least half of them have the same fields: a comma in a sentence is no delimiter.
     """

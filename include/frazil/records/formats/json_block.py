@@ -1,7 +1,7 @@
-"""Many JSON values of one schema at once, only where the reader of single values would say the same; and their fields
-that the schema does not name.
+"""Decodes many JSON values of one schema at once, if the outcome is surely that of reading them one by one; and finds the fields that
+the schema does not name.
 
-The schema's carriers say how columns are read. Fields that the schema does not name are found in the values that have such.
+The schema's intermediate types tell how columns are read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.json.intermediate_types import Carrier
+from frazil.records.json.intermediate_types import IntermediateType
 from frazil.records.json.typed import TypedDecoder, typed_decoder
 from frazil.records.model.cells import StepSize
 from frazil.records.model.json_number import JsonValue
@@ -22,24 +22,23 @@ from frazil.records.model.rows import Block, UnknownFieldPairs, take_distinct
 from frazil.records.model.spec import RecordSpec
 
 UnknownFieldFinder = Callable[[JsonValue], Iterator[str]]
-"""Yields the names of a value's unknown fields, nested ones as a path."""
+"""Yields the names of a value's unknown fields; for nested ones their path."""
 
 
 def unknown_field_finder(data_type: pa.DataType) -> UnknownFieldFinder | None:
     """Return the finder of fields that a type does not name; None for a type without structs."""
     if pa.types.is_struct(data_type):
-        inner = {field.name: unknown_field_finder(field.type) for field in data_type}
-        return partial(_of_struct, inner)
+        return partial(_find_in_struct, {field.name: unknown_field_finder(field.type) for field in data_type})
     if pa.types.is_list(data_type):
         item = unknown_field_finder(data_type.value_type)
-        return item and partial(_of_items, item)
+        return item and partial(_find_in_items, item)
     if pa.types.is_map(data_type):
         item = unknown_field_finder(data_type.item_type)
-        return item and partial(_of_map, item)
+        return item and partial(_find_in_map, item)
     return None
 
 
-def _of_struct(finders: dict[str, UnknownFieldFinder | None], value: JsonValue) -> Iterator[str]:
+def _find_in_struct(finders: dict[str, UnknownFieldFinder | None], value: JsonValue) -> Iterator[str]:
     if not isinstance(value, dict):
         return
     for name, field_value in value.items():
@@ -50,13 +49,13 @@ def _of_struct(finders: dict[str, UnknownFieldFinder | None], value: JsonValue) 
                 yield f"{name}.{path}"
 
 
-def _of_items(find_in_item: UnknownFieldFinder, value: JsonValue) -> Iterator[str]:
+def _find_in_items(find_in_item: UnknownFieldFinder, value: JsonValue) -> Iterator[str]:
     for item in value if isinstance(value, list) else ():
         yield from find_in_item(item)
 
 
-def _of_map(find_in_item: UnknownFieldFinder, value: JsonValue) -> Iterator[str]:
-    """Search the values of a map: an object, or a list of entries as `[key, value]` or `{"key": …, "value": …}`."""
+def _find_in_map(find_in_item: UnknownFieldFinder, value: JsonValue) -> Iterator[str]:
+    """Find unknown fields in the values of a map: an object, or a list of entries `[key, value]` or `{"key": …, "value": …}`."""
     if isinstance(value, dict):
         for item in value.values():
             yield from find_in_item(item)
@@ -68,30 +67,30 @@ def _of_map(find_in_item: UnknownFieldFinder, value: JsonValue) -> Iterator[str]
 
 
 Allow = Callable[[bytes], bool]
-"""Returns whether a value surely keeps further rules of its schema."""
+"""Returns whether a value surely keeps the other rules of its schema."""
 
 _read: Final[Callable[[bytes], JsonValue]] = msgspec.json.Decoder(float_hook=str).decode
 
 
 def block_decoder(
     columns: pa.Schema,
-    carriers: Sequence[Carrier | None],
+    intermediates: Sequence[IntermediateType | None],
     find_unknown_fields: UnknownFieldFinder | None = None,
     allow: Allow | None = None,
     *,
     closed: bool = False,
 ) -> BlockDecoder | None:
-    """Return a decoder of objects with these columns; None if only single values can be read.
+    """Return a decoder of objects to these columns; None if they can only be read one by one.
 
     Args:
         columns: Names and types of the columns, which are those of the fields.
-        carriers: One per column.
+        intermediates: The intermediate type of each column; None if it has none.
         find_unknown_fields: Finds the fields of an object that no column takes.
-        allow: Says which values a row may be made of.
-        closed: Whether an object with other fields than the columns is left out; objects within it may have others.
+        allow: Returns whether a value may become a row.
+        closed: Whether objects with other fields than the columns get no row; objects inside them may have other fields.
     """
     unknown_fields: Literal["fail", "ignore"] = "fail" if closed else "ignore"
-    decoder = typed_decoder(RecordSpec(columns, unknown_fields=unknown_fields, kafka_columns=None), carriers)
+    decoder = typed_decoder(RecordSpec(columns, unknown_fields=unknown_fields, kafka_columns=None), intermediates)
     return None if decoder is None else BlockDecoder(decoder, find_unknown_fields, allow)
 
 
@@ -104,7 +103,7 @@ class BlockDecoder:
         self._allow: Final = allow
 
     def decode(self, values: pa.BinaryArray, step: StepSize) -> Block:
-        """Return rows of the values that surely decode as one by one; all other values get no row.
+        """Return rows of those values that surely have the same outcome one by one; the others get no row here.
 
         Raises:
             StepTooWide: the lists of the values make too many cells.
@@ -117,7 +116,7 @@ class BlockDecoder:
             refused = block.positions.filter(pc.invert(allowed)).to_pylist()
         names: dict[int, tuple[str, ...]] = {}
         if self._find_unknown_fields is not None:
-            # A value that was read with all of its fields may have no row all the same.
+            # `fully_read` may name values without a row, so the rows are the ones to choose from.
             partly_read = block.positions.filter(pc.invert(pc.is_in(block.positions, value_set=block.fully_read)))
             for position, raw in zip(partly_read.to_pylist(), values.take(partly_read).to_pylist(), strict=True):
                 try:

@@ -1,5 +1,5 @@
-"""Hands the bytes of a record's value, or of its key, to the format that decodes them, with the id of the writer
-schema that a header may bring; and keys and headers beside the values, with the columns that take them.
+"""Hands the bytes of a record's value or key to their format, with the schema id that a header may have; and fits keys and headers to
+the columns that take them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.casting.fitter import Fitted, Fitter
+from frazil.records.casting.fitter import Dead, Fitted, Fitter
 from frazil.records.casting.source import Kind, kind_of
 from frazil.records.formats.framing import PayloadName, unframe
 from frazil.records.formats.registered import remap_positions
@@ -61,12 +61,12 @@ class PayloadDecoder:
 
 
 _KEY: Final = "key"
-"""Where the paths of reasons about keys begin."""
+"""The first step of paths in keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordKeys:
-    """Keys of one shape, and the positions of their records, ascending; None where the records have no key."""
+    """Keys of one shape (None: the records have no key), and the positions of their records, ascending."""
 
     columns: pa.RecordBatch | None
     positions: pa.Int64Array
@@ -81,12 +81,12 @@ class DecodedKeys:
 
     @property
     def alive(self) -> pa.Int64Array:
-        """Positions of the records whose key is good, or null; ascending."""
+        """Positions of the records with a good key, or without a key; ascending."""
         positions = pa.chunked_array([group.positions for group in self.groups], pa.int64()).combine_chunks()
         return positions.take(pc.array_sort_indices(positions))
 
     def select(self, positions: pa.Int64Array) -> Iterator[tuple[pa.Int64Array, pa.RecordBatch | None]]:
-        """Yield, per shape of keys, the rows of `positions` that have such a key, and their keys."""
+        """Yield for each shape of keys the indexes of those `positions` whose records have such a key, and the keys."""
         for group in self.groups:
             key_index = pc.index_in(positions, value_set=group.positions)
             rows = pc.indices_nonzero(key_index.is_valid()).cast(pa.int64())
@@ -94,46 +94,37 @@ class DecodedKeys:
                 yield rows, None if group.columns is None else group.columns.take(key_index.take(rows))
 
 
-class KeyDecoder:
-    """Decodes the keys of records.
+def decode_keys(decoder: PayloadDecoder, records: pa.RecordBatch, present: pa.Int64Array) -> DecodedKeys:
+    """Decode the keys of the records at `present`, ascending positions; some may be null. No key makes this fail.
 
-    Args:
-        payload_decoder: Decodes the keys that are not null.
+    Records without key are a group of their own: the outcome of a record must not depend on its neighbours. A format may have a null
+    of its own, such as an envelope without payload.
+
+    Raises:
+        Retryable: a writer schema can't be had now.
+        Terminal: the registry refuses to answer.
     """
-
-    def __init__(self, payload_decoder: PayloadDecoder) -> None:
-        self._payload_decoder: Final = payload_decoder
-
-    def decode(self, records: pa.RecordBatch, present: pa.Int64Array) -> DecodedKeys:
-        """Decode the keys of the records at `present`, ascending positions. No key makes this fail.
-
-        Records without key are a group of their own, whatever the others are: what becomes of one must not depend on who
-        is next to it. A format may have a null of its own, such as an envelope without payload.
-
-        Raises:
-            Retryable: a writer schema can't be had now.
-            Terminal: the registry refuses to answer.
-        """
-        has_key = records.column("key").take(present).is_valid()
-        decoded = self._payload_decoder.decode(records, present.filter(has_key))
-        nulls = [position for position, reason in decoded.dead.items() if reason.code is DeadCode.NULL_VALUE]
-        absent = pa.concat_arrays([present.filter(pc.invert(has_key)), pa.array(nulls, pa.int64())])
-        absent = absent.take(pc.array_sort_indices(absent))
-        groups = [RecordKeys(group.columns, group.positions) for group in decoded.groups if len(group.positions)]
-        keyless = [RecordKeys(None, absent)] if len(absent) else []
-        dead = {
-            position: _of_key(reason)
-            for position, reason in decoded.dead.items()
-            if reason.code is not DeadCode.NULL_VALUE
-        }
-        return DecodedKeys((*groups, *keyless), dead)
+    has_key = records.column("key").take(present).is_valid()
+    decoded = decoder.decode(records, present.filter(has_key))
+    groups = [RecordKeys(group.columns, group.positions) for group in decoded.groups if len(group.positions)]
+    nulls: list[int] = []
+    dead: dict[int, Reason] = {}
+    for position, reason in decoded.dead.items():
+        if reason.code is DeadCode.NULL_VALUE:
+            nulls.append(position)
+        else:
+            key_reason = Reason(DeadCode.INVALID_KEY, f"{reason.code}: {reason.message}", reason.path)
+            dead[position] = key_reason.with_parent(_KEY)
+    absent = pa.concat_arrays([present.filter(pc.invert(has_key)), pa.array(nulls, pa.int64())])
+    keyless = [RecordKeys(None, absent.take(pc.array_sort_indices(absent)))] if len(absent) else []
+    return DecodedKeys((*groups, *keyless), dead)
 
 
 class KeyColumns:
     """Fits keys to the columns that take their fields.
 
     Args:
-        spec: The columns of the records; some have `part: key`.
+        spec: How records become rows; some of its columns take the key.
 
     Raises:
         Terminal: a default does not fit its column.
@@ -146,7 +137,7 @@ class KeyColumns:
         is_text = spec.key is not None and spec.key.is_text
         any_case = spec.field_names == "case_insensitive"
         self._fitter: Final = Fitter(columns, self.schema, case_insensitive=any_case, text_casts=is_text)
-        # Of no key each field is null, rather than missing; so is the whole.
+        # Where there is no key, each of its fields is null rather than absent, and so is the whole key.
         named = tuple(replace(column, source=("",)) if column.source == WHOLE_VALUE else column for column in columns)
         self._null_fitter: Final = Fitter(named, self.schema)
         self._null_schema: Final = pa.schema(
@@ -154,7 +145,7 @@ class KeyColumns:
         )
 
     def fit(self, key: pa.RecordBatch | None, size: int) -> Fitted:
-        """Fit the keys of `size` rows; None is no key in any of them."""
+        """Fit the keys of `size` rows; None if no row has a key."""
         if key is None:
             nulls = pa.RecordBatch.from_arrays([pa.nulls(size)] * len(self._null_schema), schema=self._null_schema)
             fitted = self._null_fitter.fit(nulls)
@@ -163,19 +154,18 @@ class KeyColumns:
         return replace(fitted, dead={row: reason.with_parent(_KEY) for row, reason in fitted.dead.items()})
 
     def check(self, shape: pa.Schema) -> list[str]:
-        """Return, for keys of one shape, each column that none of them could ever fill, and why."""
+        """Return a message for each column that keys of these fields could never fill."""
         return self._fitter.check(shape)
 
     def joined(self, value: pa.RecordBatch, key: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows of both, in the order of the declared columns."""
-        halves = [key if name in self.schema.names else value for name in self._rows.names]
-        columns = [batch.column(name) for batch, name in zip(halves, self._rows.names, strict=True)]
+        """Return the rows with the columns of both, in the declared order."""
+        columns = [(key if name in self.schema.names else value).column(name) for name in self._rows.names]
         return pa.RecordBatch.from_arrays(columns, schema=self._rows)
 
     def join_keys(self, value: Fitted, key: pa.RecordBatch | None, size: int) -> Fitted:
         """Fit the keys of `size` rows and join them with the fitted values; a row needs both."""
         fitted = self.fit(key, size)
-        # Row of each value's key; null where the key did not fit, which drops the row.
+        # Null where the key did not fit: such rows are dropped.
         key_index = pc.index_in(value.input_rows, value_set=fitted.input_rows)
         good = key_index.is_valid()
         rows = self.joined(value.rows.filter(good), fitted.rows.take(key_index.filter(good)))
@@ -183,25 +173,20 @@ class KeyColumns:
         return Fitted(rows, value.input_rows.filter(good), dead, value.ignored)
 
 
-def _of_key(reason: Reason) -> Reason:
-    return Reason(DeadCode.INVALID_KEY, f"{reason.code}: {reason.message}", reason.path).with_parent(_KEY)
-
-
-# A header is bytes. Columns of type binary and fixed take them as they are; all others read them as UTF-8, and cast that text as
-# a field of a delimited value. Names of headers differ by case; of several headers of one name the last one counts.
+# The value of a header is bytes. Columns of type binary and fixed take them as they are. All others read them as UTF-8, and cast that
+# text as they would a field of a delimited value. Names of headers that differ in case are different; of several headers of one name
+# the last one counts.
 
 _HEADER: Final = "header"
-"""Where the paths of reasons about headers begin."""
-
-Dead = dict[int, Reason]
+"""The first step of paths in headers."""
 
 
 class HeaderColumns:
     """Fits headers to the columns that take them.
 
     Args:
-        spec: How records become rows; some columns are of headers.
-        deletes: Whether the rows are to be deleted: a header is then required only where changes are ordered by it.
+        spec: How records become rows; some of its columns take headers.
+        deletes: Whether these are rows to delete: then only the header that orders changes may be required.
 
     Raises:
         Terminal: a default does not fit its column.
@@ -217,11 +202,11 @@ class HeaderColumns:
         self._types: Final = {column.name: spec.columns.field(column.name) for column in self._columns}
         self._schema: Final = spec.change_schema if deletes else spec.block_schema
         self._fitter: Final = self._make_fitter(self._columns)
-        # In an optional column a header without value is null: only one that is not there becomes the default.
+        # In an optional column a header without value is null; only an absent header becomes the default.
         self._defaults: Final = {
             column.name: self._default(column) for column in self._columns if column.has_default and not column.required
         }
-        # Paths of reasons about columns, as far as they are shown -> the header.
+        # Path of a reason, which shortens a long column name -> the name of the header.
         self._headers: Final = {
             Reason(DeadCode.MISSING_REQUIRED, "").with_parent(column.name).path: column.steps[0]
             for column in self._columns
@@ -239,7 +224,7 @@ class HeaderColumns:
         return self._make_fitter([column]).fit(absent).rows.column(0)
 
     def join(self, fitted: Fitted, headers: pa.ListArray) -> Fitted:
-        """Return fitted rows with the columns that come from headers; rows of unfit headers are dead.
+        """Return fitted rows with the columns that take headers; rows whose headers do not fit are dead.
 
         Args:
             fitted: Rows of the other columns; one record may have several.
@@ -249,7 +234,7 @@ class HeaderColumns:
             StepTooWide: records make so many rows that their headers, repeated in each, take too many bytes together.
         """
         own = self._fit(headers)
-        # A value that can't be read is told of first; a record that changes no row needs no header.
+        # A record that changes no row needs no header. The reason of a value that can't be decoded outranks that of a header.
         with_rows = {*pc.unique(fitted.input_rows).to_pylist()} if own.dead else set()
         unfit = {row: reason for row, reason in own.dead.items() if row in with_rows}
         unreadable = {row: reason for row, reason in fitted.dead.items() if reason.code.stage is Stage.DECODE}
@@ -279,7 +264,7 @@ class HeaderColumns:
                 rows = rows.take(positions)
             arrays.append(values_by_row(values, rows, size))
         fitted = self._fitter.fit(pa.RecordBatch.from_arrays(arrays, list(self._types)))
-        # A header that is not UTF-8 is null here, which a required column refuses, too: the first reason is the better one.
+        # A header that is not UTF-8 is null here, which a required column refuses as well. The reason that it is not UTF-8 says more.
         unfit = {
             row: replace(reason, path="").with_parent(self._headers[reason.path]) for row, reason in fitted.dead.items()
         }
@@ -288,7 +273,7 @@ class HeaderColumns:
         rows, input_rows = fitted.rows.filter(alive), fitted.input_rows.filter(alive)
         for name, default in self._defaults.items():
             index = rows.schema.get_field_index(name)
-            # Not every type can be chosen from by a mask.
+            # `pc.if_else` does not take every type, so rows are chosen by index.
             chosen = pc.if_else(absent[name].take(input_rows), len(rows), pa.arange(0, len(rows)))
             filled = pa.concat_arrays([rows.column(index), default]).take(chosen)
             rows = rows.set_column(index, rows.schema.field(index), filled)
@@ -296,10 +281,10 @@ class HeaderColumns:
 
 
 def _too_many(input_rows: pa.Int64Array, own: Fitted) -> Dead:
-    """Return the records that are so many rows that their headers take too many bytes.
+    """Return the reasons of records with so many rows that their headers, repeated in each row, take too many bytes.
 
     Raises:
-        StepTooWide: all others together take more.
+        StepTooWide: the headers of the other records together take too many bytes.
     """
     if own.rows.nbytes * len(input_rows) <= STEP_BYTES or pc.count_distinct(input_rows).as_py() == len(input_rows):
         return {}

@@ -1,7 +1,8 @@
-"""Integers and bytes that mean more: Avro's logical types, and those that Kafka Connect and Debezium name in a schema.
+"""Logical types of Avro, and those that Kafka Connect and Debezium name in a schema: integers, texts and bytes that mean dates, times,
+decimals and uuids.
 
 Units and epochs are from the Avro specification and from Debezium's documentation of its temporal types. Debezium's
-`Timestamp`, `MicroTimestamp` and `NanoTimestamp` are wall times without a zone; its zoned ones are text and stay so.
+`Timestamp`, `MicroTimestamp` and `NanoTimestamp` are wall times without a zone; its times with a zone are texts, and stay texts.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from frazil.records.model.dead_letter import DeadCode, Rejection
 
 Convert = Callable[[Any], object]
 Meaning = tuple[pa.DataType, Convert | None]
-"""The Arrow type, and what makes its value of the encoded one; None where that is the same number."""
+"""The Arrow type, and the conversion of encoded values to it; None if they are its numbers already."""
 
 MAX_PRECISION: Final = 76
-"""Of decimal256. Kafka Connect declares 64 where the source does not say."""
+"""Digits of decimal256. Kafka Connect declares 64 if the source does not tell."""
 
 _DECIMAL38: Final = 38
 _CONNECT_PRECISION: Final = 64
@@ -37,7 +38,7 @@ TIME: Final = pa.time64("us")
 
 
 def millis(value: int) -> int:
-    """Take milliseconds as microseconds."""
+    """Convert milliseconds to microseconds."""
     micros = value * 1_000
     if -_INT64 <= micros < _INT64:
         return micros
@@ -45,36 +46,36 @@ def millis(value: int) -> int:
 
 
 def nanos(value: int) -> int:
-    """Take nanoseconds as microseconds, without loss."""
+    """Convert nanoseconds to microseconds, without loss."""
     if value % 1_000:
         raise Rejection(DeadCode.LOSSY_CAST, f"expected at most microseconds, found {value} nanoseconds")
     return value // 1_000
 
 
 def time_of_day(micros: int) -> int:
-    """Take microseconds since midnight."""
+    """Check microseconds since midnight."""
     if 0 <= micros < DAY:
         return micros
     raise out_of_range("a time of day", f"{micros} microseconds since midnight")
 
 
 def millis_of_day(value: int) -> int:
-    """Take milliseconds since midnight as microseconds."""
+    """Convert milliseconds since midnight to microseconds."""
     return time_of_day(value * 1_000)
 
 
 def nanos_of_day(value: int) -> int:
-    """Take nanoseconds since midnight as microseconds, without loss."""
+    """Convert nanoseconds since midnight to microseconds, without loss."""
     return time_of_day(nanos(value))
 
 
 def whole_nanos(value: int) -> int:
-    """Take nanoseconds as the last whole microsecond."""
+    """Convert nanoseconds to the last whole microsecond."""
     return value // 1_000
 
 
 def whole_nanos_of_day(value: int) -> int:
-    """Take nanoseconds since midnight as the last whole microsecond."""
+    """Convert nanoseconds since midnight to the last whole microsecond."""
     return time_of_day(whole_nanos(value))
 
 
@@ -82,13 +83,13 @@ _TRUNCATING: Final[Mapping[Convert | None, Convert]] = {nanos: whole_nanos, nano
 
 
 def truncating(exact: Meaning) -> Meaning:
-    """Return the same meaning with times truncated to microseconds."""
+    """Return the meaning that truncates times to microseconds."""
     data_type, convert = exact
     return data_type, _TRUNCATING.get(convert, convert)
 
 
 def time_unit(convert: Convert | None) -> TimeUnit:
-    """Return the time unit of the numbers that such a function takes; None: microseconds."""
+    """Return the unit of the numbers that a conversion takes; without one they are microseconds."""
     if convert in {millis, millis_of_day}:
         return "ms"
     return "ns" if convert in {nanos, nanos_of_day} else "us"
@@ -100,7 +101,7 @@ def out_of_range(expected: str, actual: object) -> Rejection:
 
 
 def decimal_from_bytes(precision: int, scale: int, raw: bytes) -> Decimal:
-    """Take a decimal's digits as a big-endian integer in two's complement.
+    """Return the decimal whose digits are a big-endian integer in two's complement.
 
     Raises:
         Rejection: OUT_OF_RANGE, more digits than declared; INVALID_AVRO, no bytes.
@@ -114,7 +115,7 @@ def decimal_from_bytes(precision: int, scale: int, raw: bytes) -> Decimal:
 
 
 def decimal_type(precision: int, scale: int) -> pa.DataType:
-    """Return the narrowest decimal type.
+    """Return the narrowest decimal type of these digits.
 
     Raises:
         Rejection: UNUSABLE_SCHEMA, more digits than any column can hold.
@@ -154,7 +155,7 @@ _NAMED: Final[Mapping[tuple[str, str], Meaning]] = {
 
 
 def meaning(schema: Mapping[str, Any], base: str) -> Meaning | None:
-    """Return what a type's annotations make of it; None for none, unknown ones, and ones that don't fit the type.
+    """Return what a type means by its annotations; None without annotations, or if they are unknown or don't fit the type.
 
     Args:
         schema: The type with its annotations.
@@ -175,7 +176,7 @@ def meaning(schema: Mapping[str, Any], base: str) -> Meaning | None:
 
 def _decimal(precision: object, scale: object) -> Meaning | None:
     if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision or precision < 1:
-        return None  # the specification: a logical type that is invalid is as if it was not there
+        return None  # the specification says to ignore an invalid logical type
     return decimal_type(precision, scale), partial(decimal_from_bytes, precision, scale)
 
 

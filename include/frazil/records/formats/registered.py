@@ -14,12 +14,11 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.json.convert import storage_type
+from frazil.records.json.convert import build_array
 from frazil.records.model.cells import CellCount, StepSize
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.format import (
     BARE,
-    Dead,
     Decoded,
     SchemaKind,
     SchemaSource,
@@ -30,67 +29,60 @@ from frazil.records.model.format import (
 from frazil.records.model.json_number import SHOWN_CHARACTERS
 from frazil.records.model.rows import UnknownFieldPairs
 
-# - magic 0, then the schema's id as 4 bytes, big-endian; or magic 1, then its GUID as 16 bytes;
-# - with Protobuf then the way to the message's type within its file: the number of steps and the steps as zigzag varints,
-#   the commonest way, the first message, shortened to one zero byte.
+# The frame of a value is:
+# - magic 0 and the schema's id as 4 bytes, big-endian; or magic 1 and its GUID as 16 bytes;
+# - for Protobuf then the path to the message's type within its file: the number of steps and the steps as zigzag varints. The most
+#   frequent path, to the first message, is one zero byte.
 
 BY_ID: Final = 0
 BY_GUID: Final = 1
-HEADS: Final = {BY_ID: 5, BY_GUID: 17}
-"""Length of a frame's head by its first byte."""
+HEAD_BYTES: Final = {BY_ID: 5, BY_GUID: 17}
+"""First byte of a frame -> bytes of magic and id."""
 
-LONGEST: Final = (1 << 31) - 1
-"""No value is longer. (Without an end, `binary_slice` fails on values that end where the slice begins.)"""
+MAX_VALUE_BYTES: Final = (1 << 31) - 1
+"""No value has more bytes. As the end of a slice: without one, `binary_slice` fails on values that end where the slice begins."""
 
 MAX_STEPS: Final = 100
-"""Messages nested deeper than this don't compile either."""
+"""Steps of a path. Messages that are nested deeper don't compile."""
 
 _VARINT_BYTES: Final = 5
-"""Steps are 32-bit integers."""
+"""Bytes of a step, which is an integer of 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaGroup:
-    """Values that were written with one schema, less their heads, and their positions, ascending."""
+    """Values that were written with one schema, without their heads, and their positions, ascending."""
 
     schema_id: int | UUID
     payloads: pa.BinaryArray
     positions: pa.Int64Array
 
 
-@dataclass(frozen=True, slots=True)
-class SplitValues:
-    """Values grouped by writer schema, and reasons for values without a valid frame."""
+def split_by_schema(values: pa.BinaryArray) -> tuple[list[SchemaGroup], dict[int, Reason]]:
+    """Return values, none of them null, grouped by the schema that they name, and the reasons of the other values by position.
 
-    groups: tuple[SchemaGroup, ...]
-    dead: Dead
-
-
-def split_by_schema(values: pa.BinaryArray) -> SplitValues:
-    """Group values by the schema that they name; none of them is null.
-
-    Dead are values without bytes (EMPTY_VALUE) and without a frame (INVALID_WIRE).
+    These have no bytes (EMPTY_VALUE) or no frame (INVALID_WIRE).
     """
     groups: list[SchemaGroup] = []
     lengths = pc.binary_length(values)
     framed = pa.array([False] * len(values), pa.bool_())
-    for magic, head in HEADS.items():
+    for magic, size in HEAD_BYTES.items():
         begins = pc.equal(pc.binary_slice(values, 0, 1), pa.scalar(bytes([magic]), values.type))
-        has_frame = pc.and_(begins, pc.greater_equal(lengths, head))
+        has_frame = pc.and_(begins, pc.greater_equal(lengths, size))
         framed = pc.or_(framed, has_frame)
-        groups += _by_head(values, _true_positions(has_frame), head)
+        groups += _group_by_head(values, _true_positions(has_frame), size)
     expected = "expected 0x00 and a schema's id of 4 bytes, or 0x01 and its GUID of 16"
-    unframed_positions = _true_positions(pc.invert(framed)).to_pylist()
-    dead = {position: unframed(values[position].as_py(), expected) for position in unframed_positions}
-    return SplitValues(tuple(groups), dead)
+    frameless = _true_positions(pc.invert(framed)).to_pylist()
+    return groups, {position: no_frame(values[position].as_py(), expected) for position in frameless}
 
 
-def _by_head(values: pa.BinaryArray, positions: pa.Int64Array, head: int) -> list[SchemaGroup]:
+def _group_by_head(values: pa.BinaryArray, positions: pa.Int64Array, size: int) -> list[SchemaGroup]:
+    """Group the values at some positions by their first `size` bytes."""
     if not len(positions):
         return []
     framed = values if len(positions) == len(values) else values.take(positions)
-    heads = pc.binary_slice(framed, 0, head).dictionary_encode()
-    payloads = pc.binary_slice(framed, head, LONGEST)
+    heads = pc.binary_slice(framed, 0, size).dictionary_encode()
+    payloads = pc.binary_slice(framed, size, MAX_VALUE_BYTES)
     if len(heads.dictionary) == 1:
         return [SchemaGroup(_schema_id(heads.dictionary[0].as_py()), payloads, positions)]
     order = pc.array_sort_indices(heads.indices)  # stable: positions stay ascending within a schema
@@ -112,8 +104,8 @@ def _true_positions(mask: pa.BooleanArray) -> pa.Int64Array:
     return pc.indices_nonzero(mask).cast(pa.int64())
 
 
-def unframed(value: bytes, expected: str) -> Reason:
-    """Return the reason of a value without a frame, or without anything."""
+def no_frame(value: bytes, expected: str) -> Reason:
+    """Return the reason of a value that has no frame, or no bytes at all."""
     if not value:
         return Reason(DeadCode.EMPTY_VALUE, "expected a schema's id and a value, found a value of 0 bytes")
     shown = f"0x{value[:8].hex()}{'…' if len(value) > 8 else ''}"  # noqa: PLR2004
@@ -121,7 +113,7 @@ def unframed(value: bytes, expected: str) -> Reason:
 
 
 def message_path(payload: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the path to the message's type in its file, and where the message begins.
+    """Return the path to the message's type in its file, and the index of the message's first byte.
 
     Raises:
         Rejection: INVALID_WIRE.
@@ -145,23 +137,23 @@ def _varint(payload: bytes, start: int) -> tuple[int, int]:
         if payload[index] < 0x80:  # noqa: PLR2004
             return (number >> 1) ^ -(number & 1), index + 1
     actual = f"0x{payload[start : start + _VARINT_BYTES].hex()}" if start < len(payload) else "the end"
-    raise Rejection(DeadCode.INVALID_WIRE, f"expected a varint of the way to the message's type, found {actual}")
+    raise Rejection(DeadCode.INVALID_WIRE, f"expected a varint of the path to the message's type, found {actual}")
 
 
 MAX_COLUMNS: Final = 5_000
-"""Fields of one schema, nested ones counted where they appear. Types that hold each other twice double with each level:
+"""Fields of one schema; those of a named type count wherever it is used. Types that use another type twice double with each level:
 thirty lines of schema can ask for a billion columns."""
 
 MAX_CHARACTERS: Final = 4 << 20
-"""Of a schema and all that it refers to: registries take no larger ones without being told to."""
+"""Characters of a schema and of all that it refers to. By default, registries take no larger ones."""
 
 Fields = dict[str, object]
-"""One value by field name, as `pa.array` takes it for the storage of the fields' types."""
+"""One value by field name, as `pa.array` takes it for the storage types of the fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Incomplete:
-    """A decoded value that had more fields than its schema names.
+    """A decoded value that has more fields than its schema names.
 
     Attributes:
         value: The decoded fields.
@@ -173,7 +165,7 @@ class Incomplete:
 
 
 class Codec(Protocol):
-    """Reads values of one writer schema, without frame."""
+    """Decodes values of one writer schema, without frame."""
 
     def decode(self, payloads: pa.BinaryArray) -> Decoded:
         """Decode values; positions are those in `payloads`. No value makes this fail."""
@@ -181,17 +173,17 @@ class Codec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RowCodec:
-    """Reads values one by one.
+    """Decodes values one by one.
 
     Attributes:
         fields: Type of the columns.
         read: Returns one value's fields (as `Incomplete` where there are more), or raises `Rejection`.
-        cells: What `read` counts; None if its values have no lists of many columns.
+        cells: The cells of the value that `read` returned last.
     """
 
     fields: pa.StructType
     read: Callable[[bytes], Fields | Incomplete]
-    cells: CellCount | None = None
+    cells: CellCount
 
     def decode(self, payloads: pa.BinaryArray) -> Decoded:
         """Decode values."""
@@ -211,7 +203,7 @@ class RowCodec:
                 unknown_fields[position] = value.unknown_fields
             rows.append(value.value if isinstance(value, Incomplete) else value)
             positions.append(position)
-            if self.cells is not None and step.is_full(self.cells.total):
+            if step.is_full(self.cells.total):
                 groups += self._groups(rows, positions)
                 step.hold(groups[-1].columns)
                 rows, positions = [], []
@@ -220,14 +212,12 @@ class RowCodec:
     def _groups(self, rows: list[object], positions: list[int]) -> tuple[Shaped, ...]:
         if not rows:
             return ()
-        stored = pa.array(rows, storage_type(self.fields)).cast(self.fields)
-        return (Shaped(pa.RecordBatch.from_struct_array(stored), pa.array(positions, pa.int64())),)
+        columns = pa.RecordBatch.from_struct_array(build_array(rows, self.fields))
+        return (Shaped(columns, pa.array(positions, pa.int64())),)
 
 
-def row_codec(
-    data_type: pa.DataType, read: Callable[[bytes], object], *, bare: bool, cells: CellCount | None = None
-) -> RowCodec:
-    """Return the codec of values whose fields are columns, or (`bare`) that are one column themselves.
+def row_codec(data_type: pa.DataType, read: Callable[[bytes], object], *, bare: bool, cells: CellCount) -> RowCodec:
+    """Return the codec of values whose fields become columns, or (`bare`) that become one column themselves.
 
     Raises:
         Rejection: UNUSABLE_SCHEMA, there are no fields.
@@ -248,7 +238,7 @@ class RegistryFormat:
     """Decodes framed values. Caches the codec of each writer schema.
 
     Args:
-        source: Knows the schemas.
+        source: Returns the schemas.
         kind: The kind of schema that the format reads.
         make_codec: Makes the codec of a schema, or raises `Rejection`.
     """
@@ -266,12 +256,12 @@ class RegistryFormat:
             Retryable: a writer schema can't be had now.
             Terminal: the registry refuses to answer.
         """
-        frames = split_by_schema(values)
-        # The commonest first: no flood of unknown ids, each in few records, keeps a new schema from being asked for.
-        by_size = sorted(frames.groups, key=lambda group: -len(group.positions))
+        groups, dead = split_by_schema(values)
+        # The most frequent ids first, so that a flood of unknown ids, each in few records, can't keep a new schema from being looked up.
+        by_size = sorted(groups, key=lambda group: -len(group.positions))
         codecs = {group.schema_id: self._codec(group.schema_id) for group in by_size}
-        parts = [Decoded((), frames.dead)]
-        for group in frames.groups:
+        parts = [Decoded((), dead)]
+        for group in groups:
             codec = codecs[group.schema_id]
             if isinstance(codec, Reason):
                 parts.append(Decoded((), dict.fromkeys(group.positions.to_pylist(), codec)))
@@ -287,7 +277,7 @@ class RegistryFormat:
         except TooManyUnknownIds:
             actual = f"id {schema_id} after too many that it does not know"
             return Reason(DeadCode.SCHEMA_NOT_ASKED_FOR, f"expected ids of the registry, found {actual}")
-        if schema is None:  # not kept: it may be registered later
+        if schema is None:  # not cached: it may be registered later
             return Reason(DeadCode.UNKNOWN_SCHEMA, f"expected a registered schema, found id {schema_id}")
         self._codecs[schema_id] = codec = self._codec_or_reason(schema_id, schema)
         return codec
@@ -310,14 +300,14 @@ class RegistryFormat:
 
 
 def remap_positions(decoded: Decoded, positions: pa.Int64Array) -> Decoded:
-    """Return a decoded selection of values with positions in all values; `positions` are those of the selection."""
+    """Return the outcome of a selection of values with positions in all values; `positions` are those of the selected values."""
     groups = tuple(Shaped(group.columns, positions.take(group.positions)) for group in decoded.groups)
     dead = {positions[position].as_py(): reason for position, reason in decoded.dead.items()}
     return Decoded(groups, dead, decoded.unknown_fields.map_positions(positions))
 
 
 def merge_decoded(decoded: Iterable[Decoded]) -> Decoded:
-    """Merge the outcomes of disjoint parts of the same values."""
+    """Merge the outcomes of different values, with positions in all values."""
     parts = list(decoded)
     dead = {position: reason for part in parts for position, reason in part.dead.items()}
     unknown_fields = UnknownFieldPairs.concat(part.unknown_fields for part in parts)
@@ -336,10 +326,10 @@ _RAISED_BY_LIBRARIES: Final = (
 
 @contextmanager
 def reading_schema(*faults: type[Exception]) -> Iterator[None]:
-    """Turn any error raised while a schema is compiled into a rejection: libraries expect a schema's author to be careful.
+    """Turn each error that is raised while a schema is compiled into a rejection: libraries expect careful authors of schemas.
 
     Args:
-        faults: Own errors of the library that reads the schema, beside those of Python.
+        faults: Errors of the library that reads the schema, besides those of Python.
 
     Raises:
         Rejection: UNUSABLE_SCHEMA.

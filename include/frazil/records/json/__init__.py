@@ -1,1 +1,1 @@
-"""JSON values of declared columns: as blocks where that is exact, one by one elsewhere."""
+"""Converts JSON values to declared columns: in blocks of many values where the outcome is surely the same, else one by one."""

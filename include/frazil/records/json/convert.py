@@ -1,9 +1,9 @@
-"""JSON values to values of an Arrow type, scalar or nested: a converter per type, compiled once.
+"""Converts JSON values to values of an Arrow type, scalar or nested. Each type has a converter, which is compiled once.
 
-No kind of value is cast to another unless its column says so (`Reading`): text is not a number, a
-number is not text, an epoch number is not a time. Where JSON has no kind of its own, text in a fixed form carries the type: base64 for
-binary and fixed, 8-4-4-4-12 digits for uuid, and the forms of `frazil.records.json.times`. An object or
-list in a text column becomes compact JSON text. The caller decides whether null is allowed.
+No kind of value is cast to another unless its column says so (`Reading`): text is not a number, a number is not text, an epoch number
+is not a time. Types that JSON lacks are texts in a fixed form: base64 for binary and fixed, 8-4-4-4-12 digits for uuid, and the forms
+of `frazil.records.json.times`. An object or list in a text column becomes compact JSON text. The caller decides whether null is
+allowed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import base64
 import binascii
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from math import isinf
@@ -26,7 +26,6 @@ from frazil.records.json.exact import Fold, fold_fields
 from frazil.records.model.column import AS_IT_IS, Reading, type_name
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_number import (
-    ExactNumber,
     JsonValue,
     Number,
     compact,
@@ -37,17 +36,15 @@ from frazil.records.model.json_number import (
 )
 
 Converter = Callable[[Any], object]
-"""Takes a JSON value that is not null, returns what `pa.array` takes for the type, or raises
-`Rejection`."""
+"""Takes a JSON value that is not null, returns what `pa.array` takes for the type, or raises `Rejection`."""
 
 UUID_BYTES: Final = 16
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _SINGLE: Final = struct.Struct("<f")
-_INT_TEXT: Final = 20
-"""Longest text that is surely a plain int64: nineteen digits and a sign. Longer ones take the way
-of any number."""
+_INT64_CHARACTERS: Final = 20
+"""Of the longest int64: a sign and nineteen digits. Longer texts may have a million digits, so they are not given to `int`."""
 _INT_NAMES: Final = {32: "int", 64: "long"}
-"""Names of integers in pipeline files, by their bits; Kafka Connect has further ones."""
+"""Bits -> the integer's name in pipeline files; Kafka Connect has integers of other sizes, too."""
 
 
 def wrong_type(expected: str, value: JsonValue) -> Rejection:
@@ -63,11 +60,11 @@ def to_bool(value: JsonValue) -> bool:
 
 
 def to_int(bits: int, value: JsonValue) -> int:
-    """Convert a number to an integer of `bits` bits. Its exact value must be whole: 1.0 and 1e2 are."""
+    """Convert a number to an integer of `bits` bits. Its exact value must be whole, as those of 1.0 and 1e2 are."""
     if type(value) is not Number:
         raise wrong_type(_int_name(bits), value)
-    plain = len(value) <= _INT_TEXT and value.lstrip("-").isdigit()
-    number = int(value) if plain else _whole(bits, value)
+    is_plain = len(value) <= _INT64_CHARACTERS and value.lstrip("-").isdigit()
+    number = int(value) if is_plain else _whole(bits, value)
     if -(1 << (bits - 1)) <= number < 1 << (bits - 1):
         return number
     raise _out_of_range(_int_name(bits), value)
@@ -89,7 +86,7 @@ def _whole(bits: int, value: Number) -> int:
 
 
 def to_float64(value: JsonValue) -> float:
-    """Convert a number that a double holds (`double_holds`)."""
+    """Convert a number that a double holds with all its digits."""
     if type(value) is not Number:
         raise wrong_type("double", value)
     number = float(value)
@@ -101,7 +98,7 @@ def to_float64(value: JsonValue) -> float:
 
 
 def to_float32(value: JsonValue) -> float:
-    """Convert a number to the float32 nearest to its nearest double. Rounded here, equal keys of maps are found."""
+    """Convert a number to the float32 nearest to its nearest double. Arrow would round as well, but then equal map keys go unnoticed."""
     if type(value) is not Number:
         raise wrong_type("float", value)
     try:
@@ -118,14 +115,11 @@ def to_decimal(precision: int, scale: int, value: JsonValue) -> Decimal:
     expected = f"decimal({precision},{scale})"
     if type(value) is not Number:
         raise wrong_type(expected, value)
-    exact: ExactNumber = exact_value(value)
+    exact = exact_value(value)
     if exact.magnitude > precision - scale:
         raise _out_of_range(expected, value)
     if exact.exponent < -scale:
-        raise Rejection(
-            DeadCode.LOSSY_CAST,
-            f"expected {expected}, found {describe(value)}, which has more decimals",
-        )
+        raise Rejection(DeadCode.LOSSY_CAST, f"expected {expected}, found {describe(value)}, which has more decimals")
     return exact.decimal()
 
 
@@ -137,14 +131,14 @@ def to_text(value: JsonValue) -> str:
         text = compact(value)
     else:
         raise wrong_type("text", value)
-    # Plain ASCII is the common case and has no surrogates.
+    # Most texts are ASCII, and have no surrogates.
     if not text.isascii():
         check_characters(text)
     return text
 
 
 def to_text_as_sent(value: JsonValue) -> str:
-    """Convert like `to_text`, and also a number or a boolean to the text it was sent as."""
+    """Convert text as `to_text` does, and a number or a boolean to the text that it was sent as."""
     return compact(value) if type(value) is Number or isinstance(value, bool) else to_text(value)
 
 
@@ -180,11 +174,12 @@ def to_bytes(text: str) -> bytes:
     try:
         return base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError) as e:
-        raise Rejection(DeadCode.INVALID_TEXT, f"expected base64, found {describe(text)}: {_plain(e)}") from e
+        cause = "not ASCII" if isinstance(e, UnicodeEncodeError) else e
+        raise Rejection(DeadCode.INVALID_TEXT, f"expected base64, found {describe(text)}: {cause}") from e
 
 
 def to_fixed(width: int, text: str) -> bytes:
-    """Return exactly `width` bytes of base64 text."""
+    """Return the `width` bytes of base64 text."""
     data = to_bytes(text)
     if len(data) != width:
         raise Rejection(DeadCode.INVALID_TEXT, f"expected {width} bytes as base64, found {len(data)} bytes")
@@ -199,19 +194,12 @@ def to_uuid(text: str) -> bytes:
 
 
 def to_uuid_or_fixed(text: str) -> bytes:
-    """Return 16 bytes of a uuid's text or of base64: some Arrow schemas have fixed(16) for both."""
+    """Return the 16 bytes of a uuid's text, or of base64: some Arrow schemas store uuids as fixed(16)."""
     return to_uuid(text) if _UUID.fullmatch(text) else to_fixed(UUID_BYTES, text)
 
 
 def _out_of_range(expected: str, value: Number) -> Rejection:
-    return Rejection(
-        DeadCode.OUT_OF_RANGE,
-        f"expected {expected}, found {describe(value)}, which is out of its range",
-    )
-
-
-def _plain(error: ValueError) -> str:
-    return "not ASCII" if isinstance(error, UnicodeEncodeError) else str(error)
+    return Rejection(DeadCode.OUT_OF_RANGE, f"expected {expected}, found {describe(value)}, which is out of its range")
 
 
 def refuse_all(value: JsonValue) -> object:
@@ -237,15 +225,16 @@ _EXACT_TYPES: Final[dict[pa.DataType, Converter]] = {
 
 def _time_converter(what: str, read: Callable[[str], int], count: Callable[..., int], reading: Reading) -> Converter:
     if reading.truncates:
-        read, count = partial(times.cut, read), partial(count, truncates=True)
+        read, count = partial(times.read_truncated, read), partial(count, truncates=True)
     if reading.unit is None:
         return partial(from_text, f"{what} as text", read)
-    counted = partial(count, times.SHIFTS[reading.unit])
-    spelled = partial(_spelled_or_counted, read, counted) if reading.cast_text else read
-    return partial(from_text_or_number, f"{what} as text or as a number of {reading.unit}", spelled, counted)
+    count_units = partial(count, times.SHIFTS[reading.unit])
+    read_text = partial(_read_or_count, read, count_units) if reading.cast_text else read
+    return partial(from_text_or_number, f"{what} as text or as a number of {reading.unit}", read_text, count_units)
 
 
-def _spelled_or_counted(read: Callable[[str], object], count: Callable[[Number], object], text: str) -> object:
+def _read_or_count(read: Callable[[str], object], count: Callable[[Number], object], text: str) -> object:
+    """Convert a text that is a time, with `read`, or the number of a time, with `count`."""
     number = number_in(text)
     return read(text) if number is None else count(number)
 
@@ -262,7 +251,7 @@ def scalar_converter(data_type: pa.DataType, reading: Reading = AS_IT_IS) -> Con
     Raises:
         Terminal: the type has no JSON form here.
     """
-    if reading.cast_text and (pa.types.is_string(data_type) or pa.types.is_large_string(data_type)):
+    if reading.cast_text and _is_text(data_type):
         return to_text_as_sent
     if (converter := _EXACT_TYPES.get(data_type)) is not None:
         return converter
@@ -318,31 +307,30 @@ def _text_entry(name: str, convert: Converter, value: JsonValue) -> tuple[object
 def to_keyed_map(key_type: pa.DataType, key: Converter, item: Converter, value: JsonValue) -> Entries:
     """Convert an object or a list of entries to the entries of a map whose keys are not text."""
     if isinstance(value, dict):
-        entries = ((f"[{compact(name)}]", _key_of(key_type, name), content) for name, content in value.items())
+        entries = ((f"[{compact(name)}]", _key_value(key_type, name), content) for name, content in value.items())
     elif isinstance(value, list):
         entries = ((f"[{index}]", *convert_at(f"[{index}]", _entry, entry)) for index, entry in enumerate(value))
     else:
         raise wrong_type("object or list of entries", value)
     return distinct_entries(
-        (place, _key(place, str(key_type), key, raw_key), convert_at(place, item, content))
+        (place, _convert_key(place, str(key_type), key, raw_key), convert_at(place, item, content))
         for place, raw_key, content in entries
     )
 
 
-def _key(place: str, expected: str, convert: Converter, value: JsonValue) -> object:
+def _convert_key(place: str, expected: str, convert: Converter, value: JsonValue) -> object:
     if value is None:
         raise Rejection(DeadCode.MISSING_REQUIRED, f"expected a key of {expected}, found null", place)
     return convert_at(place, convert, value)
 
 
-def _key_of(key_type: pa.DataType, name: str) -> JsonValue:
+def _key_value(key_type: pa.DataType, name: str) -> JsonValue:
     """Return the JSON value that an object's name stands for."""
     if pa.types.is_boolean(key_type):
         return _BOOLEANS.get(name, name)
-    counted = pa.types.is_primitive(key_type) or pa.types.is_decimal(
-        key_type
-    )  # times are primitive, and may be counted
-    return (number_in(name) or name) if counted else name
+    # Arrow calls times primitive, too: these may be numbers of a unit.
+    may_be_number = pa.types.is_primitive(key_type) or pa.types.is_decimal(key_type)
+    return (number_in(name) or name) if may_be_number else name
 
 
 def _entry(value: JsonValue) -> tuple[JsonValue, JsonValue]:
@@ -356,7 +344,8 @@ def _entry(value: JsonValue) -> tuple[JsonValue, JsonValue]:
 def distinct_entries(entries: Iterable[tuple[str, object, object]]) -> Entries:
     """Return the entries of a map, whose keys must be distinct.
 
-    Each entry is its path step, converted key and converted value.
+    Args:
+        entries: Each entry's step of the path, its converted key and its converted value.
 
     Raises:
         Rejection: DUPLICATE_KEY.
@@ -374,7 +363,7 @@ def distinct_entries(entries: Iterable[tuple[str, object, object]]) -> Entries:
 
 
 def convert_at(place: str, convert: Callable[[V], T], value: V) -> T:
-    """Convert a nested value. The path of a rejection then begins with `place`: a field name or `[index]`."""
+    """Convert a nested value. `place`, a field name or `[index]`, is put in front of the path of a rejection."""
     try:
         return convert(value)
     except Rejection as e:
@@ -404,7 +393,7 @@ def converter(data_type: pa.DataType, reading: Reading = AS_IT_IS) -> Converter:
     return scalar_converter(data_type, reading)
 
 
-def _struct_converter(data_type: pa.StructType, reading: Reading = AS_IT_IS) -> Converter:
+def _struct_converter(data_type: pa.StructType, reading: Reading) -> Converter:
     fold = reading.fold
     if fold is None:
         return partial(to_struct, tuple((field.name, nullable_converter(field, reading)) for field in data_type))
@@ -417,7 +406,7 @@ def _struct_converter(data_type: pa.StructType, reading: Reading = AS_IT_IS) -> 
 
 
 def nullable_converter(field: pa.Field, reading: Reading = AS_IT_IS) -> Converter:
-    """Return the converter of `field`'s type that also takes null, where the field is optional."""
+    """Return the converter of a field's type that also takes null: as null, or with a rejection if the field is required."""
     convert = converter(field.type, reading)
     if field.nullable:
         return lambda value: None if value is None else convert(value)
@@ -461,7 +450,7 @@ _EXTENSIONS: Final = {pa.uuid(): pa.binary(16)}
 
 
 def storage_type(data_type: pa.DataType) -> pa.DataType:
-    """Return `data_type` with extensions as what they store: `pa.array` can't nest them."""
+    """Return a type with the storage types of its extension types, which `pa.array` can't nest."""
     if pa.types.is_struct(data_type):
         return pa.struct([field.with_type(storage_type(field.type)) for field in data_type])
     if pa.types.is_list(data_type):
@@ -475,3 +464,10 @@ def storage_type(data_type: pa.DataType) -> pa.DataType:
 
 def _storage_field(field: pa.Field) -> pa.Field:
     return field.with_type(storage_type(field.type))
+
+
+def build_array(values: Sequence[object], data_type: pa.DataType) -> pa.Array:
+    """Return converted values as an array of exactly this type."""
+    array = pa.array(values, storage_type(data_type))
+    # Arrow breaks lists of nulls when it casts them to their own type.
+    return array if array.type == data_type else array.cast(data_type)

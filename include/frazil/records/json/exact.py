@@ -1,14 +1,11 @@
-r"""Bytes to a JSON object, one record at a time, by RFC 8259: this decides what a value is.
+r"""Parses the bytes of one record as JSON, by RFC 8259. Faster decoders must agree with it.
 
-- UTF-8 only. One byte order mark at the start is ignored, as section 8.1 allows: editors and .NET
-  producers send it.
+- The bytes are UTF-8. One byte order mark at the start is ignored, as section 8.1 allows: editors and .NET producers send it.
 - Numbers keep their text (`Number`). NaN and Infinity are not JSON.
-- Of a repeated key the last one wins, as in JavaScript, Python and most parsers; on request it is
-  refused, at any level.
-- Raw control characters inside texts are refused; between tokens only blank, tab, line feed,
-  carriage return.
-- Half a surrogate pair (an escaped `\ud800`) is legal JSON: it is refused later, and only where it
-  would be stored.
+- Of a repeated key the last one wins, as in JavaScript, Python and most parsers. If the caller wants so, a repeated key is refused, at
+  any level.
+- Raw control characters inside texts are refused. Between tokens only blank, tab, line feed and carriage return may stand.
+- Half a surrogate pair (an escaped `\ud800`) is legal JSON. It is refused later, and only where it would be stored.
 """
 
 from __future__ import annotations
@@ -44,7 +41,7 @@ def fold_fields(value: dict[str, JsonValue], names: Collection[str], policy: Fol
     return fields
 
 
-def keep_last_place(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+def _keep_last_place(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     """Return an object with each repeated field at its last place.
 
     A dict keeps the first place of a name. `fold_fields` needs the last: of names that differ in case only the last one counts.
@@ -58,8 +55,8 @@ def keep_last_place(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     return value
 
 
-def refuse_repeated_names(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-    """Return an object; each field must be named once.
+def _refuse_repeated_names(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    """Return an object, which must name each field once.
 
     Raises:
         Rejection: DUPLICATE_KEY.
@@ -88,17 +85,16 @@ def _refuse_constant(name: str) -> NoReturn:
     raise Rejection(DeadCode.INVALID_JSON, f"expected a JSON value, found {name}, which JSON does not have")
 
 
-_DECODER: Final = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=_refuse_constant)
-_STRICT: Final = json.JSONDecoder(
-    parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=refuse_repeated_names
-)
-_IN_ORDER: Final = json.JSONDecoder(
-    parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=keep_last_place
+_DECODER, _STRICT, _IN_ORDER = (
+    json.JSONDecoder(
+        parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=make_object
+    )
+    for make_object in (None, _refuse_repeated_names, _keep_last_place)
 )
 
 
 def parse_object(raw: bytes, *, repeated_keys: bool = True, in_order: bool = False) -> dict[str, JsonValue]:
-    """Return the one JSON object that `raw` holds.
+    """Return the JSON object that `raw` holds.
 
     Args:
         raw: The value.
@@ -106,7 +102,7 @@ def parse_object(raw: bytes, *, repeated_keys: bool = True, in_order: bool = Fal
         in_order: Whether a repeated field stands at its last place in the object, not at its first.
 
     Raises:
-        Rejection: NOT_AN_OBJECT, or as `parse_document`.
+        Rejection: NOT_AN_OBJECT, or a code of `parse_document`.
     """
     document = parse_document(raw, repeated_keys=repeated_keys, in_order=in_order)
     if not isinstance(document, dict):
@@ -115,37 +111,37 @@ def parse_object(raw: bytes, *, repeated_keys: bool = True, in_order: bool = Fal
 
 
 def parse_document(raw: bytes, *, repeated_keys: bool = True, in_order: bool = False) -> JsonValue:
-    """Return the one JSON value that `raw` holds, of whatever kind; arguments as of `parse_object`.
+    """Return the JSON value of any kind that `raw` holds. The arguments are those of `parse_object`.
 
     Raises:
         Rejection: EMPTY_VALUE, INVALID_UTF8, TOO_DEEP, INVALID_JSON or DUPLICATE_KEY.
     """
     if not raw:
         raise Rejection(DeadCode.EMPTY_VALUE, "expected a JSON document, found a value of 0 bytes")
-    text = _text(raw)
+    text = decode_utf8(raw, "utf-8-sig")
     _check_depth(text)
     decoder = _IN_ORDER if in_order else _DECODER
-    return _parse(decoder if repeated_keys else _STRICT, text)
-
-
-def _text(raw: bytes) -> str:
     try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as e:
-        # Position and byte are named from `raw` itself: the codec counts from behind a byte order
-        # mark.
-        position = len(raw) - len(e.object) + e.start
-        message = f"expected UTF-8, found byte 0x{raw[position]:02x} at position {position}: {e.reason}"
-        raise Rejection(DeadCode.INVALID_UTF8, message) from e
-
-
-def _parse(decoder: json.JSONDecoder, text: str) -> JsonValue:
-    try:
-        document: JsonValue = decoder.decode(text)
+        document: JsonValue = (decoder if repeated_keys else _STRICT).decode(text)
     except json.JSONDecodeError as e:
         message = f"expected one JSON document: {e.msg.removesuffix(' at')} at line {e.lineno} column {e.colno}"
         raise Rejection(DeadCode.INVALID_JSON, message) from e
     return document
+
+
+def decode_utf8(raw: bytes, codec: Literal["utf-8", "utf-8-sig"] = "utf-8") -> str:
+    """Return the text of bytes.
+
+    Raises:
+        Rejection: INVALID_UTF8.
+    """
+    try:
+        return raw.decode(codec)
+    except UnicodeDecodeError as e:
+        # The codec counts from behind a byte order mark; the message counts from the first byte of `raw`.
+        position = len(raw) - len(e.object) + e.start
+        message = f"expected UTF-8, found byte 0x{raw[position]:02x} at position {position}: {e.reason}"
+        raise Rejection(DeadCode.INVALID_UTF8, message) from e
 
 
 def _check_depth(text: str) -> None:
@@ -156,7 +152,7 @@ def _check_depth(text: str) -> None:
 
 
 def nesting(text: str) -> int:
-    """Return the deepest level of brackets outside of texts, also of a cut or invalid document."""
+    """Return how many levels of objects and lists a document has; it may be cut off or invalid."""
     depth = deepest = 0
     for bracket in _NOT_BRACKETS.sub("", _TEXTS.sub("", text)):
         depth += 1 if bracket in "{[" else -1
@@ -165,8 +161,10 @@ def nesting(text: str) -> int:
 
 
 _UTF8_PARTS: Final = 64
+"""Values of which some are not UTF-8 are split into so many parts, and such parts again."""
+
 _UTF8_ONE_BY_ONE: Final = 256
-"""If some values are not UTF-8, they are searched in so many parts, recursively; this number or fewer are tried one by one."""
+"""So many values, or fewer, are not split but tried one by one."""
 
 
 def utf8_texts(values: pa.BinaryArray) -> pa.StringArray:

@@ -1,7 +1,7 @@
-"""Carrier types: what the block decoder reads a column as, and how that is cast to the column's type.
+"""Intermediate types: what the block decoder reads the values of a column as, and how these are cast to the column's type.
 
-A timestamp is read as text, for example, and a double as the text of its number. The cast of the carrier also returns which rows
-are in doubt; these go to the exact decoder. If one type has no carrier, the exact decoder reads the whole table.
+A timestamp is read as text, for example, and a decimal as the text of its number. A cast also returns which rows are in doubt:
+the exact decoder decides about these. If one column has no intermediate type, the exact decoder reads all values of the table.
 """
 
 from __future__ import annotations
@@ -15,47 +15,47 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.json import times
-from frazil.records.json.convert import to_bytes, to_fixed, to_uuid, to_uuid_or_fixed
+from frazil.records.json.convert import UUID_BYTES, build_array, to_bytes, to_fixed, to_uuid, to_uuid_or_fixed
 from frazil.records.model.column import AS_IT_IS, Reading
 from frazil.records.model.dead_letter import Rejection
 from frazil.records.model.json_number import SURE_DOUBLE
 
 CastResult = tuple[pa.Array, pa.BooleanArray | None]
-"""The array of the column's type, and a mask of doubt: the rows that the exact decoder must decide (None: no row)."""
+"""The array of the column's type, and the mask of the rows in doubt, about which the exact decoder decides (None: no row)."""
 
 ArrayCast = Callable[[pa.Array], CastResult]
 
 
 NUMBER: Final = pa.binary()
-"""The carrier type of numbers that keep every digit. `cast` gets their texts; a value of another kind comes as its JSON text."""
+"""Stands for numbers that keep every digit. `cast` gets the text of each number, and the JSON text of a value of another kind."""
 
 DOCUMENT: Final = pa.large_binary()
-"""The carrier type of columns that take any JSON value as text: it comes as it was sent."""
+"""Stands for any JSON value. `cast` gets its text as it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
-class Carrier:
-    """How a column is read.
+class IntermediateType:
+    """How the values of a column are read.
 
     Attributes:
-        type: The Arrow type that values are read as.
-        cast: Converts an array of it, whose offset is 0.
-        children: The carriers of the fields of a struct.
+        type: The Arrow type that values are read as, or `NUMBER` or `DOCUMENT`.
+        cast: Casts an array of this type, whose offset is 0, to the column's type.
+        children: The intermediate types of a struct's fields.
     """
 
     type: pa.DataType
     cast: ArrayCast
-    children: tuple[Carrier, ...] = ()
+    children: tuple[IntermediateType, ...] = ()
 
 
 def or_masks(masks: list[pa.BooleanArray | None]) -> pa.BooleanArray | None:
-    """Return where any of the masks is true; None stands for a mask that is true nowhere."""
+    """Return a mask that is true where one of the masks is; None stands for a mask that is true nowhere."""
     present = [mask for mask in masks if mask is not None]
     return reduce(pc.or_, present) if present else None
 
 
 def keep_certain(array: pa.Array, is_certain: pa.BooleanArray) -> CastResult:
-    """Return the values that are certain, null in place of the others, and a mask of the others as in doubt."""
+    """Return the array with null in place of each value that is not certain, and the mask of these as in doubt."""
     if pc.all(is_certain).as_py() in {True, None}:  # a null value is never in doubt
         return array, None
     doubt = pc.fill_null(pc.invert(is_certain), fill_value=False)
@@ -66,25 +66,26 @@ _SECONDS: Final = pa.decimal128(24, 6)
 """Seconds may have a fraction: read as a decimal, their unscaled value is microseconds."""
 
 _NANOS: Final = 1000
+"""Nanoseconds of a microsecond."""
+
 _LONG_BITS: Final = 64
 
 
-def time_carrier(data_type: pa.DataType, reading: Reading) -> Carrier:
-    """Return the carrier of a date, a time or a timestamp."""
+def intermediate_time(data_type: pa.DataType, reading: Reading) -> IntermediateType:
+    """Return the intermediate type of a date, a time or a timestamp."""
     if reading.unit is None or pa.types.is_date(data_type):
-        zoned = data_type.tz is not None if pa.types.is_timestamp(data_type) else False
-        read = partial(_texts, data_type, zoned or reading.local_time == "keep")
-        return Carrier(pa.string(), partial(_cut_texts, read) if reading.truncates else read)
+        cast = partial(_texts, data_type, _time_pattern(data_type, reading))
+        return IntermediateType(pa.string(), partial(_truncated_texts, cast) if reading.truncates else cast)
     if reading.unit == "s":
-        return Carrier(NUMBER, partial(_seconds, data_type))
+        return IntermediateType(NUMBER, partial(_seconds, data_type))
     if reading.unit == "ns":
-        return Carrier(pa.int64(), partial(_nanos, data_type, reading.truncates))
-    return Carrier(pa.int64(), partial(_counts, data_type, 10 ** times.SHIFTS[reading.unit]))
+        return IntermediateType(pa.int64(), partial(_nanos, data_type, reading.truncates))
+    return IntermediateType(pa.int64(), partial(_counts, data_type, 10 ** times.SHIFTS[reading.unit]))
 
 
-def day_carrier() -> Carrier:
-    """Return the carrier of a date that is sent as the number of days since 1970-01-01."""
-    return Carrier(pa.int64(), _days)
+def intermediate_days() -> IntermediateType:
+    """Return the intermediate type of a date that is sent as the number of days since 1970-01-01."""
+    return IntermediateType(pa.int64(), _days)
 
 
 def _days(array: pa.Array) -> CastResult:
@@ -113,7 +114,7 @@ def _seconds(data_type: pa.DataType, array: pa.Array) -> CastResult:
 def _nanos(data_type: pa.DataType, truncates: bool, array: pa.Array) -> CastResult:  # noqa: FBT001 - bound by position
     micros = pc.divide(array, _NANOS)
     whole = pc.equal(pc.multiply(micros, _NANOS), array)
-    if truncates:  # of those before 1970 Arrow's quotient is the next microsecond
+    if truncates:  # before 1970 Arrow's quotient is the next microsecond, not the last one
         whole = pc.or_(whole, pc.greater_equal(array, 0))
     first, end = _bounds(data_type)
     certain = pc.and_(whole, pc.and_(pc.greater_equal(micros, first), pc.less(micros, end)))
@@ -125,8 +126,8 @@ def _bounds(data_type: pa.DataType) -> tuple[int, int]:
     return (0, times.DAY) if pa.types.is_time(data_type) else (times.FIRST, times.END)
 
 
-# Years 1000 to 8999, and the 29th of February of years that 4 divides and 100 does not: within these bounds Arrow's cast
-# can't fail and can't leave the range that the exact decoder accepts. All else is rare enough to be decided there.
+# Years 1000 to 8999, and February 29 only in years that 4 divides and 100 does not: within these bounds Arrow's cast can't fail,
+# and can't leave the range that the exact decoder accepts. All other dates are so rare that the exact decoder reads them.
 _DATE: Final = (
     r"(?:[1-8][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
     r"|02-(?:0[1-9]|1[0-9]|2[0-8]))|[1-8][0-9](?:0[48]|[2468][048]|[13579][26])-02-29)"
@@ -140,21 +141,19 @@ _PLAIN_TIMESTAMP: Final = f"^{_DATE}[T ]{_TIME}{_ZONE[:-1]}?$"
 _ZONED: Final = f":[0-5][0-9](?:\\.[0-9]+)?{_ZONE}"
 
 
-def _texts(data_type: pa.DataType, zones: bool, array: pa.Array) -> CastResult:  # noqa: FBT001 - bound by position
-    texts, doubt = keep_certain(array, pc.match_substring_regex(array, _plain_form(data_type, zones=zones)))
+def _texts(data_type: pa.DataType, pattern: str, array: pa.Array) -> CastResult:
+    texts, doubt = keep_certain(array, pc.match_substring_regex(array, pattern))
     return _cast_texts(data_type, texts), doubt
 
 
-def _cut_texts(read: ArrayCast, array: pa.Array) -> CastResult:
-    return read(pc.replace_substring_regex(array, times.FINER, r"\1", max_replacements=1))
+def _truncated_texts(cast: ArrayCast, array: pa.Array) -> CastResult:
+    return cast(pc.replace_substring_regex(array, times.SUB_MICROS, r"\1", max_replacements=1))
 
 
-def _plain_form(data_type: pa.DataType, *, zones: bool) -> str:
-    if pa.types.is_date(data_type):
-        return _PLAIN_DATE
-    if pa.types.is_time(data_type):
-        return _PLAIN_TIME
-    return _PLAIN_TIMESTAMP if zones else _PLAIN_LOCAL
+def _time_pattern(data_type: pa.DataType, reading: Reading) -> str:
+    if not pa.types.is_timestamp(data_type):
+        return _PLAIN_DATE if pa.types.is_date(data_type) else _PLAIN_TIME
+    return _PLAIN_TIMESTAMP if data_type.tz is not None or reading.local_time == "keep" else _PLAIN_LOCAL
 
 
 def _cast_texts(data_type: pa.DataType, texts: pa.Array) -> pa.Array:
@@ -174,39 +173,38 @@ def _cast_texts(data_type: pa.DataType, texts: pa.Array) -> pa.Array:
     return pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, "Z", "")).cast(data_type)
 
 
-def carrier(data_type: pa.DataType, reading: Reading = AS_IT_IS) -> Carrier | None:
-    """Return the carrier of a type, or None if only the exact decoder reads it."""
+def intermediate_type(data_type: pa.DataType, reading: Reading = AS_IT_IS) -> IntermediateType | None:
+    """Return the intermediate type of a type, or None if only the exact decoder reads it."""
     if pa.types.is_struct(data_type):
-        return struct_carrier(data_type, [carrier(field.type, reading) for field in data_type])
+        return intermediate_struct(data_type, [intermediate_type(field.type, reading) for field in data_type])
     if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
-        return list_carrier(data_type, carrier(data_type.value_type, reading))
-    return _scalar_carrier(data_type, reading)
+        return intermediate_list(data_type, intermediate_type(data_type.value_type, reading))
+    return _intermediate_scalar(data_type, reading)
 
 
-def _scalar_carrier(data_type: pa.DataType, reading: Reading) -> Carrier | None:
+def _intermediate_scalar(data_type: pa.DataType, reading: Reading) -> IntermediateType | None:
     if pa.types.is_int32(data_type):
-        return integer_carrier(32)
+        return intermediate_integer(32)
     if data_type in {pa.bool_(), pa.int64(), pa.string(), pa.large_string()}:
-        carrier_type = pa.string() if pa.types.is_large_string(data_type) else data_type
-        return Carrier(carrier_type, partial(_as_is, data_type))
+        read_type = pa.string() if pa.types.is_large_string(data_type) else data_type
+        return IntermediateType(read_type, partial(_as_is, data_type))
     if (pa.types.is_decimal128(data_type) or pa.types.is_decimal256(data_type)) and data_type.scale >= 0:
-        return Carrier(NUMBER, partial(_decimals, data_type))
+        return IntermediateType(NUMBER, partial(_decimals, data_type))
     if pa.types.is_float32(data_type) or pa.types.is_float64(data_type):
-        return Carrier(pa.float64(), partial(_floats, data_type))
+        return IntermediateType(pa.float64(), partial(_floats, data_type))
     if pa.types.is_temporal(data_type):
-        return time_carrier(data_type, reading)
-    return _bytes_carrier(data_type)
+        return intermediate_time(data_type, reading)
+    return _intermediate_bytes(data_type)
 
 
-def _bytes_carrier(data_type: pa.DataType) -> Carrier | None:
+def _intermediate_bytes(data_type: pa.DataType) -> IntermediateType | None:
     if data_type == pa.uuid():
-        return text_carrier(to_uuid, data_type)
+        return intermediate_text(to_uuid, data_type)
     if pa.types.is_binary(data_type) or pa.types.is_large_binary(data_type):
-        return text_carrier(to_bytes, data_type)
+        return intermediate_text(to_bytes, data_type)
     if pa.types.is_fixed_size_binary(data_type):
         width = data_type.byte_width
-        read = to_uuid_or_fixed if width == pa.uuid().storage_type.byte_width else partial(to_fixed, width)
-        return text_carrier(read, data_type)
+        return intermediate_text(to_uuid_or_fixed if width == UUID_BYTES else partial(to_fixed, width), data_type)
     return None
 
 
@@ -214,9 +212,9 @@ def _as_is(data_type: pa.DataType, array: pa.Array) -> CastResult:
     return array.cast(data_type), None
 
 
-def integer_carrier(bits: int) -> Carrier:
-    """Return the carrier of an int32 that holds integers of at most so many bits; with 64 bits, of an int64."""
-    return Carrier(pa.int64(), partial(_as_is, pa.int64()) if bits == _LONG_BITS else partial(_integers, bits))
+def intermediate_integer(bits: int) -> IntermediateType:
+    """Return the intermediate type of an int64 if `bits` is 64, else of an int32 that holds integers of so many bits."""
+    return IntermediateType(pa.int64(), partial(_as_is, pa.int64()) if bits == _LONG_BITS else partial(_integers, bits))
 
 
 def _integers(bits: int, array: pa.Array) -> CastResult:
@@ -245,9 +243,9 @@ def _floats(data_type: pa.DataType, array: pa.Array) -> CastResult:
     return numbers, or_masks([doubt, keep_certain(numbers, pc.is_finite(numbers))[1]])
 
 
-def text_carrier(read: Callable[[str], object], data_type: pa.DataType) -> Carrier:
-    """Return the carrier of a type that is sent as text; `read` converts a text, or raises `Rejection`."""
-    return Carrier(pa.string(), partial(_each, read, data_type))
+def intermediate_text(read: Callable[[str], object], data_type: pa.DataType) -> IntermediateType:
+    """Return the intermediate type of a type that is sent as text; `read` converts one text, or raises `Rejection`."""
+    return IntermediateType(pa.string(), partial(_each, read, data_type))
 
 
 def _each(read: Callable[[str], object], data_type: pa.DataType, array: pa.Array) -> CastResult:
@@ -257,31 +255,26 @@ def _each(read: Callable[[str], object], data_type: pa.DataType, array: pa.Array
         value = None if text is None else value_or_none(read, text)
         values.append(value)
         doubt.append(text is not None and value is None)
-    return pa.array(values, _storage(data_type)).cast(data_type), pa.array(doubt, pa.bool_())
+    return build_array(values, data_type), pa.array(doubt, pa.bool_())
 
 
 def value_or_none(read: Callable[[Any], object], value: Any) -> object:
-    """Read a value; None where it is rejected."""
+    """Return the value that `read` makes of another; None if it rejects that."""
     try:
         return read(value)
     except Rejection:
         return None
 
 
-def _storage(data_type: pa.DataType) -> pa.DataType:
-    return data_type.storage_type if isinstance(data_type, pa.BaseExtensionType) else data_type
-
-
-def struct_carrier(data_type: pa.StructType, children: list[Carrier | None]) -> Carrier | None:
-    """Return the carrier of a struct whose fields have these carriers; None if one has none."""
-    carriers = [child for child in children if child is not None]
-    if len(carriers) < len(children) or not children:
-        return None
+def intermediate_struct(data_type: pa.StructType, children: list[IntermediateType | None]) -> IntermediateType | None:
+    """Return the intermediate type of a struct whose fields have these; None if a field has none."""
+    intermediates = [child for child in children if child is not None]
     names = [field.name for field in data_type]
-    if len(set(names)) < len(names):
+    if len(intermediates) < len(children) or not children or len(set(names)) < len(names):
         return None
-    carrier_type = pa.struct([pa.field(name, child.type) for name, child in zip(names, carriers, strict=True)])
-    return Carrier(carrier_type, partial(_cast_struct, data_type, [child.cast for child in carriers]), tuple(carriers))
+    read_type = pa.struct([pa.field(name, child.type) for name, child in zip(names, intermediates, strict=True)])
+    cast = partial(_cast_struct, data_type, [child.cast for child in intermediates])
+    return IntermediateType(read_type, cast, tuple(intermediates))
 
 
 def _cast_struct(data_type: pa.StructType, casts: list[ArrayCast], array: pa.Array) -> CastResult:
@@ -291,40 +284,42 @@ def _cast_struct(data_type: pa.StructType, casts: list[ArrayCast], array: pa.Arr
 def cast_struct(
     target: pa.StructType, casts: Sequence[ArrayCast | None], children: Sequence[pa.Array], array: pa.Array
 ) -> CastResult:
-    """Return structs of a type: each child cast to its field, null where `array` is, which is never in doubt."""
+    """Return structs of a type, each child cast to its field. Where `array` is null they are null, and not in doubt."""
     results = [cast_field(*parts) for parts in zip(target, casts, children, strict=True)]
     structs = pa.StructArray.from_arrays([child for child, _ in results], fields=list(target), mask=null_mask(array))
     return structs, without_nulls(array, or_masks([doubt for _, doubt in results]))
 
 
 def cast_field(field: pa.Field, cast: ArrayCast | None, array: pa.Array) -> CastResult:
-    """Cast an array to the type of `field`, to nulls without a cast; a null in a required field is in doubt."""
+    """Cast an array to the type of `field`; without a cast all values are null. A null in a required field is in doubt."""
     values, doubt = (pa.nulls(len(array), field.type), None) if cast is None else cast(array)
     nulls = values.is_null() if not field.nullable and values.null_count else None
     return values, or_masks([doubt, nulls])
 
 
 def null_mask(array: pa.Array) -> pa.BooleanArray | None:
-    """Return where an array is null; None: nowhere."""
+    """Return the mask of an array's nulls; None if it has none."""
     return array.is_null() if array.null_count else None
 
 
 def without_nulls(array: pa.Array, doubt: pa.BooleanArray | None) -> pa.BooleanArray | None:
-    """Return a mask of doubt without rows that are null: what lies inside of a null does not count."""
+    """Return a mask of doubt without the rows where `array` is null: values inside a null do not count."""
     if doubt is None or not pc.any(doubt).as_py():
         return None
     return pc.and_(doubt, array.is_valid())
 
 
-def list_carrier(data_type: pa.ListType | pa.LargeListType, item_carrier: Carrier | None) -> Carrier | None:
-    """Return the carrier of a list whose items have this carrier; None if they have none."""
-    if item_carrier is None:
+def intermediate_list(
+    data_type: pa.ListType | pa.LargeListType, intermediate: IntermediateType | None
+) -> IntermediateType | None:
+    """Return the intermediate type of a list, from that of its items; None if they have none."""
+    if intermediate is None:
         return None
-    return Carrier(pa.list_(item_carrier.type), partial(cast_list, data_type, item_carrier.cast))
+    return IntermediateType(pa.list_(intermediate.type), partial(cast_list, data_type, intermediate.cast))
 
 
 def list_window(array: pa.Array) -> tuple[pa.Array, int, int]:
-    """Return offsets that begin at 0, and where in the items of a (sliced) list or map array they begin and end."""
+    """Return the offsets of a (sliced) list or map array, counted from its first item, and where its items begin and end."""
     wide = pa.types.is_large_list(array.type)
     if not len(array):
         return pa.array([0], pa.int64() if wide else pa.int32()), 0, 0

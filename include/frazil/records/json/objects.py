@@ -1,5 +1,5 @@
-"""JSON objects to Arrow arrays of their fields: msgspec decodes many values into structs, whose fields become arrays;
-documents are compacted, to bound memory.
+"""Decodes many JSON objects with msgspec into structs, and makes Arrow arrays of their fields. Also compacts whole JSON documents for
+columns that take them as text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.json.exact import nesting
-from frazil.records.json.intermediate_types import DOCUMENT, NUMBER, Carrier, CastResult
+from frazil.records.json.intermediate_types import DOCUMENT, NUMBER, CastResult, IntermediateType
 from frazil.records.model.dead_letter import MAX_DEPTH
 
 Counts = npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ _SCALARS: Final[Mapping[pa.DataType, Any]] = {
 }
 
 _NATIVE: Final[Mapping[pa.DataType, str]] = {pa.int64(): "l", pa.float64(): "d"}
-"""What `struct` calls the types. Of a number of several digits `l` takes half the time of `q`."""
+"""Type -> its format character of `struct`. Packing numbers of several digits takes half as long with `l` as with `q`."""
 
 _NULL: Final = msgspec.Raw(b"null")
 _NULL_BEGINS: Final = ord("n")
@@ -47,9 +47,8 @@ class _FieldDecoder:
 
     Attributes:
         type: The type that msgspec decodes to.
-        array: Converts decoded values (None is null) to Arrow. Also returns how many names each value has, if names are
-            counted.
-        absent: The default of the struct's field where a value does not have it.
+        array: Converts decoded values (None is null) to Arrow. If names are counted, it also returns how many each value has.
+        absent: What the struct holds where a value does not have the field.
     """
 
     type: Any
@@ -63,7 +62,7 @@ class ObjectDecoder:
     Args:
         fields: The fields that are read.
         closed: Whether extra fields are refused: at the root, and in nested objects.
-        counts: Whether names are counted.
+        counts: Whether the names in each value are counted.
         as_text: Whether doubles are decoded as the texts of their numbers.
     """
 
@@ -73,8 +72,8 @@ class ObjectDecoder:
         closed_root, self._is_closed = closed
         root = self._struct(pa.struct(fields), is_closed=closed_root)
         decode = msgspec.json.Decoder(root.type).decode
-        bounded = self._is_closed and not has_type(pa.struct(fields), DOCUMENT)
-        self.decode: Final[Callable[[bytes], Any]] = decode if bounded else partial(_decode_shallow, decode)
+        has_known_depth = self._is_closed and not has_type(pa.struct(fields), DOCUMENT)
+        self.decode: Final[Callable[[bytes], Any]] = decode if has_known_depth else partial(_decode_shallow, decode)
         self.arrays: Final = root.array
 
     def _column(self, data_type: pa.DataType) -> _FieldDecoder:
@@ -106,14 +105,14 @@ class ObjectDecoder:
 
 def _scalars(data_type: pa.DataType, values: Sequence[Any]) -> tuple[pa.Array, None]:
     if (code := _NATIVE.get(data_type)) is not None:
-        with suppress(struct.error):  # a null; without one, this takes a third to two thirds of the time
+        with suppress(struct.error):  # there is a null; without one, `pack` takes a third to two thirds of the time
             packed = pa.py_buffer(struct.pack(f"{len(values)}{code}", *values))
             return pa.Array.from_buffers(data_type, len(values), [None, packed]), None
     return pa.array(values, data_type), None
 
 
 def _numbers(values: Sequence[Any]) -> tuple[pa.StringArray, None]:
-    """Return the texts of numbers; a value of another kind is its JSON text."""
+    """Return the texts of numbers, and the JSON texts of values of another kind."""
     raw_values = [_NULL if value is None else value for value in values]
     data = np.frombuffer(b"\n".join([*raw_values, b""]), np.uint8)
     ends = np.flatnonzero(data == _LINE_FEED)
@@ -151,7 +150,7 @@ def _structs(
 ) -> tuple[pa.StructArray, Counts | None]:
     nulls = _nulls(values)
     filled = values if nulls is None else [empty if value is None else value for value in values]
-    if not makers:  # whole values, of which no field is read
+    if not makers:  # no column reads a field: they take whole values
         return pa.array([{}] * len(values), data_type), None
     columns = zip(*map(msgspec.structs.astuple, filled), strict=True) if filled else repeat((), len(makers))
     arrays = []
@@ -190,30 +189,32 @@ def has_type(data_type: pa.DataType, scalar: pa.DataType) -> bool:
     return bool(data_type == scalar)
 
 
-# A good document becomes compact by leaving out the blanks outside of its texts. `document` writes it otherwise in two cases: a
-# text has an escape that the writer does not use, such as `\u00e9` or `\/`, or an object names a field twice. Both are in doubt.
+# The exact decoder writes whole values by `json_number.document`. Here a document becomes compact by dropping the blanks outside of its
+# texts. The results differ in two cases: a text has an escape that `document` does not write, such as `\u00e9` or `\/`, or an object
+# names a field twice. Both are in doubt.
 
 Bytes = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.int64]
+Offsets = npt.NDArray[np.int64]
+"""Indexes of bytes."""
 
 _PART_BYTES: Final = 1 << 20
-"""Of documents that are looked at together: bounds the memory of a batch of large ones, and fits into the processor's cache."""
+"""Bytes of documents that are compacted together: they fit into the processor's cache, and bound the memory of a batch of large ones."""
 
 _QUOTE: Final = ord('"')
 _ESCAPE: Final = ord("\\")
 _COLON: Final = ord(":")
 _BLANK: Final = ord(" ")
-"""Outside of texts no other byte of JSON is as low, but for other blanks."""
+"""The highest byte of white space. Outside of texts all other bytes of JSON are higher."""
 
 _WRITTEN_ESCAPES: Final = np.isin(np.arange(256), list(b'"\\nrtbf'))
-"""Characters behind a backslash as the writer has them. It writes other control characters as `\\u00..`: seldom enough to doubt."""
+"""Characters that `document` writes behind a backslash. It writes other control characters as `\\u00..`; these are rare, and in doubt."""
 
 _decode: Final[Callable[[bytes], Any]] = msgspec.json.Decoder().decode
 _encode: Final[Callable[[Any], bytes]] = msgspec.json.Encoder().encode
 
 
 def compact_documents(texts: pa.StringArray) -> CastResult:
-    """Return the documents without blanks, and a mask of those that `document` may write otherwise.
+    """Return documents without blanks, and the mask of those that `json_number.document` may write otherwise.
 
     Args:
         texts: JSON that was parsed already; or null, which stays null and is never in doubt.
@@ -232,7 +233,7 @@ def _compact_part(texts: pa.StringArray) -> tuple[pa.StringArray, pa.BooleanArra
     foreign = escapes[~_WRITTEN_ESCAPES[data[escapes + 1]]]
     in_doubt = np.zeros(len(texts), np.bool_)
     in_doubt[np.searchsorted(offsets, foreign, "right") - 1] = True
-    in_doubt |= _colons(data, offsets) != _colons_read_again(texts)
+    in_doubt |= _count_colons(data, offsets) != _count_colons_rewritten(texts)
     blanks = outside & (data <= _BLANK)
     if blanks.any():
         offsets = offsets - np.searchsorted(np.flatnonzero(blanks), offsets)
@@ -242,21 +243,21 @@ def _compact_part(texts: pa.StringArray) -> tuple[pa.StringArray, pa.BooleanArra
     return texts, pa.array(in_doubt)
 
 
-def document_carrier() -> Carrier:
-    """Return the carrier of a text column that takes any JSON value as compact text."""
-    return Carrier(DOCUMENT, compact_documents)
+def intermediate_document() -> IntermediateType:
+    """Return the intermediate type of a text column that takes any JSON value as compact text."""
+    return IntermediateType(DOCUMENT, compact_documents)
 
 
-def _buffers(texts: pa.StringArray) -> tuple[Bytes, Places]:
-    """Return the bytes of all texts, and where each text begins in them, and the last one ends."""
-    _, offsets, data = texts.buffers()
-    places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
-    first, last = places[0], places[-1]
-    return np.frombuffer(data, np.uint8)[first:last] if last > first else np.zeros(0, np.uint8), places - first
+def _buffers(texts: pa.StringArray) -> tuple[Bytes, Offsets]:
+    """Return the bytes of all texts, where each text begins in them, and where the last one ends."""
+    _, offset_buffer, data = texts.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    first, last = offsets[0], offsets[-1]
+    return np.frombuffer(data, np.uint8)[first:last] if last > first else np.zeros(0, np.uint8), offsets - first
 
 
-def _outside_texts(data: Bytes) -> tuple[npt.NDArray[np.bool_], Places]:
-    """Return which bytes of JSON are not in a text, and the places of backslashes that begin an escape."""
+def _outside_texts(data: Bytes) -> tuple[npt.NDArray[np.bool_], Offsets]:
+    """Return which bytes of JSON are not in a text, and where backslashes begin an escape."""
     quotes = data == _QUOTE
     slashes = np.flatnonzero(data == _ESCAPE)
     if len(slashes):
@@ -269,25 +270,25 @@ def _outside_texts(data: Bytes) -> tuple[npt.NDArray[np.bool_], Places]:
     return np.bitwise_xor.accumulate(quotes.view(np.uint8)) == 0, slashes
 
 
-def _colons(data: Bytes, offsets: Places) -> Places:
+def _count_colons(data: Bytes, offsets: Offsets) -> Counts:
     """Return how many colons each document has: one behind each name of a field, and some in texts."""
     return np.diff(np.searchsorted(np.flatnonzero(data == _COLON), offsets))
 
 
-def _colons_read_again(texts: pa.StringArray) -> Places:
-    """Return how many colons each document has without the fields that an object repeats; -1 if that can't be said."""
-    encoded = [b"" if raw is None else _again(raw) for raw in texts.cast(pa.binary()).to_pylist()]
-    colons = _colons(np.frombuffer(b"".join(encoded), np.uint8), np.cumsum([0, *map(len, encoded)]))
-    colons[np.array([each == _UNKNOWN for each in encoded], np.bool_)] = -1
+def _count_colons_rewritten(texts: pa.StringArray) -> Counts:
+    """Return how many colons each document has once its objects name each field once; -1 if that is not known."""
+    rewritten = [b"" if raw is None else _rewrite(raw) for raw in texts.cast(pa.binary()).to_pylist()]
+    colons = _count_colons(np.frombuffer(b"".join(rewritten), np.uint8), np.cumsum([0, *map(len, rewritten)]))
+    colons[np.array([each == _NOT_REWRITTEN for each in rewritten], np.bool_)] = -1
     return colons
 
 
-_UNKNOWN: Final = b" "
+_NOT_REWRITTEN: Final = b" "
 
 
-def _again(raw: bytes) -> bytes:
-    """Return a document as it is written after it was read, when each object names a field once."""
+def _rewrite(raw: bytes) -> bytes:
+    """Decode a document and encode it again: then each object names a field once."""
     try:
         return _encode(_decode(raw))
     except (msgspec.DecodeError, OverflowError):  # a number beyond a double, or beyond 64 bits
-        return _UNKNOWN
+        return _NOT_REWRITTEN

@@ -1,12 +1,12 @@
-"""The exact decoder: one JSON record to one row, or the reason why it has none. Faster decoders must agree with it,
-also on what a `variant` column takes.
+"""The exact decoder: makes one row of one JSON record, or the reason why it has none. Faster decoders must agree with it, also about
+what a `variant` column takes.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from decimal import Decimal
 from enum import Enum
 from typing import Final
@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.error_codes import FIELDS_UNFIT
-from frazil.records.json.convert import converter, missing_value, storage_type, wrong_type
+from frazil.records.json.convert import build_array, converter, missing_value, wrong_type
 from frazil.records.json.exact import fold_fields, parse_document, parse_object
 from frazil.records.model.cells import CellCount, json_cell_counter
 from frazil.records.model.column import ColumnSpec, type_name
@@ -33,17 +33,17 @@ from frazil.records.model.spec import RecordSpec
 # `parse_json` of Spark 4.1 keeps a number as a 64-bit integer, else as a decimal of up to 38 digits if it is written without
 # an exponent, else as a double, whatever that loses: 1e400 becomes Infinity, a 39-digit integer loses its last digits. Half a
 # surrogate pair becomes a question mark. It fails the whole job where its parser (Jackson) has a bound: 1,000 levels, numbers
-# of 1,000 characters, names of 50,000, texts of 20,000,000; and where the encoded value is longer than 128 MiB. So what it
-# would change or choke on must not reach it. A test holds this rule against Spark.
+# of 1,000 characters, names of 50,000, texts of 20,000,000; and where the encoded value is longer than 128 MiB. So values that it
+# would change, or fail on, must not reach it. A test compares this rule with Spark.
 
 LONGEST_TEXT: Final = 16 * 2**20
-"""Bytes of a text that surely stays below 128 MiB: encoded it is at most 3.25 times as long (a list of `1e0`)."""
+"""Bytes of a text whose variant surely has less than 128 MiB: it is at most 3.25 times as long (that of a list of `1e0`)."""
 
 LONGEST_NUMBER: Final = 1_000
 """Characters of a number."""
 
 LONGEST_NAME: Final = 50_000
-"""Bytes of an object's name as it is written; Jackson counts UTF-16 units, of which there are never more."""
+"""Bytes of a field's name, with its escapes. Jackson counts UTF-16 units, of which there are never more."""
 
 DEEPEST: Final = 1_000
 """Levels of objects and lists."""
@@ -52,14 +52,14 @@ _DECIMAL_DIGITS: Final = 38
 _TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(?:\s*:)?|-?[0-9][0-9.eE+-]*|[\[{]|[\]}]')
 _MAYBE_HALF: Final = re.compile(r"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
 _PLAIN_NUMBER: Final = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?|-?[0-9]{1,9}(?:\.[0-9]{1,6})?[eE][+-]?[0-9]{1,2}")
-"""At most 36 digits, 18 of them after the point: surely an integer or decimal that keeps them all. With a small exponent at
-most 15: the double that is nearest to it is written so again."""
+"""A number of at most 36 digits, 18 of them after the point, surely is an integer or decimal that keeps them all. One with a small
+exponent and at most 15 digits is the shortest text of its nearest double."""
 
 
 def variant_refusal(text: str) -> Reason | None:
-    """Why a JSON text can't be stored as variant without loss; None if it can.
+    """Return why a JSON text can't be stored as variant without loss; None if it can.
 
-    No object in the text repeats a name, as `json_text.document` writes it.
+    The text is one that `json_number.document` writes, so no object repeats a name.
     """
     if len(text) * 4 > LONGEST_TEXT and (size := len(text.encode("utf-8", "surrogatepass"))) > LONGEST_TEXT:
         return Reason(DeadCode.OUT_OF_RANGE, f"expected at most {LONGEST_TEXT:,} bytes for a variant, found {size:,}")
@@ -98,7 +98,7 @@ def _number_refusal(token: str) -> Reason | None:
 
 
 def _keeps_number(text: str) -> bool:
-    """Return whether `parse_json` keeps a number: as decimal, or as a double that equals it or whose shortest text is the number."""
+    """Return whether `parse_json` keeps a number: as a decimal, or as a double that equals it or has it as its shortest text."""
     if "e" not in text and "E" not in text:
         whole, _, fraction = text.lstrip("-").partition(".")
         if len(fraction) <= _DECIMAL_DIGITS and len((whole + fraction).lstrip("0")) <= _DECIMAL_DIGITS:
@@ -113,7 +113,7 @@ def _keeps_number(text: str) -> bool:
 
 
 def _absolute(number: ExactNumber) -> tuple[str, int]:
-    """A number without its sign: that of a zero is lost, which is equal to it."""
+    """Return digits and exponent of a number. The sign does not count, since -0 equals 0."""
     return number.digits, number.exponent
 
 
@@ -122,27 +122,29 @@ def _shown(token: str) -> str:
 
 
 Row = dict[int, object]
-"""Values by the position of their column; columns that are left out are as in a record without fields."""
+"""Values by the index of their column. A column without an entry has its default, or else null."""
 
 
 class _Field(Enum):
-    ABSENT = "told apart from null"
+    """Marks a field that a value does not have: unlike null, it gets the default."""
+
+    ABSENT = "absent"
 
 
 class _Column:
     """One column of the exact decoder: finds its field and converts it.
 
     Attributes:
-        field: The name at the root of a value, folded if case means nothing, below which its field is.
-        default: Its value if the field is missing; None without a default.
-        refuses_absent: Whether a value without its field has no row.
+        field: First name of the path to its field, case-folded where names ignore case.
+        default: The column's value if the field is missing; None without a default.
+        refuses_absent: Whether a value without the field has no row.
     """
 
     def __init__(self, column: ColumnSpec, cells: CellCount) -> None:
         fold = column.reading.fold
         self._cells: Final = cells
         self._count: Final = json_cell_counter(column.type, any_case=fold is not None)
-        self._named: Final = column.steps
+        self._path: Final = column.steps
         self._steps: Final = column.steps if fold is None else tuple(step.casefold() for step in column.steps)
         self._fold: Final = fold
         self._required: Final = column.required
@@ -157,8 +159,7 @@ class _Column:
         """Return the column's value.
 
         Raises:
-            Rejection: the field can't become the column's type; its path starts at the value's
-            root.
+            Rejection: the field can't become the column's type; its path begins at the root of the value.
         """
         value = self._find(fields)
         try:
@@ -168,7 +169,7 @@ class _Column:
                 self._cells.add(self._count(value))
             return self._convert(value)
         except Rejection as e:
-            raise _from_root(e, self._named) from e
+            raise _from_root(e, self._path) from e
 
     def _find(self, fields: dict[str, JsonValue]) -> JsonValue | _Field:
         node: JsonValue | _Field = fields
@@ -176,7 +177,7 @@ class _Column:
             if node is None or node is _Field.ABSENT:
                 return _Field.ABSENT
             if not isinstance(node, dict):
-                raise _from_root(wrong_type("object", node), self._named[:depth])
+                raise _from_root(wrong_type("object", node), self._path[:depth])
             # The names at the root are folded already, once for all columns.
             inner = node if self._fold is None or not depth else fold_fields(node, (step,), self._fold)
             node = inner.get(step, _Field.ABSENT)
@@ -203,7 +204,7 @@ class _Column:
 
 
 class _WholeValue:
-    """The column of a whole value."""
+    """The column that takes the whole value."""
 
     def __init__(self, column: ColumnSpec) -> None:
         self._variant: Final = column.variant
@@ -212,7 +213,7 @@ class _WholeValue:
         """Return the value, which may be any document, as JSON text.
 
         Raises:
-            Rejection: it is to become a variant, which can't hold it.
+            Rejection: the column is a variant, which can't hold the value.
         """
         text = document(whole)
         if self._variant and (reason := variant_refusal(text)) is not None:
@@ -221,7 +222,7 @@ class _WholeValue:
 
 
 class _RescuedFields:
-    """The column of the fields that no other column takes."""
+    """The column that takes the fields without a column of their own."""
 
     def __init__(self, find_unknown_fields: Callable[[dict[str, JsonValue]], dict[str, JsonValue]]) -> None:
         self._unknown_fields: Final = find_unknown_fields
@@ -258,21 +259,20 @@ class ExactDecoder:
         if (rescued := spec.rescues) is not None:
             columns[rescued] = _RescuedFields(self._unknown_fields)
         self._columns: Final = tuple(columns[name] for name in spec.columns.names)
-        # A record of a few fields must not cost what a table of many columns costs: columns without a field are not visited.
+        # The cost of a record must follow its fields, not the columns of the table: columns without a field are not visited.
         self._empty_row: Final = [column.default if isinstance(column, _Column) else None for column in self._columns]
         self._visited: Final = [
             index
             for index, column in enumerate(self._columns)
             if not isinstance(column, _Column) or column.refuses_absent
         ]
-        self._by_field: Final = _by_field(self._columns)
+        self._by_field: Final[dict[str, list[int]]] = {}
+        for index, column in enumerate(self._columns):
+            if isinstance(column, _Column):
+                self._by_field.setdefault(column.field, []).append(index)
 
     def row(self, raw: bytes) -> Row:
-        """Return one row.
-
-        Raises:
-            Rejection: the record can't become a row.
-        """
+        """Return the row of `read`."""
         return self.read(raw)[0]
 
     def read(self, raw: bytes) -> tuple[Row, Collection[str]]:
@@ -292,7 +292,7 @@ class ExactDecoder:
         return self._fill(fields, whole), self._unknown_fields(whole) if self._ignores else ()
 
     def _fill(self, fields: dict[str, JsonValue], whole: dict[str, JsonValue]) -> Row:
-        """Return the row; of several fields that do not fit, that of the first column is the reason."""
+        """Return the row. If several fields do not fit, the rejection is that of the first column."""
         indexes = self._visited.copy()
         for name in fields:
             indexes += self._by_field.get(name, ())
@@ -308,7 +308,7 @@ class ExactDecoder:
         return {name: value for name, value in whole.items() if self._key(name) not in self._known_fields}
 
     def table(self, rows: list[Row]) -> pa.RecordBatch:
-        """Return rows as Arrow, in exactly the schema of the declared columns."""
+        """Return rows as an Arrow batch of exactly the declared columns."""
         columns: dict[int, list[object]] = {}
         for position, row in enumerate(rows):
             for index, value in row.items():
@@ -316,34 +316,19 @@ class ExactDecoder:
                     column = columns[index] = [self._empty_row[index]] * len(rows)
                 column[position] = value
         arrays = [
-            _array(columns[index], field.type) if index in columns else self._unfilled(index, len(rows))
+            build_array(columns[index], field.type) if index in columns else self._unfilled(index, len(rows))
             for index, field in enumerate(self._schema)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _unfilled(self, index: int, size: int) -> pa.Array:
-        """Return a column that no record has a field for."""
+        """Return a column whose field no record has."""
         value, data_type = self._empty_row[index], self._schema.field(index).type
-        return pa.nulls(size, data_type) if value is None else _array([value] * size, data_type)
-
-
-def _by_field(columns: Sequence[_Column | _WholeValue | _RescuedFields]) -> dict[str, list[int]]:
-    """Return the positions of the columns that a field at the root fills, alone or by a field inside of it."""
-    positions: dict[str, list[int]] = {}
-    for index, column in enumerate(columns):
-        if isinstance(column, _Column):
-            positions.setdefault(column.field, []).append(index)
-    return positions
-
-
-def _array(values: list[object], data_type: pa.DataType) -> pa.Array:
-    array = pa.array(values, storage_type(data_type))
-    # Arrow breaks lists of nulls when it casts them to their own type.
-    return array if array.type == data_type else array.cast(data_type)
+        return pa.nulls(size, data_type) if value is None else build_array([value] * size, data_type)
 
 
 def unknown_field(names: list[str]) -> Rejection:
-    """Return the rejection of fields at the top that no column takes."""
+    """Return the rejection of a record that has fields, of these names, without a column."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     message = f"expected a column for each field, found field {describe(names[0])}{more}"
     return Rejection(DeadCode.UNKNOWN_FIELD, message).with_parent(names[0])
@@ -356,7 +341,7 @@ def _from_root(verdict: Rejection, steps: tuple[str, ...]) -> Rejection:
 
 
 def _as_json(default: object) -> JsonValue:
-    """Return a declared default (from YAML, say) as the value that a JSON record would carry."""
+    """Return a declared default, from YAML say, as the value that a JSON record would have."""
     text = str(default) if isinstance(default, Decimal) else json.dumps(default, default=str)
     value: JsonValue = json.loads(text, parse_int=Number, parse_float=Number)
     return value

@@ -1,12 +1,13 @@
-"""Texts of dates and times to the integers Arrow stores, exactly.
+"""Converts dates and times, sent as texts or numbers, to the integers that Arrow stores, exactly.
 
-Read are `YYYY-MM-DD`, `HH:MM[:SS[.fraction]]` and both joined by `T` or a blank, with zone `Z`,
-`+HH`, `+HHMM`, `+HH:MM` (or minus) or none: RFC 3339 plus what java.time and SQL databases print.
-A date or a time of day alone may say that it is in UTC, which is how both are kept: a date by `Z`
-(Java's ISO_OFFSET_DATE), a time by `Z` or an offset of zero (RFC 3339's full-time). Years are 0001
-to 9999, digits beyond microseconds must be zero, unless they are cut off (`sub_micros: truncate`). A leap second (`:60`) names no instant that a
-table can hold. Numbers are read where a column declares what they count; from the proleptic
-Gregorian calendar and days of 86,400 seconds, as Unix time has them.
+Texts are `YYYY-MM-DD`, `HH:MM[:SS[.fraction]]`, or both joined by `T` or a blank, with zone `Z`, `+HH`, `+HHMM`, `+HH:MM` (or minus)
+or none: RFC 3339 plus what java.time and SQL databases print. A date or a time of day alone may say that it is in UTC, which is
+how both are stored: a date by `Z` (Java's ISO_OFFSET_DATE), a time by `Z` or an offset of zero (RFC 3339's full-time). Years are
+0001 to 9999. Digits beyond microseconds must be zero, unless they are truncated (`sub_micros: truncate`). A leap second (`:60`) is
+refused: no table can hold it.
+
+Numbers are taken where a column declares their unit. They count in the proleptic Gregorian calendar with days of 86,400 seconds,
+as Unix time does.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ DAY: Final = 86_400 * SECOND
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 FIRST: Final = (date.min.toordinal() - _EPOCH) * DAY
 END: Final = (date.max.toordinal() - _EPOCH + 1) * DAY
-"""Timestamps of tables are from `FIRST` on, before `END`: years 1 to 9999."""
+"""The first timestamp of a table, and the first one that is too late for it: years 1 to 9999."""
 
 _DATE: Final = r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
 _TIME: Final = r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9])(?:\.([0-9]+))?)?"
@@ -35,22 +36,22 @@ _TIMES: Final = re.compile(f"{_TIME}(?:[Zz]|[+-]00(?::?00)?)?")
 _TIMESTAMPS: Final = re.compile(f"{_DATE}[Tt ]{_TIME}{_ZONE}")
 _ZONED: Final = re.compile(r"(?:[Zz]|[+-][0-9:]+)$")
 
-FINER: Final = r"(\.[0-9]{6})[0-9]+"
-"""A fraction of more than six digits, whose first group is kept."""
+SUB_MICROS: Final = r"(\.[0-9]{6})[0-9]+"
+"""A fraction of more than six digits; its first group ends at the microseconds."""
 
-_FINER: Final = re.compile(FINER)
+_SUB_MICROS: Final = re.compile(SUB_MICROS)
 
 SHIFTS: Final = {"s": 6, "ms": 3, "us": 0, "ns": -3}
-"""Unit of counted times -> its size in powers of ten of a microsecond."""
+"""Unit -> its microseconds, as the exponent of a power of ten."""
 
 
-def cut(read: Callable[[str], int], text: str) -> int:
-    """Read a time truncated to microseconds."""
-    return read(_FINER.sub(r"\1", text, count=1))
+def read_truncated(read: Callable[[str], int], text: str) -> int:
+    """Return what `read` makes of a time that is truncated to microseconds."""
+    return read(_SUB_MICROS.sub(r"\1", text, count=1))
 
 
 def days(text: str) -> int:
-    """Return days since 1970-01-01 of a `YYYY-MM-DD[Z]`.
+    """Return the days since 1970-01-01 of a text `YYYY-MM-DD[Z]`.
 
     Raises:
         Rejection: INVALID_TIME.
@@ -62,7 +63,7 @@ def days(text: str) -> int:
 
 
 def time_micros(text: str) -> int:
-    """Return microseconds since midnight of a `HH:MM[:SS[.fraction]]`, in UTC if it says so.
+    """Return the microseconds since midnight of a text `HH:MM[:SS[.fraction]]`, which may say that it is in UTC.
 
     Raises:
         Rejection: INVALID_TIME, or LOSSY_CAST for non-zero nanoseconds.
@@ -74,9 +75,9 @@ def time_micros(text: str) -> int:
 
 
 def wall_micros(text: str) -> int:
-    """Return microseconds since 1970-01-01T00:00 of the wall clock that `text` shows.
+    """Return the microseconds since 1970-01-01T00:00 of the wall clock that `text` shows.
 
-    A zone is dropped, as the Iceberg sink of Kafka Connect does for timestamps without zone.
+    A zone is dropped, as Kafka Connect's Iceberg sink does for columns without zone.
 
     Raises:
         Rejection: INVALID_TIME, or LOSSY_CAST for non-zero nanoseconds.
@@ -85,7 +86,7 @@ def wall_micros(text: str) -> int:
 
 
 def local_micros(text: str) -> int:
-    """Return microseconds of the wall clock that `text` shows, which must have no zone.
+    """Return the microseconds since 1970-01-01T00:00 of the wall clock that `text` shows, which must have no zone.
 
     Raises:
         Rejection: INVALID_TIME, or LOSSY_CAST for non-zero nanoseconds.
@@ -97,26 +98,26 @@ def local_micros(text: str) -> int:
 
 
 def epoch_micros(shift: int, number: Number, *, truncates: bool = False) -> int:
-    """Return microseconds since 1970-01-01T00:00 of a number that counts units of 10^`shift` microseconds.
+    """Return the microseconds since 1970-01-01T00:00 of a number that counts units of 10^`shift` microseconds.
 
-    With `truncates` it is the last whole microsecond.
+    With `truncates` the result is the last whole microsecond.
 
     Raises:
         Rejection: OUT_OF_RANGE outside years 1 to 9999, LOSSY_CAST for parts of a microsecond.
     """
-    return _counted(shift, number, (FIRST, END, "years 0001 to 9999"), truncates)
+    return _count_micros(shift, number, (FIRST, END, "years 0001 to 9999"), truncates)
 
 
 def clock_micros(shift: int, number: Number, *, truncates: bool = False) -> int:
-    """Return microseconds since midnight of a number that counts units of 10^`shift` microseconds.
+    """Return the microseconds since midnight of a number that counts units of 10^`shift` microseconds.
 
     Raises:
         Rejection: OUT_OF_RANGE outside the day, LOSSY_CAST for parts of a microsecond.
     """
-    return _counted(shift, number, (0, DAY, "a time of day"), truncates)
+    return _count_micros(shift, number, (0, DAY, "a time of day"), truncates)
 
 
-def _counted(shift: int, number: Number, bounds: tuple[int, int, str], truncates: bool) -> int:  # noqa: FBT001 - from above
+def _count_micros(shift: int, number: Number, bounds: tuple[int, int, str], truncates: bool) -> int:  # noqa: FBT001 - from above
     first, end, expected = bounds
     exact = exact_value(number)
     exponent = exact.exponent + shift
@@ -135,13 +136,10 @@ def _counted(shift: int, number: Number, bounds: tuple[int, int, str], truncates
 
 
 def utc_micros(text: str) -> int:
-    """Return microseconds since 1970-01-01T00:00Z of the instant that `text` names.
-
-    No zone means UTC.
+    """Return the microseconds since 1970-01-01T00:00Z of the instant that `text` names; without zone it is in UTC.
 
     Raises:
-        Rejection: INVALID_TIME, LOSSY_CAST for non-zero nanoseconds, OUT_OF_RANGE outside years 1
-        to 9999 in UTC.
+        Rejection: INVALID_TIME, LOSSY_CAST for non-zero nanoseconds, OUT_OF_RANGE outside years 1 to 9999 in UTC.
     """
     wall, offset = _timestamp(text)
     instant = wall - offset

@@ -1,12 +1,13 @@
-"""JSON values straight to the declared columns: as blocks of many values, but only those that the exact decoder would
-decode to the same rows; the others one by one.
+"""Decodes JSON values straight to the declared columns: in blocks, those values of which the exact decoder would make the same rows;
+the others one by one.
 
 msgspec decodes a value into a struct that has a typed field for each column. It refuses whatever is not one JSON object of that
-shape, also inside of fields that no column reads. The fields of all structs become Arrow arrays of carrier types, which are cast
-to the columns. A value that is refused, or has a field in doubt, is left to the exact decoder.
+shape, also inside of fields that no column reads. The fields of all structs become Arrow arrays of intermediate types, which are
+cast to the columns. The exact decoder reads each value that msgspec refuses, or that has a field in doubt.
 
 This module checks what msgspec accepts and the exact decoder does not: bytes that are not UTF-8, too many levels, lists that
-make too many cells, names that repeat. Doubles and decimals come as the text of their number, which carriers check.
+make too many cells, names that repeat. Decimals, and doubles of many digits, are read as the text of their number; their casts check
+it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.json.exact import parse_object, utf8_texts
-from frazil.records.json.intermediate_types import Carrier, CastResult, carrier, cast_field, or_masks
+from frazil.records.json.intermediate_types import CastResult, IntermediateType, cast_field, intermediate_type, or_masks
 from frazil.records.json.objects import Counts, ObjectDecoder, compact_documents, has_type
 from frazil.records.json.record import ExactDecoder, Row, variant_refusal
 from frazil.records.model.cells import STEP_CELLS, StepSize, cells_per_element, cells_per_value
-from frazil.records.model.column import ColumnSpec
 from frazil.records.model.dead_letter import MAX_CELLS, MAX_DEPTH, Reason, Rejection
 from frazil.records.model.format import Decoded, Shaped
 from frazil.records.model.json_number import may_exceed_double
@@ -37,31 +37,32 @@ from frazil.records.model.spec import RecordSpec
 
 _MAX_PART_VALUES: Final = 2_000
 _MAX_PART_BYTES: Final = 2 << 20
-"""Values that are Python objects at once: so few that they fit into the processor's cache, which halves the time of the next steps."""
+"""Values, and their bytes, that are Python objects at once. So few fit into the processor's cache, which halves the time of the next
+steps."""
 
-_MAX_CARRIER_BYTES: Final = 32 << 20
-"""Bytes of carrier arrays from which on they are cast to columns: bounds the memory of a batch of large values."""
+_MAX_INTERMEDIATE_BYTES: Final = 32 << 20
+"""Bytes of intermediate arrays that are held at once; with more they are cast to columns. Bounds the memory of a batch of large values."""
 
 _MAX_FIELDS: Final = 1_000
 """Fields of one object. msgspec looks for a name among all of them, so names in another order than the columns cost the square
-of their number: from here on more than the exact decoder."""
+of their number. With more fields that is more than the exact decoder costs."""
 
 _MANY_FIELDS: Final = 200
 _COMPARISONS: Final = 1 << 20
-"""Comparisons of names per value, at most, if objects have many fields: an unknown name is compared with every field."""
+"""Comparisons of names per value, at most, if an object has more than `_MANY_FIELDS`: an unknown name is compared with each of them."""
 
 _UNKNOWN_FIELD: Final = "Object contains unknown field"
-"""How msgspec's message begins for a field that the struct does not have. Only such values are worth a second try, with a struct
-that may have other fields."""
+"""The beginning of msgspec's message about a field that the struct does not have. Only such values get a second try, with a struct
+that allows other fields."""
 
 _SAMPLE: Final = 32
 """Values that are sampled to guess whether a batch has fields that no column takes."""
 
 _UNUSABLE_NAME: Final = re.compile(r'["\\\x00-\x1f]')
-"""Characters that JSON escapes in names. msgspec compares names as they are written, so it never finds such a field."""
+"""Characters that JSON escapes in names. msgspec compares names with their escapes, so it never finds such a field."""
 
 _NAME_END: Final = r'"[ \t\r\n]*:'
-"""The end of each name. A text may contain it too; then the value seems to have more names, and is left to the exact decoder."""
+"""The end of each name. A text may contain it too: then the value seems to have more names, and the exact decoder reads it."""
 
 _fields_of: Final[Callable[[bytes], dict[str, Any]]] = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -71,31 +72,33 @@ Places = npt.NDArray[np.int64]
 Tree = dict[str, "pa.DataType | Tree"]
 
 
-def typed_decoder(spec: RecordSpec, column_carriers: Sequence[Carrier | None] | None = None) -> TypedDecoder | None:
-    """Return a decoder for `spec`, or None if only the exact decoder can read a column of it.
+def typed_decoder(
+    spec: RecordSpec, intermediates: Sequence[IntermediateType | None] | None = None
+) -> TypedDecoder | None:
+    """Return a block decoder for `spec`, or None if only the exact decoder can read one of its columns.
 
     Args:
         spec: How values become rows.
-        column_carriers: One per column that takes fields; None if its type and reading say which.
+        intermediates: The intermediate type of each column that takes a field; None: the column's type and reading determine them.
     """
     columns = [column for column in spec.column_specs if column.steps]
-    by_column = column_carriers or [carrier(column.type, column.reading) for column in columns]
-    carriers = [column_carrier for column_carrier in by_column if column_carrier is not None]
-    if not (carriers or spec.whole_columns) or len(carriers) < len(columns):
+    by_column = intermediates or [intermediate_type(column.type, column.reading) for column in columns]
+    read_as = [intermediate for intermediate in by_column if intermediate is not None]
+    if not (read_as or spec.whole_columns) or len(read_as) < len(columns):
         return None
-    fields = fields_read(
-        (column.steps, column_carrier.type) for column, column_carrier in zip(columns, carriers, strict=True)
+    fields = _root_fields(
+        (column.steps, intermediate.type) for column, intermediate in zip(columns, read_as, strict=True)
     )
     if fields is None or not _is_decodable(pa.struct(fields), MAX_DEPTH):
         return None
-    return TypedDecoder(spec, carriers, fields)
+    return TypedDecoder(spec, read_as, fields)
 
 
-def fields_read(leaves: Iterable[tuple[tuple[str, ...], pa.DataType]]) -> list[pa.Field] | None:
-    """Return the fields at the root that contain all leaves; None if one leaf is another one, or is inside of it.
+def _root_fields(leaves: Iterable[tuple[tuple[str, ...], pa.DataType]]) -> list[pa.Field] | None:
+    """Return the fields at the root of a value that contain all leaves; None if a leaf repeats, or contains another one.
 
     Args:
-        leaves: Path of field names from the root to a field, and the type that it is read as.
+        leaves: The path of names from the root to each field that a column reads, and the type that it is read as.
     """
     root: Tree = {}
     for steps, data_type in leaves:
@@ -119,35 +122,34 @@ def _fields(tree: Tree) -> list[pa.Field]:
 
 
 def _is_decodable(data_type: pa.DataType, levels: int) -> bool:
-    """Return whether msgspec can decode values of a type that has at most so many levels."""
+    """Return whether msgspec can decode values of a type, and the type has at most so many levels."""
     if pa.types.is_list(data_type):
         return levels > 0 and _is_decodable(data_type.value_type, levels - 1)
     if not pa.types.is_struct(data_type):
         return True
-    named = not any(_UNUSABLE_NAME.search(field.name) for field in data_type)
     return (
         levels > 0
-        and named
         and len(data_type) <= _MAX_FIELDS
-        and all(_is_decodable(f.type, levels - 1) for f in data_type)
+        and not any(_UNUSABLE_NAME.search(field.name) for field in data_type)
+        and all(_is_decodable(field.type, levels - 1) for field in data_type)
     )
 
 
 class TypedDecoder:
     """Decodes blocks of values; made by `typed_decoder`."""
 
-    def __init__(self, spec: RecordSpec, carriers: list[Carrier], fields: list[pa.Field]) -> None:
+    def __init__(self, spec: RecordSpec, intermediates: list[IntermediateType], fields: list[pa.Field]) -> None:
         self._schema: Final = spec.columns
         field_columns = [column for column in spec.column_specs if column.steps]
         self._columns: Final = {
-            column.name: (column, column_carrier)
-            for column, column_carrier in zip(field_columns, carriers, strict=True)
+            column.name: (column, intermediate)
+            for column, intermediate in zip(field_columns, intermediates, strict=True)
         }
         self._wholes: Final = {column.name: column for column in spec.column_specs if not column.steps}
         self._fields: Final = fields
-        # A whole value in which a name repeats is in doubt anyway.
+        # A column of whole values puts a value that repeats a name in doubt anyway.
         self._counts_names: Final = spec.duplicate_keys != "last" and not self._wholes
-        # Only the exact decoder checks names that repeat or differ in case only, also in fields that no column reads.
+        # In fields that no column reads, only the exact decoder checks names that repeat or differ in case only.
         self._takes_extra: Final = not self._counts_names and (spec.fold is None or not fields)
         self._ignores_extra: Final = spec.unknown_fields == "ignore" or bool(self._wholes)
         self._known_names: Final = {*(field.name for field in fields), *spec.known_names}
@@ -160,7 +162,7 @@ class TypedDecoder:
         self._most_names: Final = _COMPARISONS // widest if widest > _MANY_FIELDS else None
 
     def decode(self, values: pa.BinaryArray, step: StepSize | None = None) -> Block:
-        """Return rows of the values that surely decode as the exact decoder would; all other values get no row.
+        """Return rows of those values of which the exact decoder surely makes the same rows; the others get no row here.
 
         Raises:
             StepTooWide: the lists of the values make too many cells.
@@ -178,17 +180,17 @@ class TypedDecoder:
                 remaining = closed.add(self._decoder(is_closed=True, as_text=as_text), *remaining)
             if self._takes_extra and remaining[0]:
                 extended.add(self._decoder(is_closed=False, as_text=as_text), *self._note_unknown(extended, *remaining))
-            if closed.nbytes + extended.nbytes > _MAX_CARRIER_BYTES:
+            if closed.nbytes + extended.nbytes > _MAX_INTERMEDIATE_BYTES:
                 blocks += self._blocks(texts, closed, extended, step)
                 closed, extended = _DecodedObjects(), _DecodedObjects()
         blocks += self._blocks(texts, closed, extended, step)
         return in_order(blocks, self._schema)
 
     def _parts(self, texts: pa.StringArray) -> Iterator[Places]:
-        """Yield positions of the texts that may be decoded, in parts that are small enough to be Python objects at once."""
+        """Yield the positions of texts that may be decoded in a block, in parts so small that they may be Python objects at once."""
         sizes = pc.fill_null(pc.binary_length(texts), 0).to_numpy().astype(np.int64)
         decodable = texts.is_valid().to_numpy(zero_copy_only=False)
-        cells = (sizes // 2 + 1) * self._cells_per_element  # an element and its comma take two bytes, at least
+        cells = (sizes // 2 + 1) * self._cells_per_element  # an element and its comma take at least two bytes
         if len(large := np.flatnonzero(cells > MAX_CELLS)):
             commas = pc.fill_null(pc.count_substring(texts.take(pa.array(large)), ","), 0).to_numpy().astype(np.int64)
             cells[large] = (commas + 1) * self._cells_per_element
@@ -197,7 +199,7 @@ class TypedDecoder:
         if self._most_names is not None:
             decodable &= pc.fill_null(pc.count_substring_regex(texts, _NAME_END), 0).to_numpy() <= self._most_names
         places = np.flatnonzero(decodable)
-        # A part ends where the sum of its weights, each the share of one limit, passes a whole number.
+        # A value's weight is the sum of its shares of the three limits of a part; a part ends where the running sum passes a whole number.
         weights = (
             1 / _MAX_PART_VALUES
             + sizes[places] / _MAX_PART_BYTES
@@ -207,7 +209,7 @@ class TypedDecoder:
         yield from np.split(places, edges)
 
     def _decoder(self, *, is_closed: bool, as_text: bool) -> ObjectDecoder:
-        """Return the decoder; closed, it refuses values with fields that no column reads; as text, doubles are their digits."""
+        """Return the decoder: a closed one refuses values with fields that no column reads; one `as_text` reads doubles as texts."""
         if (decoder := self._decoders.get((is_closed, as_text))) is None:
             closed_root = is_closed or not self._ignores_extra
             decoder = ObjectDecoder(self._fields, (closed_root, is_closed), counts=self._counts_names, as_text=as_text)
@@ -215,12 +217,12 @@ class TypedDecoder:
         return decoder
 
     def _are_mostly_plain(self, sample: list[bytes], *, as_text: bool) -> bool:
-        """Return whether most sampled values have no extra fields. This is a guess; a wrong one costs only time."""
+        """Return whether most sampled values have no fields but those of columns. If the batch differs, that costs only time."""
         _, _, extended = _decode_all(self._decoder(is_closed=True, as_text=as_text).decode, sample)
         return 2 * len(extended) <= len(sample)
 
     def _note_unknown(self, decoded: _DecodedObjects, raws: list[bytes], places: Places) -> tuple[list[bytes], Places]:
-        """Record the names of fields that no column takes; return the values that could be parsed, which may have such fields."""
+        """Note the names of fields that no column takes; return the values that could be parsed, and their positions."""
         if not self._ignores_extra or self._wholes:
             return raws, places
         objects, refused, _ = _decode_all(_fields_of, raws)
@@ -237,7 +239,7 @@ class TypedDecoder:
     def _blocks(
         self, texts: pa.StringArray, closed: _DecodedObjects, extended: _DecodedObjects, step: StepSize
     ) -> Iterator[Block]:
-        """Yield rows of the values without extra fields, then of those with extra fields."""
+        """Yield the rows of the closed values, then those of the extended ones."""
         for decoded in (closed, extended):
             if decoded.arrays:
                 block = self._block(decoded, texts, is_fully_read=decoded is closed)
@@ -245,7 +247,7 @@ class TypedDecoder:
                 yield block
 
     def _block(self, decoded: _DecodedObjects, texts: pa.StringArray, *, is_fully_read: bool) -> Block:
-        """Return the columns of decoded values, without rows in doubt."""
+        """Return the rows of decoded values, without those in doubt."""
         places = np.concatenate(decoded.places)
         positions = pa.array(places, pa.int64())
         rows = pa.RecordBatch.from_struct_array(pa.concat_arrays(decoded.arrays))
@@ -253,7 +255,9 @@ class TypedDecoder:
         results = [self._cast_field(field, rows, whole) for field in self._schema]
         batch = pa.RecordBatch.from_arrays([array for array, _ in results], schema=self._schema)
         doubts = [doubt for _, doubt in results]
-        if self._counts_names:  # a repeated name fills one field of the struct, so the counts differ
+        if (
+            self._counts_names
+        ):  # a struct holds a repeated name once, so its count of names differs from that of the text
             names = pc.count_substring_regex(_take_texts(texts, places), _NAME_END)
             doubts.append(pc.not_equal(names, pa.array(np.concatenate(decoded.names))))
         unknown_fields = UnknownFieldPairs.concat(decoded.unknown_fields).at_positions(positions)
@@ -272,30 +276,26 @@ class TypedDecoder:
             return documents.cast(field.type), or_masks([doubt, refused])
         if field.name not in self._columns:  # the column for rescued fields: rows of a block have none
             return pa.nulls(len(rows), field.type), None
-        column, column_carrier = self._columns[field.name]
+        column, intermediate = self._columns[field.name]
         array = rows.column(column.steps[0])
         for step in column.steps[1:]:
             array = array.flatten()[array.type.get_field_index(step)]
-        return _cast_column(column, field, column_carrier, array)
-
-
-def _cast_column(column: ColumnSpec, field: pa.Field, column_carrier: Carrier, array: pa.Array) -> CastResult:
-    values, doubt = cast_field(field, column_carrier.cast, array)
-    # The default depends on whether the field was null or absent, which can't be seen here.
-    nulls = values.is_null() if column.has_default and values.null_count else None
-    return values, or_masks([doubt, nulls])
+        values, doubt = cast_field(field, intermediate.cast, array)
+        # A field that is absent gets the default, and one that is null may not; here both are null.
+        nulls = values.is_null() if column.has_default and values.null_count else None
+        return values, or_masks([doubt, nulls])
 
 
 @dataclass(slots=True)
 class _DecodedObjects:
-    """Values that were decoded by one kind of decoder, in parts.
+    """Values that one decoder decoded, part by part.
 
     Attributes:
         arrays: Their fields, one array per part.
         places: Their positions among all values, one array per part.
         names: How many names each value has, one array per part; empty if names are not counted.
         nbytes: Bytes of all arrays.
-        unknown_fields: Fields that no column takes; perhaps also of values that were refused.
+        unknown_fields: Fields that no column takes. Some may be of values that were refused.
     """
 
     arrays: list[pa.StructArray] = field(default_factory=list)
@@ -305,7 +305,7 @@ class _DecodedObjects:
     unknown_fields: list[UnknownFieldPairs] = field(default_factory=list)
 
     def add(self, values: ObjectDecoder, raws: list[bytes], places: Places) -> tuple[list[bytes], Places]:
-        """Decode values and keep them; return the values that were refused because of extra fields."""
+        """Decode values and add them; return those that were refused for their extra fields, and their positions."""
         objects, refused, extended = _decode_all(values.decode, raws)
         if objects:
             array, names = values.arrays(objects)
@@ -318,7 +318,7 @@ class _DecodedObjects:
 
 
 def _decode_all(decode: Callable[[bytes], Any], raws: list[bytes]) -> tuple[list[Any], list[int], list[int]]:
-    """Return decoded values, the indexes of those that were refused, and of these the indexes of those with extra fields."""
+    """Return the decoded values, the indexes of refused ones, and the indexes of those that were refused for extra fields."""
     objects: list[Any] = []
     refused: list[int] = []
     extended: list[int] = []
@@ -350,14 +350,14 @@ def _take_texts(texts: pa.StringArray, places: Places) -> pa.StringArray:
 
 
 _SAMPLED_VALUES: Final = 8
-"""Values at the start of a batch among which the first valid one gives the spelling."""
+"""The first valid one of so many values at the start of a batch determines the spelling."""
 
 
 class FoldedDecoder:
-    """Decodes blocks by the spelling of the first value of a batch; values with another one are not decoded here.
+    """Decodes blocks where names ignore case. Fields are spelled as in the first valid value of the batch.
 
-    A producer spells its fields in one way. A value is only decoded if all its names are spelled so: then no field can be there
-    twice, in two cases.
+    A producer spells its fields in one way. Only values with this spelling are decoded here: so no value can have a field twice, in
+    two spellings.
     """
 
     def __init__(self, spec: RecordSpec) -> None:
@@ -366,7 +366,7 @@ class FoldedDecoder:
         self._decoder: TypedDecoder | None = None
 
     def decode(self, values: pa.BinaryArray, step: StepSize | None = None) -> Block:
-        """Return rows of the values that surely decode as the exact decoder would; all other values get no row."""
+        """Return rows of those values of which the exact decoder surely makes the same rows; the others get no row here."""
         spelling = self._first_spelling(values)
         if spelling != self._spelling:
             self._spelling, self._decoder = spelling, self._decoder_for(spelling)
@@ -396,9 +396,11 @@ Dead = dict[int, Reason]
 
 
 class JsonValues:
-    """Decodes JSON objects; a `frazil.records.model.format.Format` too. Keeps nothing from call to call.
+    """Decodes JSON objects to the declared columns, in blocks where the outcome is surely the same. It is a `Format`, too.
 
-    Without `blocks`, parsing values as blocks where that is exact, the outcome is the same, later.
+    Args:
+        spec: How values become rows.
+        blocks: False decodes each value alone: the outcome is the same, but takes longer.
 
     Raises:
         Terminal: the spec can't be met: a type without a JSON form, a default that does not fit.
@@ -406,15 +408,17 @@ class JsonValues:
 
     def __init__(self, spec: RecordSpec, *, blocks: bool = True) -> None:
         self._exact: Final = ExactDecoder(spec)
-        self._blocks: Final = _block_decoder(spec) if blocks else None
+        self._blocks: TypedDecoder | FoldedDecoder | None = None
+        if blocks:
+            self._blocks = FoldedDecoder(spec) if spec.field_names == "case_insensitive" else typed_decoder(spec)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Decode values, none of them null, into one shape: the columns."""
+        """Decode values, none of them null. All have the same shape: the columns."""
         block, dead = self.rows(values)
         return Decoded((Shaped(block.rows, block.positions),), dead, block.unknown_fields)
 
     def rows(self, values: pa.BinaryArray) -> tuple[Block, Dead]:
-        """Return rows, and reasons for the other values, none of which is null. No value makes this fail."""
+        """Return the rows of values, none of them null, and the reasons of those without a row. No value makes this fail."""
         step = StepSize(len(values))
         blocks = [self._blocks.decode(values, step) if self._blocks is not None else self._block([], [], {})]
         rows: list[Row] = []
@@ -441,7 +445,3 @@ class JsonValues:
         return Block(
             self._exact.table(rows), pa.array(positions, pa.int64()), UnknownFieldPairs.from_names(unknown_names)
         )
-
-
-def _block_decoder(spec: RecordSpec) -> TypedDecoder | FoldedDecoder | None:
-    return FoldedDecoder(spec) if spec.field_names == "case_insensitive" else typed_decoder(spec)

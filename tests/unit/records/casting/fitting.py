@@ -1,4 +1,4 @@
-"""What fits, as tables and tests of fitting share it: one column, with both ways of fitting compared."""
+"""Shared by tests of fitting: fits one column as a block and one by one, and compares both."""
 
 from __future__ import annotations
 

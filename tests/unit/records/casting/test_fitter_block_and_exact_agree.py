@@ -1,4 +1,4 @@
-"""Fitting whole arrays may be faster than fitting single values, and nothing else; and what fits comes back."""
+"""Fitting whole arrays has the same outcomes as fitting single values; and fitted numbers can be converted back."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ BACK = [kind for kind in NUMERIC if kind != pa.decimal128(38, 38)]
 @given(st.sampled_from(BACK), st.sampled_from([*NUMERIC, pa.string()]), st.data())
 @example(pa.float64(), pa.decimal128(38, 0), None)
 def test_number_that_fits_comes_back(source: pa.DataType, target: pa.DataType, data: st.DataObject | None) -> None:
-    """If there is a way back, it leads to the same number: nothing was rounded on the way."""
+    """If the result can be converted back, it is the same number: nothing was rounded."""
     values = {kind: found for kind, found in SCALARS if kind in BACK}.get(source, _decimals(9, 0))
     if pa.types.is_decimal(source):
         values = _decimals(source.precision, source.scale)
@@ -284,7 +284,7 @@ FAST = [
 
 @pytest.mark.parametrize(("source", "target"), FAST, ids=str)
 def test_common_pairs_have_a_fast_way(source: pa.DataType, target: pa.DataType) -> None:
-    """Equal outcomes prove nothing about a way that is never taken."""
+    """Equal outcomes prove something only if common types have a cast of whole arrays."""
     rules = FitRules(text_casts=True)
     slow = plan_exact_cast(source, target, rules)
     assert isinstance(slow, partial)

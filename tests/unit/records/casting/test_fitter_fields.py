@@ -1,4 +1,4 @@
-"""Fields into columns: found, missing, nested, unknown; whatever the encoding of the arrays."""
+"""Fields that columns take, and fields that are missing, nested, unknown or encoded."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_missing_fields_are_defaults_nulls_or_dead_letters() -> None:
 
 
 def test_null_within_a_path_is_an_absent_field() -> None:
-    """What the way ends at is the value; where it ends early, the default stands."""
+    """The column takes the field at the end of the path; if the path ends early, it gets the default."""
     shape = pa.schema([("a", pa.struct([("b", pa.struct([("c", INT)]))]))])
     batch = _rows([{"a": {"b": {"c": 7}}}, {"a": {"b": None}}, {"a": None}, {"a": {"b": {"c": None}}}], shape)
     schema = pa.schema([("c", INT)])
@@ -248,7 +248,7 @@ def test_json_text_keeps_every_digit() -> None:
 
 
 def test_impossible_columns_are_reported_before_any_record() -> None:
-    """Validation names what no record could ever fill."""
+    """Validation names each column that no record could ever fill."""
     shape = pa.schema([("note", pa.list_(INT)), ("a", pa.struct([("x", TEXT)])), ("d", pa.date32())])
     schema = pa.schema(
         [pa.field("id", INT, nullable=False), ("note", TEXT), ("a", WIDE), ("x", INT), ("d", pa.list_(INT))]

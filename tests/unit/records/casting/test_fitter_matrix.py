@@ -118,7 +118,7 @@ def _sample(source: str) -> pa.Array:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("source", SOURCES)
 def test_each_pair_of_types_gives_the_value_or_its_code(source: str, target: str, casts: bool) -> None:
-    """Nothing between two types is left to chance, and a null is a null whatever the types."""
+    """Each pair of types has a value or a code, and a null stays null."""
     more = OF_TEXT_CAST.get(source, {}) if casts else {}
     expected = (EXPECTED[source] | more).get(target, C.WRONG_TYPE)
     # Sliced, so that no offset is forgotten.

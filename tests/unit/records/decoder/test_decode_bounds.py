@@ -100,7 +100,7 @@ def test_declared_columns_may_have_names_of_any_length(characters: int):
 
 @pytest.mark.parametrize("name", ["\N{ICE CUBE}" * 255, "a|b(c)[d]*" * 25])
 def test_a_hundred_long_names_are_decoded(name: str):
-    """What finds suspects among values is made of the names of columns: it has a bound of its own."""
+    """The check for suspect values depends on the names of columns, so it has a bound of its own."""
     names = [f"{at:03}{name}"[:255] for at in range(100)]
     landed = land([[{"id": 1}, dict.fromkeys(names, 1.5)]], spec([ID]))
     assert [{row[name] for name in names} for row in landed.rows] == [{None}, {1.5}]

@@ -1,4 +1,4 @@
-"""Headers as columns, and as what routes: which header a column takes, and what a hostile one does to its record alone."""
+"""Headers in columns and in routes: which header a column takes, and the dead letter of a record with a hostile one."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_bound_on_repeated_headers_does_not_depend_on_neighbours() -> None:
 
 
 def test_reason_of_an_unreadable_value_is_told_before_that_of_its_header() -> None:
-    """With transforms and without them: which is looked at first is nobody's concern."""
+    """The reason of the value comes first, with transforms and without them."""
     columns = {"id": "long", "n": {"type": "int", "part": "header"}}
     transforms = [{"type": "DropHeaders", "headers": ["other"]}]
 

@@ -1,4 +1,4 @@
-"""What a record becomes does not depend on who is next to it in its batch: else a replay would give other rows."""
+"""The outcome of a record does not depend on its neighbours in the batch: else a replay would make other rows."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ IMAGES = pa.schema(
 
 @pytest.mark.parametrize("handling", ["none", "drop", "rewrite"])
 def test_deleted_row_keeps_its_fields_to_itself(handling: Literal["none", "drop", "rewrite"]) -> None:
-    """Which fields a row has is told by the schema of its envelope, not by whether another row was deleted."""
+    """The schema of the envelope determines the fields of a row, whether or not another row was deleted."""
     images: list[dict[str, Any]] = [
         {"op": "c", "after": {"id": 1, "new": "n"}},
         {"op": "d", "before": {"id": 2, "old": "o"}},
@@ -187,7 +187,7 @@ def test_record_with_rows_of_two_shapes_lands_whole_or_not(tables: int) -> None:
 
 
 def test_failing_record_takes_rows_of_every_shape() -> None:
-    """A row that fails on a transform takes those of its record with it that are in another frame by then."""
+    """If a transform fails on one row, all rows of its record are dead, also those in another frame."""
     spec = RecordSpec(PARTED.columns, fields=LISTS, transforms=(*PARTED.transforms, Cast({"n": "int8"})))
 
     together, alone = both_ways(spec, LISTED)

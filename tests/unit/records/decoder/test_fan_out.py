@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from frazil.batch.facts import UnknownFields
 from frazil.errors import Terminal
+from frazil.records.casting.fitter import Fitter
 from frazil.records.decoder.decode import Decoder
-from frazil.records.decoder.route import FieldRoute, Otherwise, Route, StaticRoute, TopicRoute
+from frazil.records.decoder.route import FieldRoute, Otherwise, Route, StaticRoute, TopicRoute, route_texts
+from frazil.records.model.column import ColumnSpec
 from frazil.records.model.rows import Outcomes, TopicPartition
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.catalogue import transform
@@ -93,7 +95,7 @@ def test_each_table_counts_the_fields_it_leaves_out() -> None:
 
 
 def test_each_table_counts_typed_fields_it_leaves_out() -> None:
-    """The same of values that bring their own columns: each table counts what its columns leave."""
+    """The same for values with a schema of their own: each table counts the fields that its columns leave out."""
     proto = 'syntax = "proto3"; message R { int64 id = 1; string kind = 2; string note = 3; }'
     how = format_spec("protobuf", schema=proto, message="R")
     specs = {"a.few": replace(NUMBERS, format=how), "a.all": RecordSpec(NOTED, format=how)}
@@ -139,6 +141,16 @@ def test_error_of_a_run_shows_no_value_of_a_record() -> None:
         decode([value(id=1, kind="4111-1111")], otherwise="fail")
 
     assert "4111" not in str(refused.value)
+
+
+def test_route_reads_the_field_that_a_column_reads_where_names_ignore_case() -> None:
+    """A typed value may have several fields whose names differ in case only: an exact match counts, else the last one."""
+    column = ColumnSpec("kind", pa.string(), required=False)
+    fitter = Fitter((column,), pa.schema([("kind", pa.string())]), case_insensitive=True)
+    for names in (["Kind", "KIND"], ["kind", "KIND"]):
+        value = pa.RecordBatch.from_pylist([dict(zip(names, "ab", strict=True))])
+        read = fitter.fit(value).rows.column("kind")
+        assert route_texts(value, ("kind",), case_insensitive=True).to_pylist() == read.to_pylist()
 
 
 def test_topic_data_chooses_allowed_tables_only() -> None:

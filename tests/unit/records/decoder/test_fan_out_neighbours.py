@@ -1,4 +1,4 @@
-"""Random records through random chains, in batches cut at random: what becomes of each is what becomes of it alone."""
+"""Random records, transforms and batches: each record has the outcome that it has alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
 def plain(found: Became) -> Became:
-    """The outcome without the words of DuckDB, which it is asked for on behalf of a few rows of a batch."""
+    """The outcome without DuckDB's messages, which depend on the rows that are evaluated together."""
     return replace(found, dead=[re.sub(r"Sql: .*", "Sql", letter) for letter in found.dead])
 
 

@@ -70,6 +70,15 @@ def test_times_at_the_edges_land(shape: str, at: int) -> None:
     assert without_altered_times(spec, block, kafka_batch([b"", b""])) == (block, {})
 
 
+def test_null_list_over_hidden_times_lands() -> None:
+    """Arrow may keep items behind a null list: no record has them."""
+    lists = pa.ListArray.from_arrays([0, 1, 2, 3], pa.array([-1, 5, -1], US), mask=pa.array([True, False, False]))
+    rows = pa.RecordBatch.from_arrays([lists], ["x"])
+    spec = RecordSpec(rows.schema, file_format="orc")
+    kept, dead = without_altered_times(spec, Block(rows, pa.arange(0, 3)), kafka_batch([b"{}"] * 3))
+    assert (kept.positions.to_pylist(), list(dead)) == ([0, 1], [2])
+
+
 def test_record_with_a_time_that_orc_loses_is_a_dead_letter() -> None:
     """In a table of Parquet files it lands."""
     batch = kafka_batch([BAD_TIME, GOOD_TIME])

@@ -1,4 +1,4 @@
-"""Dead letters whose records are secrets: what they keep, and that verify reads the same of it."""
+"""Dead letters whose records are secret: the parts that they keep, and that verify expects the same parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What paths of letters tell where payloads are secrets: names that are declared, and nothing that came with a record."""
+"""Paths of letters whose payloads are secret: they show declared names, and nothing that comes with a record."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_path_shows_declared_names_only(path: str, shown: str) -> None:
 
 @given(st.text(alphabet='id.[]"labels34\\…', max_size=20))
 def test_any_path_is_shown_safely(path: str) -> None:
-    """A path may hold any name: whatever it is, some of it is shown, or nothing."""
+    """Whatever names a path has, the beginning of the path is shown, or nothing."""
     NAMES.visible_path(path)
 
 

@@ -1,4 +1,4 @@
-"""Records that name tables which are not there: asked for, refused, and never decided by their neighbours."""
+"""Records that name missing tables: these are requested or refused, whatever the neighbours of a record are."""
 
 from __future__ import annotations
 

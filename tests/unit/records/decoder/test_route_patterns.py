@@ -1,4 +1,4 @@
-"""Regular expressions of pipeline files take time by the length of what they look at, whatever producers send."""
+"""Regular expressions of pipeline files take time in proportion to the text, whatever producers send."""
 
 from __future__ import annotations
 

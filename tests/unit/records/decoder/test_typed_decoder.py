@@ -70,7 +70,7 @@ def test_batch_without_any_row_has_outcomes_for_every_record(values: tuple[bytes
 
 @pytest.mark.parametrize(("tombstone", "dead", "filtered"), [("filter", 0, 1), ("dead_letter", 1, 0)])
 def test_null_within_an_envelope_is_no_tombstone(tombstone: Any, dead: int, filtered: int) -> None:
-    """A payload that is null means what a record without value means."""
+    """A null payload is treated as a record without value is."""
     spec = RecordSpec(ENVELOPES.columns, format=ENVELOPES.format, tombstone=tombstone)
     schema = {"type": "int64", "optional": True}
     values = [json.dumps({"schema": schema, "payload": of}).encode() for of in (1, None)]

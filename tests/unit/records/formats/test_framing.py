@@ -48,11 +48,11 @@ def named(framing: Framing, *records: tuple[bytes, Headers]) -> list[Any]:
     assert len(framed) == len(records)
     alive = [row for row in range(len(records)) if row not in dead]
     found: list[Any] = [dead[row].code.value if row in dead else None for row in range(len(records))]
-    split = split_by_schema(framed.take(pa.array(alive, pa.int64())))
-    for group in split.groups:
+    groups, unframed = split_by_schema(framed.take(pa.array(alive, pa.int64())))
+    for group in groups:
         for position, payload in zip(group.positions.to_pylist(), group.payloads.to_pylist(), strict=True):
             found[alive[position]] = (group.schema_id, payload)
-    for position, reason in split.dead.items():
+    for position, reason in unframed.items():
         found[alive[position]] = reason.code.value
     return found
 
@@ -174,5 +174,5 @@ def test_no_bytes_make_a_frame_fail_and_verify_reads_the_same(
         if isinstance(key, int) and key >= 2**32:
             assert found == "UNKNOWN_SCHEMA"
         else:
-            # Confluent's header may have more behind the id: the way to a message, if there is one.
+            # Confluent's header may have more behind the id: the path to a message, if there is one.
             assert found == (key, payload) or (framing == "confluent" and found == "INVALID_WIRE")

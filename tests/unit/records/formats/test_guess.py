@@ -1,4 +1,4 @@
-"""What bytes seem to be: right for what producers send, and something for all bytes."""
+"""Guesses of formats: right for what producers send, and some guess for any bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids of writer schemas in headers: which counts, and what is none."""
+"""Schema ids in headers: which header counts, and which values are no id."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_broken_header_is_a_dead_letter(head: bytes) -> None:
     [(b"\0", True), (b"\2\0", True), (b"\4\2\4", True), (b"", False), (b"\4\2", False), (b"\0\0", False)],
 )
 def test_message_index_is_in_the_value(path: bytes, is_one: bool) -> None:
-    """With Protobuf the header also holds the way to the message's type, all of it and nothing else."""
+    """With Protobuf the header also holds the whole path to the message's type, and nothing else."""
     expected = ID + path + b"m" if is_one else DeadCode.INVALID_WIRE
     assert headed([(b"m", [(NAME, ID + path)])], has_path=True) == [expected]
 

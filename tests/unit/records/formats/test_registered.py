@@ -1,4 +1,4 @@
-"""What a registry's verdict on ids means for the values that name them."""
+"""Answers of a registry about ids, and the outcome of values that name these ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frame before a value: what it names, and what is none."""
+"""The frame before a value: valid and invalid frames."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
 )
 def test_a_frame_names_its_schema(value: bytes, schema_id: int | UUID, payload: bytes) -> None:
     """The head is taken off, however little follows."""
-    frames = split_by_schema(pa.array([value]))
+    groups, dead = split_by_schema(pa.array([value]))
 
-    assert not frames.dead
-    assert [(g.schema_id, g.payloads.to_pylist(), g.positions.to_pylist()) for g in frames.groups] == [
+    assert not dead
+    assert [(g.schema_id, g.payloads.to_pylist(), g.positions.to_pylist()) for g in groups] == [
         (schema_id, [payload], [0])
     ]
 
@@ -52,20 +52,20 @@ def test_a_frame_names_its_schema(value: bytes, schema_id: int | UUID, payload: 
 )
 def test_unframed_value_is_a_dead_letter_alone(value: bytes, code: DeadCode) -> None:
     """A value without a frame is not guessed at."""
-    frames = split_by_schema(pa.array([value, b"\0\0\0\0\7x"]))
+    groups, dead = split_by_schema(pa.array([value, b"\0\0\0\0\7x"]))
 
-    assert frames.dead[0].code is code
-    assert [(g.payloads.to_pylist(), g.positions.to_pylist()) for g in frames.groups] == [([b"x"], [1])]
+    assert dead[0].code is code
+    assert [(g.payloads.to_pylist(), g.positions.to_pylist()) for g in groups] == [([b"x"], [1])]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3) | st.just(GUID), st.binary(max_size=3)) | st.binary(max_size=4)))
 def test_every_value_has_one_group_or_reason(values: list[tuple[int | UUID, bytes] | bytes]) -> None:
     """Grouping loses no value, mixes none up and keeps their order, also in a slice of an array."""
     written = [_written(value) for value in values]
-    frames = split_by_schema(pa.array([b"before", *written], pa.binary()).slice(1))
+    groups, dead = split_by_schema(pa.array([b"before", *written], pa.binary()).slice(1))
 
-    found = dict.fromkeys(frames.dead)
-    for group in frames.groups:
+    found = dict.fromkeys(dead)
+    for group in groups:
         positions = group.positions.to_pylist()
         assert positions == sorted(positions)
         for at, payload in zip(positions, group.payloads.to_pylist(), strict=True):

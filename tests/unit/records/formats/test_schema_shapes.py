@@ -1,4 +1,4 @@
-"""Schemas of any JSON, where their formats expect another one: whoever registers them stops no pipeline."""
+"""Schemas with parts of any JSON shape: registering them stops no pipeline."""
 
 from __future__ import annotations
 

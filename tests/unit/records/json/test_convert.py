@@ -1,4 +1,4 @@
-"""What each JSON value becomes in a column of each type, on both decoding paths."""
+"""JSON values in columns of each type: the outcome of each, decoded in blocks and one by one."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def _case_id(part: object) -> str:
     ids=_case_id,
 )
 def test_value_becomes_its_exact_value_or_a_reason(data_type: pa.DataType, json_value: str, expected: object) -> None:
-    """No value is cast, rounded or cut in silence, on either path."""
+    """No value is cast, rounded or truncated silently, in blocks or one by one."""
     found = outcome_of(data_type, json_value)
     assert found == expected
     assert type(found) is type(expected)
@@ -292,6 +292,6 @@ def test_null_is_a_value_only_where_it_is_allowed(data_type: pa.DataType) -> Non
     ids=str,
 )
 def test_type_without_json_form_is_refused_before_any_record(data_type: pa.DataType) -> None:
-    """A table that can't be filled is a mistake of the pipeline, not of its records."""
+    """A table that no record can fill is an error of the pipeline file."""
     with pytest.raises(Terminal, match=r"can't become"):
         OneTable(RecordSpec(pa.schema([pa.field("x", data_type)])), 1)

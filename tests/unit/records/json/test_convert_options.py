@@ -1,4 +1,4 @@
-"""What each option of a column and of the value makes of a record, on both decoding paths."""
+"""Options of columns and of the value: the outcome of records under each, in blocks and one by one."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def _outcome(spec: RecordSpec, value: bytes) -> object:
     ],
 )  # fmt: skip
 def test_counted_time_is_exact_or_a_reason(data_type: pa.DataType, unit: Any, number: str, expected: object) -> None:
-    """A number becomes the very instant it counts, or says why not."""
+    """A number becomes exactly the time that it counts in its unit, or a reason."""
     spec = RecordSpec(pa.schema([pa.field("x", data_type)]), units={"x": unit})
     assert _outcome(spec, f'{{"x": {number}}}'.encode()) == expected
 
 
 @pytest.mark.parametrize("zone", ["Z", "z", "+00", "-0330", "+02:00"])
 def test_offset_in_a_local_time_is_refused_on_request(zone: str) -> None:
-    """Who wants no offset dropped in silence gets a letter; texts without one land."""
+    """With `local_time: dead_letter` a text with an offset is a dead letter; a text without one lands."""
     spec = RecordSpec(pa.schema([pa.field("x", WALL)]), local_times={"x": "dead_letter"})
     assert _outcome(spec, f'{{"x": "2024-05-06T07:08:09{zone}"}}'.encode()) == "INVALID_TIME"
     assert _outcome(spec, b'{"x": "2024-05-06T07:08:09"}') == dt.datetime(2024, 5, 6, 7, 8, 9)
@@ -147,7 +147,7 @@ STRUCT = RecordSpec(pa.schema([pa.field("s", pa.struct([("A", I64)]))]), field_n
     ],
 )  # fmt: skip
 def test_policy_decides_as_documented(spec: RecordSpec, value: bytes, expected: object) -> None:
-    """Nothing is dropped that the pipeline wants to keep or to see."""
+    """Unknown fields are kept, counted or refused as the pipeline file says."""
     assert _outcome(spec, value) == expected
 
 
@@ -170,7 +170,7 @@ def test_source_is_a_plain_name_or_a_list_of_them(source: tuple[str, ...], value
 
 
 def test_empty_values_are_filtered_on_request_and_counted() -> None:
-    """Some producers send nothing for a tombstone; it is still an outcome of its own."""
+    """Some producers send an empty value for a tombstone; it is counted apart from tombstones."""
     outcomes = decode_both(RecordSpec(AB, empty_value="filter"), kafka_batch([b"", None, b'{"a":1}', b" "]))
     (counts,) = outcomes.counts.values()
     assert counts.filtered == {FilterReason.EMPTY_VALUE: 1, FilterReason.TOMBSTONE: 1}
@@ -198,7 +198,7 @@ def test_option_without_its_column_is_refused(arguments: dict[str, Any]) -> None
 
 
 def test_struct_fields_that_differ_in_case_can_not_be_folded() -> None:
-    """Which one a field would fill can't be known."""
+    """No rule can tell which of the two a field would fill."""
     twice = pa.schema([pa.field("s", pa.struct([("a", I64), ("A", I64)]))])
     with pytest.raises(Terminal, match="differ in case only"):
         OneTable(RecordSpec(twice, field_names="case_insensitive"), 1)

@@ -1,4 +1,4 @@
-"""What is a JSON object and what is not, on both decoding paths."""
+"""JSON objects become rows, and anything else a dead letter, in blocks and one by one."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ BAD = {
 
 @pytest.mark.parametrize("value", GOOD.values(), ids=GOOD.keys())
 def test_object_of_rfc_8259_becomes_a_row(value: bytes) -> None:
-    """A value that is one JSON object is never a dead letter for its form."""
+    """Blanks, escapes, byte order marks and the like never make a JSON object a dead letter."""
     outcomes = decode_both(SPEC, kafka_batch([value]))
     assert outcomes.dead.to_pylist() == []
     assert outcomes.rows.num_rows == 1
@@ -107,7 +107,7 @@ def test_object_of_rfc_8259_becomes_a_row(value: bytes) -> None:
 
 @pytest.mark.parametrize(("value", "code"), BAD.values(), ids=BAD.keys())
 def test_anything_else_is_a_dead_letter_with_its_bytes(value: bytes, code: DeadCode) -> None:
-    """What is not one JSON object says why, keeps its bytes and takes no neighbour with it."""
+    """The dead letter has a reason and the bytes of the value; its neighbours land."""
     outcomes = decode_both(SPEC, kafka_batch([b'{"a":1}', value, b'{"a":2}']))
     assert outcomes.rows.column("a").to_pylist() == [1, 2]
     (letter,) = outcomes.dead.to_pylist()

@@ -1,4 +1,4 @@
-"""What reaches a variant column is what Spark keeps, on every decoding path. `tests/spark` holds the rule against Spark."""
+"""Variant columns get only values that Spark stores without loss, in blocks and one by one. `tests/spark` compares the rule with Spark."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ LOST = {
 
 @pytest.mark.parametrize("text", KEPT.values(), ids=KEPT)
 def test_document_that_spark_keeps_lands(text: str) -> None:
-    """What is kept without loss lands."""
+    """A document that Spark stores without loss lands."""
     assert variant_refusal(text) is None
 
 
 @pytest.mark.parametrize(("text", "code"), LOST.values(), ids=LOST)
 def test_document_that_spark_would_change_is_refused(text: str, code: DeadCode) -> None:
-    """What Spark would lose or choke on is refused, with its reason."""
+    """A document that Spark would change, or fail on, is refused with a reason."""
     reason = variant_refusal(text)
     assert reason is not None
     assert reason.code is code
@@ -102,7 +102,7 @@ def test_variant_beside_declared_columns_is_checked_for_spark() -> None:
 
 
 def test_variant_of_other_formats_is_checked_for_spark() -> None:
-    """What has its own columns first, here by a transform, is held against the same rule."""
+    """The rule holds, too, if values are first decoded to their own columns, here because of a transform."""
     steps = (transform("MaskField", {"fields": ["b"]}),)
     fields = pa.schema([pa.field("a", pa.string()), pa.field("b", pa.string())])
     spec = RecordSpec(

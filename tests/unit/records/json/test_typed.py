@@ -1,4 +1,4 @@
-"""A broken value among many good ones: found before the block parser sees it, and never let through."""
+"""Blocks of JSON values with broken or unusual ones among them: all others land, and each has its outcome."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_value_has_the_outcome_of_one_alone(value: bytes) -> None:
-    """Whatever a producer sends costs its own size."""
+    """The cost of a hostile value follows its size."""
     spec = RecordSpec(pa.schema([pa.field("id", pa.int64()), pa.field("d", pa.float64())]))
     outcomes = decode_both(spec, kafka_batch([b'{"id":7,"d":1.5}', value, b'{"id":7,"d":1.5}']))
     assert outcomes.rows.column("id").to_pylist().count(7) == 2

@@ -1,4 +1,4 @@
-"""The block path may be faster than the exact path, and nothing else."""
+"""Blocks have the same outcomes as values that are decoded one by one."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_pretty_printed_json_of_the_standard_library_always_lands(
 
 
 def test_good_values_do_take_the_block_path() -> None:
-    """Equal outcomes prove nothing if the fast path never decides anything."""
+    """Equal outcomes prove something only if blocks decode values at all."""
     values = [json.dumps({"a": number, "d": 1.5}, indent=4).encode() for number in range(1000)]
     values[500:503] = [b"", b'{"a":1,}', b'{"a":"x"}']
     values[700] = b'{"a":9223372036854775808}'

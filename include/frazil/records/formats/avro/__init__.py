@@ -1,4 +1,4 @@
-"""Avro values, read in blocks; suspect values are read one by one."""
+"""Avro values, which are read in blocks, and one by one where they are suspect."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Avro: values with a registry's frame, or bare ones of a schema at hand; many of one schema column by column, suspect
-ones again one by one.
+"""Avro values with a registry's frame, or without frame and of one schema. Values of one schema are read column by column; those that are
+suspect then are read one by one.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from frazil.records.formats.registered import (
 )
 from frazil.records.model.cells import CellCount
 from frazil.records.model.dead_letter import MAX_CELLS, DeadCode, Rejection
-from frazil.records.model.format import BARE, Decoded, Format, NamedSchema, SchemaSource, Shaped, WriterSchema
+from frazil.records.model.format import BARE, Decoded, Format, SchemaSource, Shaped, WriterSchema
 
 
 @dataclass(frozen=True, slots=True)
 class BlockCodec:
-    """Reads values of one schema, without frame.
+    """Decodes values of one schema, without frame.
 
     Attributes:
-        rows: Reads values one by one, and decides what is rejected.
-        columnar: Reads many into a struct of the columns.
-        head: A prefix of values that need no frame; None if values have no prefix.
+        rows: Decodes values one by one, and decides which are rejected.
+        columnar: Reads many values into a struct of the columns.
+        head: Bytes that a value may begin with; None if values had a frame.
     """
 
     rows: RowCodec
@@ -92,16 +92,16 @@ def _cursors(payloads: pa.BinaryArray) -> Cursors:
 
 
 SINGLE_OBJECT: Final = b"\xc3\x01"
-"""First bytes of Avro's single-object encoding; then the fingerprint of the schema, 8 bytes, then the value."""
+"""The first bytes of Avro's single-object encoding. The fingerprint of the schema, 8 bytes, and the value follow."""
 
 
 class AvroFormat(RegistryFormat):
-    """Avro values behind a Schema Registry's frame, each read with the schema that it was written with.
+    """Avro values with a Schema Registry's frame, each read with the schema that it was written with.
 
-    Columns are the fields of the record; of any other type there is the one column `BARE`.
+    The fields of a record are the columns. A value of another type is the one column `BARE`.
 
     Args:
-        source: Knows the writer schemas.
+        source: Returns the writer schemas.
         truncates: Whether times are truncated to microseconds.
     """
 
@@ -109,28 +109,19 @@ class AvroFormat(RegistryFormat):
         super().__init__(source, "AVRO", partial(codec, truncates=truncates))
 
     @classmethod
-    def of_schema(cls, text: str, references: tuple[NamedSchema, ...] = (), *, truncates: bool = False) -> Format:
-        """Return the format of values of one schema: bare, or in Avro's single-object encoding with its fingerprint.
+    def of_schema(cls, text: str, *, truncates: bool = False) -> Format:
+        """Return the format of values of one schema, without frame or in Avro's single-object encoding with its fingerprint.
 
         Raises:
-            Terminal: the schema is none, or no columns can be made of it.
+            Terminal: the text is no schema, or no columns can be made of it.
         """
-        return _OneSchema(WriterSchema("AVRO", text, references), truncates=truncates)
-
-
-class _OneSchema:
-    def __init__(self, writer: WriterSchema, *, truncates: bool) -> None:
+        writer = WriterSchema("AVRO", text)
         try:
             schema, _ = parse_schema(writer)
             with reading_schema():
-                self._codec: Final = codec(writer, head=_single_object_head(schema), truncates=truncates)
-            self.fields: Final = self._codec.fields
+                return codec(writer, _single_object_head(schema), truncates=truncates)
         except Rejection as e:
             raise BAD_SCHEMA.terminal(f"Avro schema: {e.reason.message}", next_step="correct the schema file") from e
-
-    def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Decode values, none of them null. No value makes this fail."""
-        return self._codec.decode(values)
 
 
 def codec(writer: WriterSchema, head: bytes | None = None, *, truncates: bool = False) -> RowCodec | BlockCodec:
@@ -138,7 +129,7 @@ def codec(writer: WriterSchema, head: bytes | None = None, *, truncates: bool = 
 
     Args:
         writer: The schema.
-        head: A prefix of values that came without frame; None if a frame was removed.
+        head: Bytes that a value without frame may begin with; None if a frame was removed.
         truncates: Whether times are truncated to microseconds.
 
     Raises:
@@ -149,7 +140,7 @@ def codec(writer: WriterSchema, head: bytes | None = None, *, truncates: bool = 
         compiler = Compiler(named, truncates=truncates)
         node = compiler.node(schema)
         is_bare = not is_record(schema, named)
-    read_value = _framed(node.read) if head is None else _bare(node.read, head)
+    read_value = partial(read_whole, node.read) if head is None else _bare(node.read, head)
     rows = row_codec(node.type, _counting_cells(read_value, compiler.cells), bare=is_bare, cells=compiler.cells)
     if node.columnar is None:
         return rows
@@ -164,10 +155,6 @@ def _counting_cells(read_value: Callable[[bytes], Any], cells: CellCount) -> Cal
     return read
 
 
-def _framed(read: RowReader) -> Callable[[bytes], Any]:
-    return lambda raw: read_whole(read, raw)
-
-
 def _bare(read: RowReader, head: bytes) -> Callable[[bytes], Any]:
     def read_value(raw: bytes) -> Any:
         if not raw:
@@ -178,5 +165,5 @@ def _bare(read: RowReader, head: bytes) -> Callable[[bytes], Any]:
 
 
 def _single_object_head(schema: Any) -> bytes:
-    # `fastavro` prints the fingerprint as the specification's bytes: least significant first.
+    # `fastavro` prints the bytes of the fingerprint in the order of the specification: the least significant one first.
     return SINGLE_OBJECT + bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))

@@ -1,8 +1,8 @@
-"""Many Avro values at once, which lie one behind the other in Arrow's buffer: each reader takes one field of all
-values, at its read positions, and returns a column.
+"""Reads many Avro values at once, which lie one behind the other in Arrow's buffer: each reader takes one field of all values, at their
+cursors, and returns a column.
 
-Values that `avro.read` refuses become suspect here. So do values that only `avro.read` can decode: recursive types, the few values
-with more items than all others, and maps that repeat a key.
+Values that `avro.read` would refuse become suspect. So do values that only `avro.read` can decode: those of recursive types, the few
+ones with more items than all others, and maps that repeat a key.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from frazil.records.formats.scalar.scalar import split_texts
 from frazil.records.model.cells import STEP_BYTES, StepTooWide, cells_per_value, is_single_record
 
-# Each value has its own cursor. A reader decodes one field of all values and moves all cursors behind it. A value with impossible bytes
-# is marked as suspect: its decoded fields mean nothing, and the row reader decodes it again and decides. A cursor leaves its value only
-# forwards, so a cursor that did not stop at its value's end shows a bad value.
+# Each value has a cursor: the position where its next field begins. A reader decodes one field of all values and moves all cursors behind
+# it. A value with impossible bytes is marked as suspect: its decoded fields mean nothing, and the row reader decodes it again and decides.
+# Cursors only move forwards, so a cursor that does not end at its value's end shows a bad value.
 
 _STEP_CELLS: Final = STEP_BYTES // 8
 
@@ -29,21 +29,21 @@ Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 _LAST_SHIFT: Final = 63
-"""Of the tenth byte of a varint, which has one bit of 64."""
+"""Bits before the tenth byte of a varint, which has the last one of 64."""
 
 
 @dataclass(slots=True)
 class Cursors:
-    """One read position per value, for some of all values.
+    """The cursors of some values.
 
     Attributes:
         data: Bytes of all values.
         position: Where the next field of each value begins in `data`.
         end: Where each value ends. Values are in the order of their bytes.
         values: Indexes of these values among all values.
-        suspect: Per value of all values, whether the row reader must decide about it.
-        cells: Per value of all values, the cells that its lists make so far.
-        max_cells: Per value of all values, the cells that its lists may make.
+        suspect: For all values, whether the row reader must decide about them.
+        cells: For all values, the cells that their lists make so far.
+        max_cells: For all values, the cells that their lists may make.
     """
 
     data: npt.NDArray[np.uint8]
@@ -70,10 +70,10 @@ class Cursors:
         )
 
     def count_cells(self, items: Longs, cells_per_item: int) -> Longs:
-        """Count the cells of each value's items. Returns the number of items to read: 0 for values with too many cells.
+        """Count the cells of each value's items. Return the number of items to read, which is 0 for values with too many cells.
 
         Raises:
-            StepTooWide: All values together have more cells than one step may keep in memory.
+            StepTooWide: all values together have more cells than one step may hold in memory.
         """
         np.add.at(self.cells, self.values, items * cells_per_item)
         self.suspect |= self.cells > self.max_cells
@@ -86,14 +86,14 @@ class Cursors:
         self.suspect[self.values[mask]] = True
 
     def bytes_at(self, positions: Longs) -> npt.NDArray[np.uint8]:
-        """Return the bytes at positions. Behind the data it is the last byte: the value's end check finds that out."""
+        """Return the bytes at positions; beyond the data, the last byte. The check of each value's end notices that."""
         return self.data.take(positions, mode="clip")
 
     def read_numpy(self, dtype: str) -> npt.NDArray[Any]:
         """Read one numpy value at each cursor, aligned or not, and move the cursors behind it."""
         width = np.dtype(dtype).itemsize
         last = len(self.data) - width
-        # Overlapping windows of `width` bytes, one starting at each byte: no copy.
+        # Overlapping windows of `width` bytes, one from each byte on, so that nothing is copied.
         windows = np.ndarray(max(last + 1, 0), dtype, self.data.data, strides=(1,))
         values = windows[np.minimum(self.position, last)] if last >= 0 else np.zeros(len(self), dtype)
         self.position += width
@@ -120,7 +120,7 @@ def read_varints(cursors: Cursors) -> Longs:
 
 
 def read_spans(cursors: Cursors) -> tuple[Longs, Longs]:
-    """Read a length per value, move behind as many bytes, and return their start and end."""
+    """Read a length per value, move behind that many bytes, and return where they start and end."""
     length = read_varints(cursors)
     start = cursors.position
     bad = (length < 0) | (length > cursors.end - start)
@@ -132,12 +132,12 @@ def read_spans(cursors: Cursors) -> tuple[Longs, Longs]:
 
 
 MIN_BLOCK_VALUES: Final = 32
-"""Fewer values than this are read faster one by one."""
+"""Reading fewer values than this one by one is faster."""
 
 _INT32: Final = 1 << 31
 
 ColumnReader = Callable[[Cursors], pa.Array]
-"""Reads a field of all values, and moves their cursors behind it."""
+"""Reads one field of all values, and moves their cursors behind it."""
 
 
 def read_nulls(cursors: Cursors) -> pa.Array:
@@ -176,16 +176,21 @@ def read_doubles(cursors: Cursors) -> pa.Array:
 
 
 def read_bytes(cursors: Cursors) -> pa.Array:
-    """Read lengths and as many bytes."""
-    return _slice_bytes(cursors, *read_spans(cursors))
+    """Read lengths, and bytes of these lengths."""
+    # The edges also delimit the bytes between two spans, so only every second slice is taken.
+    edges = np.stack(read_spans(cursors), axis=1).astype(np.int32)
+    count = max(2 * len(cursors) - 1, 0)
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(cursors.data)]
+    alternating = pa.Array.from_buffers(pa.binary(), count, buffers) if count else pa.array([], pa.binary())
+    return alternating.take(pa.array(np.arange(0, count, 2)))
 
 
 def read_strings(cursors: Cursors) -> pa.Array:
-    """Read lengths and as many bytes of UTF-8."""
+    """Read lengths, and texts in UTF-8 of these lengths."""
     raw = read_bytes(cursors)
     try:
         return raw.cast(pa.string())
-    except pa.ArrowInvalid:  # at least one is not; the block does not say which
+    except pa.ArrowInvalid:  # at least one is no UTF-8; the error does not tell which
         invalid = np.zeros(len(cursors), np.bool_)
         invalid[list(split_texts(raw)[2])] = True
         cursors.mark_suspect(invalid)
@@ -199,23 +204,13 @@ def read_fixed(size: int) -> ColumnReader:
         if not size:
             return pa.array([b""] * len(cursors), pa.binary(0))
         too_short = cursors.end - cursors.position < size
-        if too_short.any():  # of values of a few bytes none gets a column of many
+        if too_short.any():  # a value of a few bytes must not get a column of many
             cursors.mark_suspect(too_short)
             return _read_masked(cursors, ~too_short, read)
         buffer = pa.py_buffer(cursors.read_numpy(f"V{size}"))
         return pa.Array.from_buffers(pa.binary(size), len(cursors), [None, buffer])
 
     return read
-
-
-def _slice_bytes(cursors: Cursors, start: Longs, end: Longs) -> pa.BinaryArray:
-    """Return the bytes from each start to its end."""
-    # The edges also delimit the bytes between two slices; every second slot is a wanted one.
-    edges = np.stack([start, end], axis=1).astype(np.int32)
-    count = max(2 * len(cursors) - 1, 0)
-    buffers = [None, pa.py_buffer(edges), pa.py_buffer(cursors.data)]
-    alternating = pa.Array.from_buffers(pa.binary(), count, buffers) if count else pa.array([], pa.binary())
-    return alternating.take(pa.array(np.arange(0, count, 2)))
 
 
 PRIMITIVES: Final[Mapping[str, ColumnReader]] = {
@@ -232,7 +227,7 @@ PRIMITIVES: Final[Mapping[str, ColumnReader]] = {
 
 
 def read_enums(symbols: Sequence[str]) -> ColumnReader:
-    """Return the reader of symbols' numbers."""
+    """Return the reader of an enum: the number of a symbol."""
     if not symbols:
         return all_suspect(pa.string())
     symbol_array = pa.array(symbols, pa.string())
@@ -261,7 +256,7 @@ def record(fields: Sequence[tuple[pa.Field, ColumnReader]]) -> ColumnReader:
 
 
 def all_suspect(data_type: pa.DataType) -> ColumnReader:
-    """Return the reader of a type that only the row reader decodes: all values become suspect."""
+    """Return the reader of a type that only the row reader decodes. It makes all values suspect."""
 
     def read(cursors: Cursors) -> pa.Array:
         cursors.mark_suspect(np.ones(len(cursors), np.bool_))
@@ -275,8 +270,8 @@ def union(count: int, branches: Mapping[int, ColumnReader], struct_fields: Seque
 
     Args:
         count: Number of branches.
-        branches: Those that are not null, by their number.
-        struct_fields: Fields of these branches in a struct, of which one is set; None for the value alone.
+        branches: Readers of the branches that are not null, by the branch's number.
+        struct_fields: Fields of these branches in a struct, one of which is set; None: the column is the value alone.
     """
 
     def read(cursors: Cursors) -> pa.Array:
@@ -304,7 +299,7 @@ def _read_masked(cursors: Cursors, mask: Mask, read: ColumnReader) -> pa.Array:
 
 
 def array(read_item: ColumnReader, item_type: pa.DataType) -> ColumnReader:
-    """Return the reader of blocks of items of a type; each takes at least a byte."""
+    """Return the reader of an array: blocks of items, each of which takes at least a byte."""
 
     def read(cursors: Cursors) -> pa.Array:
         offsets, items, _ = _read_items(cursors, read_item, item_type)
@@ -322,7 +317,7 @@ def entries(read_item: ColumnReader, item_type: pa.DataType) -> ColumnReader:
         offsets, items, holders = _read_items(cursors, read_entry, pa.struct(entry_fields))
         keys, values = items.flatten()
         distinct_keys = keys.dictionary_encode()
-        # One number per pair of value and key: a repeated number is a repeated key.
+        # Value and key make one number: if a number repeats, a value repeats a key.
         value_keys = np.asarray(holders) * len(distinct_keys.dictionary) + distinct_keys.indices.to_numpy()
         order = np.argsort(value_keys, kind="stable")
         repeated = order[1:][value_keys[order[1:]] == value_keys[order[:-1]]]
@@ -365,7 +360,7 @@ def _read_items(cursors: Cursors, read_item: ColumnReader, item_type: pa.DataTyp
 
 
 def _read_block_count(cursors: Cursors) -> Longs:
-    """Read the number of items of a block. After a negative number follows the size of the block in bytes, which is ignored."""
+    """Read the number of items of a block. The size of the block in bytes, which follows a negative number, is ignored."""
     count = read_varints(cursors)
     with_byte_size = np.flatnonzero(count < 0)
     if len(with_byte_size):

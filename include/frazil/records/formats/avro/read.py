@@ -1,9 +1,9 @@
-"""Avro's binary encoding to Python values, with a check of everything that the bytes claim.
+"""Reads Avro's binary encoding to Python values, and checks everything that the bytes claim.
 
-A reader takes the bytes and a position and returns the value and the position behind it. `fastavro` reads the same
-encoding in C and is no judge of it: it takes negative numbers of branches and symbols, varints of any length, integers
-beyond 32 bits, and recursive values until the process crashes. Compiled readers cost about as much per value. Reading
-column by column (`avro.columns`) costs a tenth; values that are suspect there are decided here.
+A reader takes the bytes and a position, and returns the value and the position behind it. `fastavro` reads the same encoding in C, but
+does not check it: it takes negative numbers of branches and symbols, varints of any length, integers beyond 32 bits, and recursive
+values until the process crashes. These readers cost about as much per value. Reading column by column (`avro.columns`) costs a tenth;
+values that are suspect there are read here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INT64: Final = 1 << 63
 
 
 def invalid_avro(expected: str, actual: object) -> Rejection:
-    """Return the rejection of bytes that the schema's writer can't have written."""
+    """Return the rejection of bytes that no writer with this schema writes."""
     return Rejection(DeadCode.INVALID_AVRO, f"expected {expected}, found {actual}")
 
 
@@ -88,18 +88,18 @@ _DOUBLE: Final = struct.Struct("<d").unpack_from
 
 
 def read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
-    """Read a length and as many bytes."""
+    """Read a length, and bytes of this length."""
     length, position = read_long(data, position)
     end = position + length
     if length < 0:
-        raise invalid_avro("a length", length)
+        raise invalid_avro("a length of 0 or more", length)
     if end > len(data):
         raise truncated(f"{length} bytes")
     return data[position:end], end
 
 
 def read_string(data: bytes, position: int) -> tuple[str, int]:
-    """Read a length and as many bytes of UTF-8."""
+    """Read a length, and text in UTF-8 of this length."""
     raw, position = read_bytes(data, position)
     return raw.decode(), position
 
@@ -117,7 +117,7 @@ def fixed(size: int) -> RowReader:
 
 
 def enum(symbols: Sequence[str]) -> RowReader:
-    """Return the reader of a symbol's number."""
+    """Return the reader of an enum: the number of a symbol."""
 
     def read(data: bytes, position: int) -> tuple[str, int]:
         index, position = read_long(data, position)
@@ -157,7 +157,7 @@ def record(fields: Sequence[tuple[str, RowReader]]) -> RowReader:
 
 
 def array(read_item: RowReader, cells_per_item: int, cells: CellCount) -> RowReader:
-    """Return the reader of blocks of items; an item takes at least a byte, so a count can't ask for more than is there.
+    """Return the reader of an array: blocks of items, each of which takes at least a byte, so that no count exceeds the bytes.
 
     Args:
         read_item: Reads an item.
@@ -183,7 +183,7 @@ def array(read_item: RowReader, cells_per_item: int, cells: CellCount) -> RowRea
 
 
 def entries(read_item: RowReader, cells_per_item: int, cells: CellCount) -> RowReader:
-    """Return the reader of a map: blocks of a key and an item each. Of a repeated key the last one stays."""
+    """Return the reader of a map: blocks of entries, each a key and an item. Of a repeated key the last entry counts."""
 
     def read(data: bytes, position: int) -> tuple[dict[str, Any], int]:
         pairs: dict[str, Any] = {}
@@ -204,7 +204,7 @@ def entries(read_item: RowReader, cells_per_item: int, cells: CellCount) -> RowR
 
 def _read_block_count(data: bytes, position: int) -> tuple[int, int]:
     count, position = read_long(data, position)
-    if count < 0:  # then the block's size in bytes follows, for those who skip it
+    if count < 0:  # the size of the block in bytes follows, for readers that skip the block
         _, position = read_long(data, position)
         count = -count
     if count > len(data) - position:
@@ -213,7 +213,7 @@ def _read_block_count(data: bytes, position: int) -> tuple[int, int]:
 
 
 class Recursive:
-    """Reader of a recursive type: its real reader is set later, and it counts levels."""
+    """Reads a recursive type and counts its levels. `read`, the reader of one level, is set once it is compiled."""
 
     def __init__(self) -> None:
         self.read: RowReader = read_null
@@ -232,14 +232,14 @@ class Recursive:
 
 
 FAULTS: Final = (Rejection, IndexError, struct.error, UnicodeDecodeError)
-"""Exceptions of a reader: a verdict, the end of the bytes, or bytes that are not UTF-8."""
+"""Errors of a reader: it rejects the value, the bytes end early (`IndexError`, `struct.error`), or they are not UTF-8."""
 
 
 def as_rejection(fault: Exception, step: str = "") -> Rejection:
-    """Return the rejection that a reader's error means, with `step` in front of its path."""
+    """Return a reader's error as a rejection, with `step` in front of its path."""
     if isinstance(fault, Rejection):
-        too_deep = fault.reason.code is DeadCode.TOO_DEEP  # a path of all the levels helps nobody
-        return fault.with_parent(step) if step and not too_deep else fault
+        is_too_deep = fault.reason.code is DeadCode.TOO_DEEP  # a path of all levels helps nobody
+        return fault.with_parent(step) if step and not is_too_deep else fault
     if isinstance(fault, UnicodeDecodeError):
         verdict = invalid_avro("text in UTF-8", f"byte 0x{fault.object[fault.start]:02x}: {fault.reason}")
     else:
@@ -248,10 +248,10 @@ def as_rejection(fault: Exception, step: str = "") -> Rejection:
 
 
 def read_whole(read: RowReader, data: bytes, position: int = 0) -> Any:
-    """Return the one value that bytes hold from a position to their end.
+    """Return the value that bytes hold from a position to their end.
 
     Raises:
-        Rejection: INVALID_AVRO, TOO_DEEP, or the verdict of a reader on its value.
+        Rejection: INVALID_AVRO, TOO_DEEP, or the code of a reader that rejects its value.
     """
     try:
         value, end = read(data, position)

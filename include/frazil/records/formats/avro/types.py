@@ -1,5 +1,4 @@
-"""Avro schemas to Arrow types and compiled readers, and what integers, bytes and texts mean beyond themselves, for
-many values at once.
+"""Compiles Avro schemas to Arrow types and readers of single values and of columns.
 
 ===================  ==========================================================================
 record               struct; without fields: JSON text
@@ -7,11 +6,11 @@ enum                 string
 fixed, bytes         fixed-size binary, binary
 array, map           list, map from string
 [null, T]            T; nullable in any case, whatever the schema declares
-[null, T, U …]       struct with a field per branch, of which one is set, named as Kafka Connect does: a primitive's or
-                     container's kind (`int`, `array`), else the type's name (its full one where two share it)
+[null, T, U …]       struct with a field per branch, one of which is set. Its name is that of Kafka Connect: the kind of a
+                     primitive or container (`int`, `array`), else the type's name (the full one if two branches share it)
 null                 string, always null
-a type within        JSON text from there on: no column type nests endlessly. Times in it are numbers (days, microseconds),
-itself               bytes base64, branches not named
+a type within        JSON text from there on, since no column type nests endlessly. Times in it are numbers (days,
+itself               microseconds), bytes are base64, and branches have no names
 ===================  ==========================================================================
 """
 
@@ -59,7 +58,7 @@ _NANOS: Final = 1_000
 _UUID_CHARACTERS: Final = 36
 
 NumberConverter = Callable[[Cursors, Longs], Longs]
-"""Converts encoded numbers; values that can't be converted become suspect."""
+"""Converts encoded numbers of all values; values that can't be converted become suspect."""
 
 
 def _millis_to_micros(cursors: Cursors, millis: Longs) -> Longs:
@@ -77,20 +76,12 @@ def _time_of_day(cursors: Cursors, micros: Longs) -> Longs:
     return micros
 
 
-def _millis_of_day(cursors: Cursors, millis: Longs) -> Longs:
-    return _time_of_day(cursors, _millis_to_micros(cursors, millis))
-
-
-def _nanos_of_day(cursors: Cursors, nanos: Longs) -> Longs:
-    return _time_of_day(cursors, _nanos_to_micros(cursors, nanos))
-
-
 _NUMBERS: Final[Mapping[logical.Convert, NumberConverter]] = {
     logical.millis: _millis_to_micros,
     logical.nanos: _nanos_to_micros,
     logical.time_of_day: _time_of_day,
-    logical.millis_of_day: _millis_of_day,
-    logical.nanos_of_day: _nanos_of_day,
+    logical.millis_of_day: lambda cursors, millis: _time_of_day(cursors, _millis_to_micros(cursors, millis)),
+    logical.nanos_of_day: lambda cursors, nanos: _time_of_day(cursors, _nanos_to_micros(cursors, nanos)),
     logical.whole_nanos: lambda _, nanos: nanos // _NANOS,
     logical.whole_nanos_of_day: lambda cursors, nanos: _time_of_day(cursors, nanos // _NANOS),
 }
@@ -101,14 +92,18 @@ def _decimals(decimal_type: pa.DataType, size: int | None) -> ColumnReader:
 
     Args:
         decimal_type: The type of the column, a decimal.
-        size: Number of bytes of each; None if a length stands before them.
+        size: Bytes of each decimal; None if a length stands before it.
     """
     width, widest_type = (16, pa.decimal128(38, 0)) if decimal_type.bit_width == 128 else (32, pa.decimal256(76, 0))  # noqa: PLR2004
     most = 10**decimal_type.precision - 1
     least, greatest = (pa.scalar(Decimal(sign * most), widest_type) for sign in (-1, 1))
 
     def read(cursors: Cursors) -> pa.Array:
-        start, end = _byte_spans(cursors, size)
+        if size is None:
+            start, end = read_spans(cursors)
+        else:
+            start = cursors.position
+            end = cursors.position = start + size
         length = end - start
         cursors.mark_suspect((length < 1) | (length > width))
         digits = pa.py_buffer(_little_endian(cursors, start, end, width))
@@ -118,14 +113,6 @@ def _decimals(decimal_type: pa.DataType, size: int | None) -> ColumnReader:
         return pa.Array.from_buffers(decimal_type, len(cursors), [None, digits])
 
     return read
-
-
-def _byte_spans(cursors: Cursors, size: int | None) -> tuple[Longs, Longs]:
-    if size is None:
-        return read_spans(cursors)
-    start = cursors.position
-    cursors.position = start + size
-    return start, cursors.position
 
 
 def _little_endian(cursors: Cursors, start: Longs, end: Longs, width: int) -> npt.NDArray[np.uint8]:
@@ -138,14 +125,9 @@ def _little_endian(cursors: Cursors, start: Longs, end: Longs, width: int) -> np
     return padded
 
 
-def _hex_digits() -> npt.NDArray[np.uint8]:
-    table = np.full(256, 0xFF, np.uint8)
-    for digit in "0123456789abcdefABCDEF":
-        table[ord(digit)] = int(digit, 16)
-    return table
-
-
-_HEX: Final = _hex_digits()
+_HEX: Final = np.full(256, 0xFF, np.uint8)
+"""Byte -> its value as a hexadecimal digit, or 0xFF."""
+_HEX[list(b"0123456789abcdefABCDEF")] = [*range(16), *range(10, 16)]
 _HYPHENS: Final = [8, 13, 18, 23]
 _DIGITS: Final = [index for index in range(_UUID_CHARACTERS) if index not in _HYPHENS]
 
@@ -184,15 +166,16 @@ def leaf_reader(kind: str, size: int, data_type: pa.DataType, convert: logical.C
 
 
 _FIXED_BYTES: Final = 64 << 10
-"""Of all fixed types of a schema: Arrow keeps the width for nulls too. Those beyond are bytes of any length."""
+"""Bytes of all fixed types of a schema together, since a null takes the whole width in Arrow, too. Further ones become bytes of any
+length."""
 
 _LONGEST_FIXED: Final = (1 << 31) - 1
 
 _NULL_COLUMNS: Final = 100
-"""Columns of an item that take no bytes: a list of a few bytes must not become columns of gigabytes."""
+"""Columns of an item that are always null and take no bytes: a list of a few bytes must not become columns of gigabytes."""
 
 Schema = Any
-"""Parsed Avro: a name, a list of branches, or a mapping."""
+"""A parsed Avro schema: a name, a list of branches, or a mapping."""
 
 _PRIMITIVES: Final[Mapping[str, tuple[pa.DataType, read.RowReader]]] = {
     "null": (pa.string(), read.read_null),
@@ -208,7 +191,14 @@ _PRIMITIVES: Final[Mapping[str, tuple[pa.DataType, read.RowReader]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A compiled type: Arrow type, row reader, and column reader if there is one; `empty` if a value may take no bytes."""
+    """A compiled type.
+
+    Attributes:
+        type: The Arrow type.
+        read: Reads one value.
+        columnar: Reads many values; None if they are read one by one.
+        empty: Whether a value may take no bytes.
+    """
 
     type: pa.DataType
     read: read.RowReader
@@ -222,10 +212,10 @@ class Node:
 
 
 def parse_schema(writer: WriterSchema) -> tuple[Schema, dict[str, Schema]]:
-    """Return a schema with full names throughout, and the types it names.
+    """Return a schema in which all names are full ones, and the types by these names.
 
     Raises:
-        Rejection: UNUSABLE_SCHEMA, it is no Avro schema.
+        Rejection: UNUSABLE_SCHEMA, the text is no Avro schema.
     """
     named: dict[str, Schema] = {}
     with reading_schema(SchemaParseException, UnknownType):
@@ -236,13 +226,13 @@ def parse_schema(writer: WriterSchema) -> tuple[Schema, dict[str, Schema]]:
 
 
 def is_record(schema: Schema, named: Mapping[str, Schema]) -> bool:
-    """Whether a value has fields of its own."""
+    """Return whether a schema is that of a record."""
     definition = named.get(schema, schema) if isinstance(schema, str) else schema
     return isinstance(definition, Mapping) and definition["type"] in {"record", "error"}
 
 
 class Compiler:
-    """Makes nodes of one schema's types.
+    """Compiles the types of one schema.
 
     Args:
         named: The schema's named types by their full names.
@@ -301,7 +291,7 @@ class Compiler:
         return item
 
     def _defined(self, schema: Schema) -> tuple[str, Mapping[str, Any]]:
-        """Return a type's kind and definition, following names."""
+        """Return the kind and the definition of a type, which may be given by its name."""
         while isinstance(schema, str) or isinstance(schema["type"], Mapping | list):
             if isinstance(schema, str) and schema in _PRIMITIVES:
                 return schema, {}
@@ -313,23 +303,26 @@ class Compiler:
 
     def _item(self, schema: Schema) -> Node:
         item = self._item_node(schema)
-        if item.empty:  # a few bytes could ask for any number of them
+        if item.empty:  # a few bytes could claim any number of them
             raise unusable_schema("an array of items that take no bytes")
         return item
 
     def _record(self, schema: Mapping[str, Any]) -> Node:
         name = schema["name"]
         if name in self._open_records or not schema["fields"]:
-            return Node(pa.string(), _as_text(self._json_read(name)), None, empty=not schema["fields"])
+            return Node(pa.string(), _converted(self._json_read(name), compact), None, empty=not schema["fields"])
         if len({field["name"] for field in schema["fields"]}) < len(schema["fields"]):
             raise unusable_schema(f"a field twice in the record {name[:80]}")
         self._open_records.append(name)
         fields = [(field, self.node(field["type"])) for field in schema["fields"]]
         self._open_records.pop()
+        columnar = [
+            (pa.field(field["name"], node.stored), node.columnar) for field, node in fields if node.columnar is not None
+        ]
         return Node(
             pa.struct([_field(field, node.type) for field, node in fields]),
             read.record([(field["name"], node.read) for field, node in fields]),
-            _record_columns([(field["name"], node) for field, node in fields]),
+            columns.record(columnar) if len(columnar) == len(fields) else None,
             empty=all(node.empty for _, node in fields),
         )
 
@@ -357,7 +350,6 @@ class Compiler:
         occurrences = Counter(short)
         return [full[index] if occurrences[name] > 1 else name for index, name in enumerate(short)]
 
-    # --- as JSON: types within themselves ---------------------------------------------------------------------------
     def _json_read(self, name: str) -> read.RowReader:
         if name not in self._json:
             self._json[name] = recursive = read.Recursive()
@@ -381,19 +373,14 @@ class Compiler:
 
 
 def check_fixed(schema: Mapping[str, Any]) -> None:
-    """Refuse a size that no bytes can have: the parser takes any."""
+    """Refuse a fixed type with an impossible size, which the parser does not check."""
     size = schema["size"]
     if type(size) is not int or not 0 <= size <= _LONGEST_FIXED:
         raise unusable_schema(f"a fixed type of size {size!r}")
 
 
-def _record_columns(fields: list[tuple[str, Node]]) -> columns.ColumnReader | None:
-    columnar = [(pa.field(name, node.stored), node.columnar) for name, node in fields if node.columnar is not None]
-    return columns.record(columnar) if len(columnar) == len(fields) else None
-
-
 def _field(schema: Mapping[str, Any], data_type: pa.DataType) -> pa.Field:
-    """Return the field of a record, with its doc, and its aliases as what it was called before."""
+    """Return the field of a record, with its doc, and its aliases as former names."""
     aliases = schema.get("aliases", ())
     names = [name for name in aliases if isinstance(name, str)] if isinstance(aliases, list | tuple) else []
     return with_doc(with_former(pa.field(schema["name"], data_type), names), schema.get("doc"))
@@ -425,12 +412,8 @@ def _converted(read_value: read.RowReader, convert: Convert) -> read.RowReader:
 
 
 def _branch_field(name: str | None, read_branch: read.RowReader) -> read.RowReader:
-    """Return the reader of a union's branch as a struct's only field that is set; null stays null."""
+    """Return the reader of a union's branch as a struct in which only its field is set; null (without a name) stays null."""
     return read_branch if name is None else read.record([(name, read_branch)])
-
-
-def _as_text(read_value: read.RowReader) -> read.RowReader:
-    return _converted(read_value, compact)
 
 
 def _as_json(value: Any) -> JsonValue:

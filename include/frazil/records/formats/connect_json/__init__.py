@@ -1,4 +1,4 @@
-"""Kafka Connect's JSON with its schema in every record."""
+"""Kafka Connect's JSON with the schema in each record."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""Kafka Connect's JSON with its schema in every record: `{"schema": …, "payload": …}`.
+"""Kafka Connect's JSON with the schema in each record: `{"schema": …, "payload": …}`.
 
-That is what JsonConverter writes with `schemas.enable=true`. The schema says what the payload's text, numbers and objects mean
-(`frazil.records.formats.connect_json.types`), so numbers keep every digit, and dates, times, decimals and bytes come out as such.
+JsonConverter writes it with `schemas.enable=true`. The schema tells what the texts, numbers and objects of the payload mean
+(`frazil.records.formats.connect_json.types`): so numbers keep every digit, and dates, times, decimals and bytes get their types.
 
 - An object with other fields than these two is no envelope, as for JsonConverter. Of a repeated key the last one wins.
-- A payload that contradicts its schema in kind (text for a number, null or nothing for a required field) is
-  INVALID_ENVELOPE; one of the right kind that can't be held has the code of its value, such as OUT_OF_RANGE.
-- `"schema": null` leaves a text, a number or a truth value to be what it is. An object or list without schema has no types: its
-  format is `json` with declared columns.
+- A payload of another kind than its schema declares (text for a number, null or nothing for a required field) is INVALID_ENVELOPE. If
+  the kind is right but the type can't hold the value, the code is that of the value, such as OUT_OF_RANGE.
+- With `"schema": null` a text, a number or a boolean has its own type. An object or list without schema has no types: its format is
+  `json` with declared columns.
 - A payload of null is a tombstone in an envelope.
 
-Producers send the same schema thousands of times, and it is longer than the payload (Debezium's is some 10 KB). So the text up
-to the payload is remembered with what it means, and a record that begins with such a text is parsed only from there on: the
-records of a batch that begin with the same text at once, as one block. The outcome is the same, since JSON reads from left to
-right; whatever is strange behind it is left to the way that parses all.
+Producers send the same schema thousands of times, and it is longer than the payload (Debezium's has some 10 KB). So the text before
+the payload is cached with the compiled schema. A record that begins with a cached text is parsed from the payload on, and records of a
+batch that begin with the same text are parsed in one block. The outcome is the same, since JSON is read from left to right. A record
+with anything unusual behind the cached text is parsed whole.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.formats.connect_json.types import Compiler, Slot, to_text
+from frazil.records.formats.connect_json.types import Slot, compile_slot, to_text
 from frazil.records.formats.json_block import BlockDecoder, UnknownFieldFinder, block_decoder, unknown_field_finder
 from frazil.records.formats.registered import reading_schema
-from frazil.records.json.convert import to_bool, to_float64, to_int
+from frazil.records.json.convert import build_array, to_bool, to_float64, to_int
 from frazil.records.json.exact import parse_object
 from frazil.records.model.cells import CellCount, CountCells, StepSize, json_cell_counter
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
@@ -41,23 +41,25 @@ from frazil.records.model.format import BARE, Decoded, Shaped
 from frazil.records.model.json_number import JsonValue, Number, compact, describe, exact_value
 from frazil.records.model.rows import Block, UnknownFieldPairs, complement, take_distinct
 
-MAX_REMEMBERED: Final = 256
-"""Schemas in memory. A topic has one or a few; a pattern of topics, some per table."""
+MAX_CACHED: Final = 256
+"""Schemas that are cached. A topic has one or a few; a pattern of topics has some per table."""
 
-MAX_REMEMBERED_CHARACTERS: Final = 1 << 18
-"""Of a schema's text that is remembered: 256 of them take 64 MB at most. A longer one is compiled for every record."""
+MAX_CACHED_CHARACTERS: Final = 1 << 18
+"""Characters of a schema's text that is cached: 256 of them take at most 64 MB. A longer schema is compiled for each record."""
 
 MAX_BLOCK_CHARACTERS: Final = 1 << 16
-"""Of a schema's text whose payloads are decoded as blocks: some 1,300 fields. What decodes blocks takes as much memory again."""
+"""Characters of a schema's text whose payloads are decoded in blocks: some 1,300 fields. The block decoder takes as much memory again."""
 
 _BEFORE_SCHEMA: Final = re.compile(r'[ \t\r\n]*\{[ \t\r\n]*"schema"[ \t\r\n]*:[ \t\r\n]*')
 _BEFORE_PAYLOAD: Final = re.compile(r'[ \t\r\n]*,[ \t\r\n]*"payload"[ \t\r\n]*:')
 _PAYLOAD: Final = b'{"payload":'
-"""Stands for the text before a payload whose schema is remembered."""
+"""Replaces the text before a payload whose schema is cached."""
 
 _MIN_BLOCKS: Final = 16
+"""Different beginnings of records that are searched in any batch."""
+
 _MIN_BLOCK_VALUES: Final = 64
-"""Beginnings that a batch is searched for, at least; more if that many values on average are decoded for each."""
+"""Values that are decoded in blocks for each further beginning that is searched."""
 
 _SKIPPED: Final = json.JSONDecoder(parse_int=Number, parse_float=Number)
 
@@ -91,17 +93,14 @@ class _Shape:
 
     @cached_property
     def blocks(self) -> BlockDecoder | None:
-        """The decoder of blocks of values `{"payload": …}`; None if there is none."""
+        """The decoder of blocks of `{"payload": …}`; None if values can only be decoded one by one."""
         payload = pa.schema([pa.field("payload", self.slot.type, nullable=False)])
         find = None if self.find_unknown_fields is None else partial(_find_in_payload, self.find_unknown_fields)
-        return block_decoder(payload, [self.slot.carrier], find, closed=True)
+        return block_decoder(payload, [self.slot.intermediate], find, closed=True)
 
     def to_group(self, rows: list[object], positions: list[int]) -> Shaped:
-        """Return the columns of values, with their positions."""
-        return Shaped(self.batch(rows), pa.array(positions, pa.int64()))
-
-    def batch(self, rows: list[object]) -> pa.RecordBatch:
-        return self.to_columns(pa.array(rows, _storage_type(self.slot.type)).cast(self.slot.type))
+        """Return the columns of converted payloads, with their positions."""
+        return Shaped(self.to_columns(build_array(rows, self.slot.type)), pa.array(positions, pa.int64()))
 
     def to_columns(self, payloads: pa.Array) -> pa.RecordBatch:
         """Return the columns of payloads, none of them null."""
@@ -110,20 +109,25 @@ class _Shape:
 
 
 class _Shapes:
-    """Caches shapes by their schema, and by the text that a record begins with. An executor starts with an empty cache."""
+    """Caches shapes by their schema, and by the text before the payload. An executor begins with an empty cache."""
 
-    def __init__(self, compiler: Compiler) -> None:
-        self._compiler: Final = compiler
+    def __init__(self) -> None:
         self._by_schema: Final[OrderedDict[str, _Shape | Reason]] = OrderedDict()
         self._by_beginning: Final[OrderedDict[bytes, _Shape | Reason]] = OrderedDict()
 
-    def __reduce__(self) -> tuple[type[_Shapes], tuple[Compiler]]:
-        return _Shapes, (self._compiler,)
+    def __reduce__(self) -> tuple[type[_Shapes], tuple[()]]:
+        return _Shapes, ()
 
     def lookup(self, raw: bytes) -> tuple[_Shape | Reason, JsonValue] | None:
         """Return shape and payload of a record that begins with a cached text; None if the record must be parsed whole."""
         beginning = self.beginning(raw)
-        return None if beginning is None else self._payload_after(beginning, raw)
+        if beginning is None:
+            return None
+        try:
+            rest = parse_object(_PAYLOAD + raw[len(beginning) :])
+        except Rejection:
+            return None  # parsing the whole record finds the same error, at its position in the record
+        return (self._by_beginning[beginning], rest["payload"]) if len(rest) == 1 else None
 
     def beginning(self, raw: bytes) -> bytes | None:
         """Return the cached text that a record begins with, or None."""
@@ -140,28 +144,21 @@ class _Shapes:
             return None
         return shape, shape.blocks
 
-    def _payload_after(self, beginning: bytes, raw: bytes) -> tuple[_Shape | Reason, JsonValue] | None:
-        try:
-            rest = parse_object(b'{"payload":' + raw[len(beginning) :])
-        except Rejection:
-            return None  # said again with places counted from the record's first byte
-        return (self._by_beginning[beginning], rest["payload"]) if len(rest) == 1 else None
-
     def shape(self, schema: JsonValue, raw: bytes) -> _Shape | Reason:
         """Return the shape of a schema, or the reason why it has none. `raw` is the record with the schema, as valid JSON."""
         text = compact(schema)
         shape = self._by_schema.get(text) or self._compile(schema)
-        if len(text) <= MAX_REMEMBERED_CHARACTERS:
-            _remember(self._by_schema, text, shape)
+        if len(text) <= MAX_CACHED_CHARACTERS:
+            _cache(self._by_schema, text, shape)
             beginning = _text_before_payload(raw)
-            if beginning is not None and len(beginning) <= MAX_REMEMBERED_CHARACTERS and _schema_of(beginning) == text:
-                _remember(self._by_beginning, beginning, shape)
+            if beginning is not None and len(beginning) <= MAX_CACHED_CHARACTERS and _schema_in(beginning) == text:
+                _cache(self._by_beginning, beginning, shape)
         return shape
 
     def _compile(self, schema: JsonValue) -> _Shape | Reason:
         try:
             with reading_schema():
-                return _Shape.from_slot(self._compiler.slot(schema))
+                return _Shape.from_slot(compile_slot(schema))
         except Rejection as e:
             reason = e.reason.with_parent("schema")
             return Reason(DeadCode.UNUSABLE_SCHEMA, reason.message, reason.path)
@@ -172,17 +169,17 @@ class EnvelopeFormat:
     """Decodes JSON of Kafka Connect with schemas.
 
     Attributes:
-        blocks: Whether values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
+        blocks: False parses each value alone: the outcome is the same, but takes longer.
     """
 
     blocks: bool = True
     _shapes: _Shapes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_shapes", _Shapes(Compiler()))
+        object.__setattr__(self, "_shapes", _Shapes())
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Decode values; those of one schema are one group, or few. See `frazil.records.model.format.Format`."""
+        """Decode values. Those of one schema make one group, or a few. See `frazil.records.model.format.Format`."""
         step = StepSize(len(values))
         read_blocks = self._read_blocks(values, step) if self.blocks else []
         done = [Shaped(shape.to_columns(block.rows.column(0)), block.positions) for shape, block in read_blocks]
@@ -214,7 +211,7 @@ class EnvelopeFormat:
         return Decoded(tuple(done), dead, unknown_pairs)
 
     def _read_blocks(self, values: pa.BinaryArray, step: StepSize) -> list[tuple[_Shape, Block]]:
-        """Return the values that begin with a cached text, and surely decode as one by one, in a block for each text."""
+        """Return a block for each cached text with which values begin: of those that surely have the same outcome one by one."""
         results: list[tuple[_Shape, Block]] = []
         is_open, most, searches = np.ones(len(values), np.bool_), _MIN_BLOCKS, 0
         while is_open.any() and searches < most:
@@ -238,7 +235,7 @@ class EnvelopeFormat:
         return results
 
     def _learn(self, raw: bytes) -> bytes | None:
-        """Parse a record with an unknown schema, and return its bytes before the payload; None if they can't be determined."""
+        """Parse a record with an unknown schema, and return its text before the payload; None if that can't be cached."""
         try:
             self._parse_envelope(raw)
         except Rejection:
@@ -246,7 +243,7 @@ class EnvelopeFormat:
         return self._shapes.beginning(raw)
 
     def _value(self, raw: bytes, cells: CellCount) -> tuple[_Shape, object, tuple[str, ...]]:
-        """Return shape, value, and the names of fields that the schema does not name."""
+        """Return a record's shape, its converted payload, and the names of fields that the schema does not have."""
         cells.begin(len(raw))
         shape, payload = self._shapes.lookup(raw) or self._parse_envelope(raw)
         if isinstance(shape, Reason):
@@ -273,7 +270,7 @@ class EnvelopeFormat:
 def _named(document: dict[str, JsonValue]) -> str:
     if not document:
         return "an object without fields"
-    # A name is shown cut, and so is the list of them.
+    # There may be many names, and long ones.
     return f"fields {describe([name[:80] for name in list(document)[:20]]).removeprefix('list ')}"
 
 
@@ -281,7 +278,7 @@ _CODES: Final = {
     DeadCode.WRONG_TYPE: DeadCode.INVALID_ENVELOPE,
     DeadCode.MISSING_REQUIRED: DeadCode.INVALID_ENVELOPE,
 }
-"""A payload of another kind than its own schema says is no matter of the pipeline's columns."""
+"""Code of a value -> code of the record: a payload that contradicts its own schema has nothing to do with the pipeline's columns."""
 
 
 def _find_in_payload(find: UnknownFieldFinder, document: JsonValue) -> Iterator[str]:
@@ -297,17 +294,17 @@ def _tombstone() -> Rejection:
     return Rejection(DeadCode.NULL_VALUE, "expected a payload, found null (a tombstone in an envelope)")
 
 
-def _remember(
+def _cache(
     cache: OrderedDict[str, _Shape | Reason] | OrderedDict[bytes, _Shape | Reason], key: object, shape: _Shape | Reason
 ) -> None:
     cache[key] = shape  # type: ignore[index]
     cache.move_to_end(key)  # type: ignore[arg-type]
-    if len(cache) > MAX_REMEMBERED:
+    if len(cache) > MAX_CACHED:
         cache.popitem(last=False)
 
 
 def _text_before_payload(raw: bytes) -> bytes | None:
-    """Return what stands before the payload, if that is the schema and nothing else, not even a byte order mark."""
+    """Return the text before the payload, if it is the schema and nothing else, not even a byte order mark; else None."""
     text = raw.decode()
     if (schema_start := _BEFORE_SCHEMA.match(text)) is None:
         return None
@@ -316,13 +313,13 @@ def _text_before_payload(raw: bytes) -> bytes | None:
     return None if before is None else text[: before.end()].encode()
 
 
-def _schema_of(beginning: bytes) -> str:
-    """Return the schema that a record begins with: of a record with two schemas it is not the one that counts."""
+def _schema_in(beginning: bytes) -> str:
+    """Return the schema in the text before a payload. If a record has two schemas, the later one counts, which this is not."""
     return compact(parse_object(beginning + b"null}")["schema"])
 
 
 def _exact_double(value: JsonValue) -> float:
-    """Take a number that a double holds with every digit that was sent."""
+    """Convert a number that a double holds with every digit that was sent."""
     number = to_float64(value)
     if isinstance(value, Number) and exact_value(Number(repr(number))) != exact_value(value):
         raise Rejection(DeadCode.LOSSY_CAST, f"expected a number that a double holds, found {describe(value)}")
@@ -347,16 +344,3 @@ def _schemaless(payload: JsonValue) -> _Shape:
         return _TEXT
     message = f"expected a schema, found null before {describe(payload)}; without schemas the format is json"
     raise Rejection(DeadCode.UNUSABLE_SCHEMA, message, "schema")
-
-
-def _storage_type(data_type: pa.DataType) -> pa.DataType:
-    """Return a type with uuids as what they store: `pa.array` can't nest them."""
-    if pa.types.is_struct(data_type):
-        return pa.struct([part.with_type(_storage_type(part.type)) for part in data_type])
-    if pa.types.is_list(data_type):
-        return pa.list_(data_type.value_field.with_type(_storage_type(data_type.value_type)))
-    if pa.types.is_map(data_type):
-        return pa.map_(
-            _storage_type(data_type.key_type), data_type.item_field.with_type(_storage_type(data_type.item_type))
-        )
-    return pa.binary(16) if data_type == pa.uuid() else data_type

@@ -1,5 +1,5 @@
-"""Schemas of Kafka Connect, as its JsonConverter writes them, to Arrow types and value converters; named types of
-Connect and Debezium.
+"""Compiles schemas of Kafka Connect, as its JsonConverter writes them, to Arrow types and converters; knows the named types of Connect
+and Debezium.
 
 ====================  ===========================================  =========================
 type                  JSON value                                   Arrow
@@ -16,8 +16,8 @@ map of other keys     list of [key, value]                         map
 struct                object                                       struct
 ====================  ===========================================  =========================
 
-Where a value is null or its field missing, the default of its schema stands in; without one it is null if the schema is
-`optional`. Fields that a struct's schema does not name are left out, as by JsonConverter.
+If a value is null or its field missing, it gets the default of its schema; without a default it is null if the schema is `optional`.
+Fields that a struct's schema does not name are left out, as by JsonConverter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 
@@ -53,21 +53,21 @@ from frazil.records.json.convert import (
     wrong_type,
 )
 from frazil.records.json.intermediate_types import (
-    Carrier,
-    carrier,
-    day_carrier,
-    integer_carrier,
-    list_carrier,
-    struct_carrier,
-    text_carrier,
-    time_carrier,
+    IntermediateType,
+    intermediate_days,
+    intermediate_integer,
+    intermediate_list,
+    intermediate_struct,
+    intermediate_text,
+    intermediate_time,
+    intermediate_type,
 )
 from frazil.records.model.column import Reading, TimeUnit
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_number import JsonValue, Number, compact, describe
 
-# A name counts only over the type it is defined for; any other name says nothing, and the type below it stands. Sources: the
-# classes of `org.apache.kafka.connect.data`, and the chapters on data types in Debezium's documentation of its connectors.
+# A schema's name counts only with the type that it is defined for. With another type, and for any other name, the type alone counts.
+# Sources: the classes of `org.apache.kafka.connect.data`, and the chapters on data types in Debezium's documentation of its connectors.
 #
 # - `Timestamp`, `MicroTimestamp` and `NanoTimestamp` of Debezium are wall clock times of a column without zone; Kafka Connect's
 #   own `Timestamp` is an instant.
@@ -78,11 +78,11 @@ from frazil.records.model.json_number import JsonValue, Number, compact, describ
 #   `Bits` bytes (the lowest bits first), geometries, sparse vectors and the times of `time.precision.mode=structured` structs.
 
 MAX_DIGITS: Final = 38
-"""Of a decimal in an Iceberg table."""
+"""Digits of a decimal in an Iceberg table."""
 
 MAX_NUMBER_BYTES: Final = 1 << 16
-"""Of a decimal of any scale. Longer than the longest number of PostgreSQL, which has the longest of all; conversion to
-decimal digits takes a tenth of a second here, and grows with the square."""
+"""Bytes of a decimal of any scale. No database has longer numbers: the longest are PostgreSQL's. Conversion to decimal digits takes a
+tenth of a second for so many bytes, and grows with their square."""
 
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _FIRST_DAY: Final = date.min.toordinal() - _EPOCH
@@ -93,24 +93,24 @@ _EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 @dataclass(frozen=True, slots=True)
 class Logical:
-    """Arrow type of a named type, the converter of its values, and what reads many at once; None if only `read` can."""
+    """What a type means: its Arrow type, the converter of a value, and the intermediate type of many; None if `read` converts each."""
 
     type: pa.DataType
     read: Converter
-    carrier: Carrier | None
+    intermediate: IntermediateType | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A count of units, as the integers of an Arrow type; `end` is the first one that is too late.
+    """Converts counts of units to the integers of an Arrow type.
 
     Attributes:
-        expected: In words.
-        bits: Of the type below.
-        factor: Arrow's units per unit.
-        divisor: Units per unit of Arrow's.
-        first: The smallest, in Arrow's units.
-        end: The first that is too great.
+        expected: What messages call the counts.
+        bits: Bits of the integers that are sent.
+        factor: Units of the Arrow type in a unit that is sent.
+        divisor: Units that are sent in a unit of the Arrow type.
+        first: The smallest integer, in units of the Arrow type.
+        end: The first integer that is too large, in units of the Arrow type.
     """
 
     expected: str
@@ -130,30 +130,30 @@ class _Span:
 
 
 _UNITS: Final[Mapping[tuple[int, int], TimeUnit]] = {(_MILLI, 1): "ms", (1, 1): "us", (1, _MILLI): "ns"}
-"""What is counted, by factor and divisor."""
+"""Factor and divisor -> the unit that is sent."""
 
 
 def _time(unit: str, bits: int, factor: int = 1, divisor: int = 1) -> Logical:
     span = _Span(f"{unit} since midnight, less than a day", bits, factor, divisor, 0, times.DAY)
-    return Logical(pa.time64("us"), span.read, time_carrier(pa.time64("us"), Reading(_UNITS[factor, divisor])))
+    return Logical(pa.time64("us"), span.read, intermediate_time(pa.time64("us"), Reading(_UNITS[factor, divisor])))
 
 
 def _timestamp(unit: str, factor: int = 1, divisor: int = 1, zone: str | None = None) -> Logical:
     first, end = _FIRST_DAY * times.DAY, _END_DAY * times.DAY
     span = _Span(f"{unit} since 1970-01-01 within years 0001 to 9999", 64, factor, divisor, first, end)
     data_type = pa.timestamp("us", zone)
-    return Logical(data_type, span.read, time_carrier(data_type, Reading(_UNITS[factor, divisor])))
+    return Logical(data_type, span.read, intermediate_time(data_type, Reading(_UNITS[factor, divisor])))
 
 
 _DATE: Final = Logical(
     pa.date32(),
     _Span("days since 1970-01-01 within years 0001 to 9999", 32, 1, 1, _FIRST_DAY, _END_DAY).read,
-    day_carrier(),
+    intermediate_days(),
 )
 
 
 def _text(data_type: pa.DataType, expected: str, read: Callable[[str], object]) -> Logical:
-    return Logical(data_type, partial(from_text, expected, read), carrier(data_type))
+    return Logical(data_type, partial(from_text, expected, read), intermediate_type(data_type))
 
 
 def _any_scale(value: JsonValue) -> str:
@@ -196,7 +196,7 @@ _NAMED: Final[Mapping[tuple[str, str], Logical]] = {
 
 
 def logical(name: str, base: str, parameters: Mapping[str, JsonValue]) -> Logical | None:
-    """Return what a schema's name makes of the type `base`, or None if nothing.
+    """Return what a schema's name means with the type `base`; None if it means nothing.
 
     Raises:
         Rejection: UNUSABLE_SCHEMA, for a decimal whose scale is missing or beyond 38.
@@ -215,7 +215,7 @@ def _decimal(parameters: Mapping[str, JsonValue]) -> Logical:
     precision = declared if declared is not None and 0 < declared <= MAX_DIGITS else MAX_DIGITS
     decimal_type = pa.decimal128(max(precision, scale), max(scale, 0))
     read = partial(_to_decimal, decimal_type.precision, decimal_type.scale, scale)
-    return Logical(decimal_type, read, text_carrier(read, decimal_type))
+    return Logical(decimal_type, read, intermediate_text(read, decimal_type))
 
 
 def _parameter(parameters: Mapping[str, JsonValue], name: str) -> int | None:
@@ -228,7 +228,7 @@ def _parameter(parameters: Mapping[str, JsonValue], name: str) -> int | None:
 
 
 def _to_decimal(precision: int, scale: int, written: int, value: JsonValue) -> Decimal:
-    """Take base64 of the unscaled integer, or a number (`decimal.format=NUMERIC`)."""
+    """Convert base64 of the unscaled integer, or a number (`decimal.format=NUMERIC`). `written` is the scale of the schema."""
     expected = f"decimal({precision}, {scale})"
     if type(value) is Number:
         return to_decimal(precision, scale, value)
@@ -243,25 +243,24 @@ def _to_decimal(precision: int, scale: int, written: int, value: JsonValue) -> D
 
 
 Schema = Mapping[str, JsonValue]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place for a value: of a field, an item, or of the payload as a whole.
+    """A place for values: a field, the items of a list, or the payload as a whole.
 
     Attributes:
-        type: Its Arrow type.
+        type: The Arrow type of the values.
         nullable: Whether `convert` may return None.
-        convert: Takes what the payload has there, None for nothing.
-        carrier: What reads many values at once; None if only `convert` can.
-        doc: What the schema says about it, a text as a rule.
+        convert: Converts the JSON value in this place, or None if there is none.
+        intermediate: The intermediate type of many values; None if they are converted one by one.
+        doc: The description in the schema, which should be a text.
     """
 
     type: pa.DataType
     nullable: bool
     convert: Converter
-    carrier: Carrier | None = None
+    intermediate: IntermediateType | None = None
     doc: JsonValue = None
 
     def field(self, name: str) -> pa.Field:
@@ -269,73 +268,77 @@ class Slot:
         return with_doc(pa.field(name, self.type, nullable=self.nullable), self.doc)
 
 
-class Compiler:
-    """Compiles schemas. A default stands in for null."""
+def compile_slot(schema: JsonValue) -> Slot:
+    """Return the slot that a schema describes.
 
-    def slot(self, schema: JsonValue) -> Slot:
-        """Return the slot that a schema describes.
+    Raises:
+        Rejection: UNUSABLE_SCHEMA, with the path within the schema.
+    """
+    if not isinstance(schema, dict):
+        raise _unusable(f"expected a schema as object, found {describe(schema)}")
+    logical_type = _compile_type(schema)
+    optional = schema.get("optional") is True
+    default = schema.get("default")
+    if default is not None:
+        default_value = convert_at("default", partial(_default, logical_type.read), default)
+        convert: Converter = partial(_value_or_default, logical_type.read, default_value)
+    elif optional:
+        convert = partial(_optional, logical_type.read)
+    else:
+        convert = partial(required, str(schema.get("type")), logical_type.read)
+    # A null may stand for the default, which only `convert` knows: for blocks the value is required.
+    nullable = optional and default is None
+    return Slot(logical_type.type, nullable, convert, logical_type.intermediate, schema.get("doc"))
 
-        Raises:
-            Rejection: UNUSABLE_SCHEMA, with the path within the schema.
-        """
-        if not isinstance(schema, dict):
-            raise _unusable(f"expected a schema as object, found {describe(schema)}")
-        logical_type = self._type(schema)
-        optional = schema.get("optional") is True
-        default = schema.get("default")
-        if default is not None:
-            default_value = convert_at("default", partial(_default, logical_type.read), default)
-            convert: Converter = partial(_value_or_default, logical_type.read, default_value)
-        elif optional:
-            convert = partial(_optional, logical_type.read)
-        else:
-            convert = partial(required, str(schema.get("type")), logical_type.read)
-        # Only `convert` knows the default that a null stands for: to a carrier the value is required.
-        nullable = optional and default is None
-        return Slot(logical_type.type, nullable, convert, logical_type.carrier, schema.get("doc"))
 
-    def _type(self, schema: Schema) -> Logical:
-        base = schema.get("type")
-        if type(base) is not str or (base not in _SCALARS and base not in _NESTED):
-            raise _unusable(f"expected a type of Kafka Connect, found {describe(base)}")
-        name, parameters = schema.get("name"), schema.get("parameters")
-        if type(name) is str:
-            named_type = logical(name, base, parameters if isinstance(parameters, dict) else {})
-            if named_type is not None:
-                return named_type
-        return _SCALARS[base] if base in _SCALARS else _NESTED[base](self, schema)
+def _compile_type(schema: Schema) -> Logical:
+    base = schema.get("type")
+    if type(base) is not str or (base not in _SCALARS and base not in _NESTED):
+        raise _unusable(f"expected a type of Kafka Connect, found {describe(base)}")
+    name, parameters = schema.get("name"), schema.get("parameters")
+    if type(name) is str:
+        named_type = logical(name, base, parameters if isinstance(parameters, dict) else {})
+        if named_type is not None:
+            return named_type
+    return _SCALARS[base] if base in _SCALARS else _NESTED[base](schema)
 
-    def _array(self, schema: Schema) -> Logical:
-        item = convert_at("items", self.slot, schema.get("items"))
-        list_type = pa.list_(item.field("item"))
-        return Logical(list_type, partial(to_list, item.convert), list_carrier(list_type, item.carrier))
 
-    def _map(self, schema: Schema) -> Logical:
-        key = convert_at("keys", self.slot, schema.get("keys"))
-        item = convert_at("values", self.slot, schema.get("values"))
-        map_type = pa.map_(key.type, item.field("value"))
-        keys = schema["keys"]
-        has_text_keys = isinstance(keys, dict) and keys.get("type") == "string"
-        if has_text_keys and pa.types.is_string(key.type):
-            return Logical(map_type, partial(to_map, item.convert), None)
-        return Logical(map_type, partial(_object_map if has_text_keys else _pair_map, key.convert, item.convert), None)
+def _array_type(schema: Schema) -> Logical:
+    item = convert_at("items", compile_slot, schema.get("items"))
+    list_type = pa.list_(item.field("item"))
+    return Logical(list_type, partial(to_list, item.convert), intermediate_list(list_type, item.intermediate))
 
-    def _struct(self, schema: Schema) -> Logical:
-        slots = self.fields(schema)
-        struct_type = pa.struct([slot.field(name) for name, slot in slots.items()])
-        convert = partial(to_struct, tuple((name, slot.convert) for name, slot in slots.items()))
-        return Logical(struct_type, convert, struct_carrier(struct_type, [slot.carrier for slot in slots.values()]))
 
-    def fields(self, schema: Schema) -> dict[str, Slot]:
-        """Return the slots of a struct's fields, in their order."""
-        declared = schema.get("fields")
-        if not isinstance(declared, list):
-            raise _unusable(f"expected fields as list, found {describe(declared)}")
-        slots: dict[str, Slot] = {}
-        for index, field in enumerate(declared):
-            name = convert_at(f"fields[{index}]", partial(_field_name, slots), field)
-            slots[name] = convert_at(f"fields[{index}]", self.slot, field)
-        return slots
+def _map_type(schema: Schema) -> Logical:
+    key = convert_at("keys", compile_slot, schema.get("keys"))
+    item = convert_at("values", compile_slot, schema.get("values"))
+    map_type = pa.map_(key.type, item.field("value"))
+    keys = schema["keys"]
+    has_text_keys = isinstance(keys, dict) and keys.get("type") == "string"
+    if has_text_keys and pa.types.is_string(key.type):
+        return Logical(map_type, partial(to_map, item.convert), None)
+    return Logical(map_type, partial(_object_map if has_text_keys else _pair_map, key.convert, item.convert), None)
+
+
+def _struct_type(schema: Schema) -> Logical:
+    slots = _slots(schema)
+    struct_type = pa.struct([slot.field(name) for name, slot in slots.items()])
+    convert = partial(to_struct, tuple((name, slot.convert) for name, slot in slots.items()))
+    return Logical(
+        struct_type, convert, intermediate_struct(struct_type, [slot.intermediate for slot in slots.values()])
+    )
+
+
+def _slots(schema: Schema) -> dict[str, Slot]:
+    """Return the slots of a struct's fields, in their order."""
+    declared = schema.get("fields")
+    if not isinstance(declared, list):
+        raise _unusable(f"expected fields as list, found {describe(declared)}")
+    slots: dict[str, Slot] = {}
+    for index, field in enumerate(declared):
+        name = convert_at(f"fields[{index}]", partial(_field_name, slots), field)
+        slots[name] = convert_at(f"fields[{index}]", compile_slot, field)
+    return slots
 
 
 def _field_name(earlier_fields: Mapping[str, Slot], field: JsonValue) -> str:
@@ -368,7 +371,7 @@ def _value_or_default(read: Converter, default: object, value: JsonValue) -> obj
 
 
 def to_text(value: JsonValue) -> str:
-    """Take text. Unlike a declared column of text, a schema of text means nothing else."""
+    """Convert text. A declared column of text takes objects and lists, too; a schema of text means nothing but text."""
     if type(value) is not str:
         raise wrong_type("text", value)
     text: str = value
@@ -388,7 +391,7 @@ def _to_float(read: Converter, value: JsonValue) -> object:
 
 
 def _object_map(key: Converter, item: Converter, value: JsonValue) -> list[tuple[object, object]]:
-    """Take an object whose names are keys of another type than text."""
+    """Convert an object whose names are keys of another type than text."""
     if not isinstance(value, dict):
         raise wrong_type("object", value)
     return _entries(key, item, [(f"[{compact(name)}]", name, item_value) for name, item_value in value.items()])
@@ -420,23 +423,20 @@ def _entries(
 
 
 _SCALARS: Final[Mapping[str, Logical]] = {
-    **{f"int{bits}": Logical(pa.int32(), partial(to_int, bits), integer_carrier(bits)) for bits in (8, 16, 32)},
-    "int64": Logical(pa.int64(), partial(to_int, 64), integer_carrier(64)),
-    **{
-        name: Logical(pa.float32(), partial(_to_float, to_float32), carrier(pa.float32()))
-        for name in ("float", "float32")
-    },
-    **{
-        name: Logical(pa.float64(), partial(_to_float, to_float64), carrier(pa.float64()))
-        for name in ("double", "float64")
-    },
-    "boolean": Logical(pa.bool_(), to_bool, carrier(pa.bool_())),
-    "string": Logical(pa.string(), to_text, carrier(pa.string())),
-    "bytes": Logical(pa.binary(), partial(from_text, "bytes as base64 text", to_bytes), carrier(pa.binary())),
+    **{f"int{bits}": Logical(pa.int32(), partial(to_int, bits), intermediate_integer(bits)) for bits in (8, 16, 32)},
+    "int64": Logical(pa.int64(), partial(to_int, 64), intermediate_integer(64)),
+    **dict.fromkeys(
+        ("float", "float32"), Logical(pa.float32(), partial(_to_float, to_float32), intermediate_type(pa.float32()))
+    ),
+    **dict.fromkeys(
+        ("double", "float64"), Logical(pa.float64(), partial(_to_float, to_float64), intermediate_type(pa.float64()))
+    ),
+    "boolean": Logical(pa.bool_(), to_bool, intermediate_type(pa.bool_())),
+    "string": Logical(pa.string(), to_text, intermediate_type(pa.string())),
+    "bytes": Logical(pa.binary(), partial(from_text, "bytes as base64 text", to_bytes), intermediate_type(pa.binary())),
 }
-
-_NESTED: Final[Mapping[str, Callable[[Compiler, Schema], Logical]]] = {
-    "array": Compiler._array,  # noqa: SLF001 (its own)
-    "map": Compiler._map,  # noqa: SLF001
-    "struct": Compiler._struct,  # noqa: SLF001
+_NESTED: Final[Mapping[str, Callable[[Schema], Logical]]] = {
+    "array": _array_type,
+    "map": _map_type,
+    "struct": _struct_type,
 }

@@ -1,4 +1,4 @@
-"""Values that are one line of CSV or of a relative."""
+"""Values that are one line of CSV or the like."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DelimitedSpec(FormatSpec):
     is_text = True
 
     def problems(self, *, registered: bool) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - lines have no registry
-        """Say where names are missing, and of a null text that no field can be."""
+        """Yield a problem if the names are missing, or if no field can have the null text."""
         if not isinstance(self.fields, tuple):
             yield "fields", "format delimited needs the names of the fields of a line, as a list"
         if self.null_text and any(sign in self.null_text for sign in (self.delimiter, "\r", "\n")):

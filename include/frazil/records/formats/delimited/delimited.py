@@ -1,14 +1,14 @@
-"""Values that are one line of CSV or of a relative, by RFC 4180, with columns of text: single lines, and many at once
-where that says the same.
+"""Values that are one line of CSV or the like, by RFC 4180, with columns of text. Many lines are parsed in a block where the outcome is
+surely that of parsing them one by one.
 
-- A field that begins with the quote ends with one; the quote within it is written twice. It may hold delimiters and line breaks.
-- In a field that does not begin with it, a quote is a character like others: RFC 4180 forbids it, and everyone reads it so.
-- With an escape character, the character behind it stands for itself, in both kinds of field.
-- One line break (CRLF, LF or CR) may end the record. More lines are more records, and a value is one.
-- Blanks belong to the field. One byte order mark at the start of the value is left out, as for JSON.
+- A field that begins with the quote ends with one; a quote within it is written twice. It may hold delimiters and line breaks.
+- In a field that does not begin with a quote, a quote is a character like others: RFC 4180 forbids it, and everyone reads it so.
+- With an escape character, the character behind it stands for itself, in quoted and other fields.
+- One line break (CRLF, LF or CR) may end the value. More lines would be more records, and a value is one record.
+- Blanks belong to the field. One byte order mark at the start of the value is dropped, as for JSON.
 - A field without quotes that is exactly the null text is null. With quotes it never is, so `""` is an empty text.
 
-What a text means as a number or time is decided where the declared types are known.
+The texts are cast to the declared types later, by `frazil.records.casting`.
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ from pyarrow import csv
 
 from frazil.error_codes import BAD_TRANSFORM
 from frazil.records.formats.scalar.scalar import split_texts
+from frazil.records.json.exact import decode_utf8
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.format import Decoded, Shaped
 from frazil.records.model.json_number import describe
 from frazil.records.model.rows import complement
 
-# pyarrow.csv is more tolerant than this format: text behind a closing quote, a quote that never ends, a byte order mark. So it sees
-# only values that are proven to have the form of one line with the right number of fields.
+# pyarrow.csv is more tolerant than this format: it takes text behind a closing quote, a quote that never ends, a byte order mark. So it
+# gets only values that surely are one line with the right number of fields.
 
 _END: Final = r"(?:\r\n|\n|\r)$"
-_MOST_BYTES: Final = (1 << 31) - 2
-"""Of a block: its size is an int32."""
+_MAX_BLOCK_BYTES: Final = (1 << 31) - 2
+"""Bytes of a block, whose size is an int32."""
 
 
 def read_block(
     values: pa.BinaryArray, width: int, delimiter: str, quote: str | None, null_text: str | None, escape: str | None
 ) -> tuple[list[pa.StringArray], pa.Int64Array]:
-    """Return the columns of values that may be parsed as a block, and their positions; no columns if there are no such values.
+    """Return the columns of values that may be parsed in a block, and their positions; no columns if there are no such values.
 
     Args:
         values: Any bytes, none null.
         width: Number of fields.
         delimiter: One ASCII character, not NUL.
         quote: One ASCII character, not NUL, or None.
-        null_text: What stands for null without quotes, or None.
-        escape: One ASCII character, not NUL, or None. A line may have it in the null text alone.
+        null_text: The text that means null if it has no quotes, or None.
+        escape: One ASCII character, not NUL, or None. Lines that have it elsewhere than in the null text are not parsed here.
     """
     nothing: tuple[list[pa.StringArray], pa.Int64Array] = ([], pa.array([], pa.int64()))
     texts, text_positions, _ = split_texts(values)
@@ -61,7 +62,9 @@ def read_block(
     if not len(positions):
         return nothing
     chosen = lines if len(positions) == len(lines) else lines.take(positions)
-    if chosen.nbytes > _MOST_BYTES:  # counts the place of each line too, so that the line breaks are in
+    if (
+        chosen.nbytes > _MAX_BLOCK_BYTES
+    ):  # `nbytes` counts four bytes of offset per line, so there is room for line breaks
         return nothing
     block = _joined(chosen)
     columns = _parse(block, width, delimiter, quote, null_text)
@@ -76,17 +79,17 @@ def _without_end(texts: pa.StringArray) -> pa.StringArray:
 def _plain(
     texts: pa.StringArray, lines: pa.StringArray, width: int, delimiter: str, quote: str | None
 ) -> pa.BooleanArray:
-    """Return which lines have the form that both readers read alike."""
+    """Return which lines pyarrow.csv reads as `_Line` does: they are not empty, have all fields, and quotes only in regular places."""
     not_empty = pc.greater(pc.binary_length(texts), 0)
-    bare = pc.invert(pc.match_substring_regex(lines, "^\ufeff|[\r\n]"))
-    fields = lines
+    is_regular = pc.invert(pc.match_substring_regex(lines, "^\ufeff|[\r\n]"))
+    without_quoted = lines
     if quote is not None and pc.any(pc.match_substring(lines, quote)).as_py():
-        bare = pc.and_(bare, pc.match_substring_regex(lines, _line_pattern(delimiter, quote)))
-        # In this form a quote within a quoted field ends one run and begins the next.
+        is_regular = pc.and_(is_regular, pc.match_substring_regex(lines, _line_pattern(delimiter, quote)))
+        # Two quotes within a quoted field end one quoted run and begin the next: both runs are removed.
         mark = _escaped_character(quote)
-        fields = pc.replace_substring_regex(lines, f"{mark}[^{mark}]*{mark}", "")
-    counted = pc.equal(pc.count_substring(fields, delimiter), width - 1)
-    return pc.and_(pc.and_(not_empty, bare), counted)
+        without_quoted = pc.replace_substring_regex(lines, f"{mark}[^{mark}]*{mark}", "")
+    has_all_fields = pc.equal(pc.count_substring(without_quoted, delimiter), width - 1)
+    return pc.and_(pc.and_(not_empty, is_regular), has_all_fields)
 
 
 def _line_pattern(delimiter: str, quote: str) -> str:
@@ -100,7 +103,7 @@ def _null_escape_pattern(delimiter: str, quote: str | None, null_text: str | Non
     signs = "".join(map(_escaped_character, f"{escape}{delimiter}{quote or ''}"))
     text = null_text or ""
     mark = re.escape(escape)
-    # Only a text of whole pairs, without delimiter and quote, is one field to both readers.
+    # Both readers take a null text for one field only if it has no delimiter and no quote, and no escape at its end.
     pairs = re.fullmatch(f"(?:[^{mark}]|{mark}.)*", text, re.DOTALL)
     is_field = pairs is not None and not {delimiter, quote} & set(text)
     null = "".join(map(_escaped_character, text)) if is_field else ""
@@ -109,12 +112,12 @@ def _null_escape_pattern(delimiter: str, quote: str | None, null_text: str | Non
 
 
 def _escaped_character(character: str) -> str:
-    # RE2, which Arrow searches with, refuses a backslash before some characters.
+    # Arrow searches with RE2, which refuses a backslash before some characters.
     return f"\\x{{{ord(character):x}}}"
 
 
 def _joined(lines: pa.StringArray) -> pa.Buffer:
-    # The last line has its end too: without, pyarrow.csv takes an empty last field for one in quotes, behind a quoted one.
+    # The last line ends with a line feed, too. Else pyarrow.csv takes an empty last field for a quoted one if the field before it is quoted.
     ended = pa.concat_arrays([lines, pa.array([""], pa.string())])
     whole = pa.ListArray.from_arrays(pa.array([0, len(ended)], pa.int32()), ended)
     return pc.binary_join(whole, "\n")[0].as_buffer()
@@ -147,10 +150,10 @@ Row = Sequence[str | None]
 _BREAKS: Final = ("\r\n", "\n", "\r")
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _NEVER: Final = "(?!)"
+"""An expression that matches nothing."""
 
-
-_MOST_TOO_MANY: Final = 1_000
-"""Fields of a line beyond those that were declared that are counted for a message."""
+_MAX_COUNTED: Final = 1_000
+"""Fields that are counted, for a message, beyond the declared ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +163,14 @@ class DelimitedFormat:
     Attributes:
         fields: Names of the fields, in the order of the line.
         delimiter: One character between fields.
-        quote: One character around a field, or None: no field is quoted.
-        escape: One character that makes the next one plain, or None. The quote itself means what None does.
-        null_text: What stands for null, or None: nothing does.
-        header: Whether each value begins with a line of the names, which then may be in any order.
-        blocks: Whether values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
+        quote: One character around a field; None: no field is quoted.
+        escape: One character before another one that then has no special meaning; None, or the quote: there is none.
+        null_text: The text that means null; None: no text does.
+        header: Whether each value begins with a line of the names, in any order.
+        blocks: False parses each value alone: the outcome is the same, but takes longer.
 
     Raises:
-        Terminal: no fields, a name twice, or characters that can't be told apart.
+        Terminal: there are no fields, a name repeats, or the delimiter is also quote or escape.
     """
 
     fields: tuple[str, ...]
@@ -205,12 +208,12 @@ class DelimitedFormat:
         )
 
     def _block(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, pa.Int64Array]:
-        """Return the rows that may be parsed as a block, and their positions."""
+        """Return the rows of values that may be parsed in a block, and their positions."""
         escape = None if self.escape == self.quote else self.escape
         signs = self.delimiter + (self.quote or "") + (escape or "")
         if self.blocks and signs.isascii() and "\0" not in signs and not self.header:
-            marks = (self.delimiter, self.quote, self.null_text, escape)
-            columns, positions = read_block(values, len(self.fields), *marks)
+            width = len(self.fields)
+            columns, positions = read_block(values, width, self.delimiter, self.quote, self.null_text, escape)
             if columns:
                 return pa.RecordBatch.from_arrays(columns, schema=self._schema), positions
         return self._batch([]), pa.array([], pa.int64())
@@ -225,7 +228,9 @@ class DelimitedFormat:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _row(self, raw: bytes) -> Row:
-        text = _text(raw)
+        if not raw:
+            raise Rejection(DeadCode.EMPTY_VALUE, "expected a line of fields, found a value of 0 bytes")
+        text = decode_utf8(raw).removeprefix(_BYTE_ORDER_MARK)
         row, end = self._line.read(text, 0)
         if self.header:
             names, (row, end) = row, self._line.read(text, end)
@@ -245,18 +250,14 @@ class DelimitedFormat:
         return [by_name[name] for name in self.fields]
 
     def _difference(self, names: Row) -> str:
-        """Describe the first unexpected and the first missing name; there may be hundreds."""
-        unexpected = [describe(str(name)) for name in names if name not in self.fields]
-        missing = [describe(name) for name in self.fields if name not in names]
-        parts = [
-            *(f"no {name}" for name in missing[:1]),
-            *(f"{name}, which is none of them" for name in unexpected[:1]),
-        ]
-        return ", and ".join(parts) or "one of them twice"
+        """Describe the first missing and the first unexpected name; there may be hundreds."""
+        missing = [f"no {describe(name)}" for name in self.fields if name not in names]
+        unexpected = [f"{describe(str(name))}, which is none of them" for name in names if name not in self.fields]
+        return ", and ".join(missing[:1] + unexpected[:1]) or "one of them twice"
 
 
 class _Line:
-    """Reads one line, field by field: this decides what a value is."""
+    """Reads one line, field by field. Parsing in blocks must agree with it."""
 
     def __init__(
         self, delimiter: str, quote: str | None, escape: str | None, null_text: str | None, limit: int
@@ -273,7 +274,7 @@ class _Line:
         self._limit: Final = limit
 
     def read(self, text: str, start: int) -> tuple[Row, int]:
-        """Return the fields of the line at `start`, at most 1,000 too many, and where the next line begins.
+        """Return the fields of the line at `start`, up to 1,000 more than declared, and where the next line begins.
 
         Raises:
             Rejection: INVALID_DELIMITED.
@@ -283,7 +284,7 @@ class _Line:
         while True:
             value, position = self._field(text, position)
             fields.append(value)
-            if len(fields) >= self._limit + _MOST_TOO_MANY:
+            if len(fields) >= self._limit + _MAX_COUNTED:
                 return fields, position
             if not text.startswith(self._delimiter, position):
                 break
@@ -321,18 +322,8 @@ def _second(pair: re.Match[str]) -> str:
 
 
 def _unrolled(plain: str, special: str) -> str:
-    """Return a pattern of any number of both, without a choice per character."""
+    """Return the pattern of any number of plain and special parts, which makes no choice per character, so it never backtracks far."""
     return f"{plain}*(?:(?:{special}){plain}*)*"
-
-
-def _text(raw: bytes) -> str:
-    if not raw:
-        raise Rejection(DeadCode.EMPTY_VALUE, "expected a line of fields, found a value of 0 bytes")
-    try:
-        return raw.decode().removeprefix(_BYTE_ORDER_MARK)
-    except UnicodeDecodeError as e:
-        message = f"expected UTF-8, found byte 0x{raw[e.start]:02x} at position {e.start}: {e.reason}"
-        raise Rejection(DeadCode.INVALID_UTF8, message) from e
 
 
 def _unexpected(text: str, position: int) -> Rejection:
@@ -342,7 +333,7 @@ def _unexpected(text: str, position: int) -> Rejection:
 
 
 def _count_text(count: int, limit: int) -> str:
-    return str(count) if count < limit + _MOST_TOO_MANY else f"at least {count}"
+    return str(count) if count < limit + _MAX_COUNTED else f"at least {count}"
 
 
 def _invalid(message: str) -> Rejection:
@@ -351,9 +342,8 @@ def _invalid(message: str) -> Rejection:
 
 def _merge_groups(from_block: Shaped, from_lines: Shaped) -> tuple[Shaped, ...]:
     """Return the rows of both as one group, in the order of their positions."""
-    not_empty = [shaped for shaped in (from_block, from_lines) if len(shaped.positions)]
-    if len(not_empty) < len((from_block, from_lines)):
-        return tuple(not_empty)
+    if not len(from_block.positions) or not len(from_lines.positions):
+        return tuple(shaped for shaped in (from_block, from_lines) if len(shaped.positions))
     positions = pa.concat_arrays([from_block.positions, from_lines.positions])
     order = pc.sort_indices(positions)
     rows = pa.concat_batches([from_block.columns, from_lines.columns])

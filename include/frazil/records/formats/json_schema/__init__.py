@@ -1,4 +1,4 @@
-"""JSON that a registered schema describes."""
+"""JSON values that a registered JSON Schema describes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from frazil.records.model.format import Format, SchemaFormatSpec, SchemaSource
 
 @dataclass(frozen=True, slots=True)
 class JsonSchemaSpec(SchemaFormatSpec):
-    """JSON of a registry."""
+    """JSON that a registered JSON Schema describes."""
 
     validate_schema: bool = option("`json-schema`: whether values are validated against their schema.", True)
 

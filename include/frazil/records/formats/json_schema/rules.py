@@ -1,8 +1,8 @@
-"""Whether JSON values keep the rules of their schema: a native validator, kept within bounds.
+"""Checks whether JSON values keep the rules of their schema, with a native validator whose work is bounded.
 
 Anyone may have registered the schema, and nothing stops the validator once it works on a value. So its work is bounded before:
-regular expressions take linear time or give up, and `RuleCount` says how many rules one place of a value can be held against.
-A schema with too many is unusable, and a value too large for its schema's rules becomes a dead letter.
+regular expressions take linear time or give up, and `RuleCount` counts against how many rules one place of a value is checked.
+A schema with too many rules is unusable, and a value too large for its schema's rules becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -25,36 +25,38 @@ from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_number import SHOWN_CHARACTERS, JsonValue, describe
 
 MAX_RULES: Final = 5_000
-"""Rules that one place of a value may be held against: some 70 ns each."""
+"""Rules against which one place of a value may be checked. A rule takes some 70 ns."""
 
 MAX_STEPS: Final = 200_000_000
 """Rules times bytes of one value: some seconds at worst."""
 
 MAX_CHAIN: Final = 100
-"""Nested schemas about the same part of a value: the validator's stack grows with each, at each level of a value."""
+"""Schemas within each other about the same part of a value: the validator's stack grows with each, at each level of a value."""
 
 _EXPLAINED_RULES: Final = 500
-"""With more rules the place of a violation is not looked for: that takes ten times as long as the verdict."""
+"""Rules of a schema whose violations are explained: finding the place takes ten times as long as validation."""
 
 _PATTERN_BYTES: Final = 64 << 20
-"""Memory of all regular expressions of a schema together, before they are used."""
+"""Bytes that the regular expressions of a schema together take before they are used."""
 
 _LARGEST_PATTERN: Final = 2 << 20
+"""Bytes that one regular expression takes."""
+
 _BACKTRACKS: Final = 10_000
-"""Steps of an expression that looks around or back; all others take linear time."""
+"""Steps of an expression with look-arounds or back references; all others take linear time."""
 
 _PATTERN_RULES: Final = 50
 _MULTIPLE_RULES: Final = 100
 _DIGIT_RULES: Final = 10
 _ENUM_RULES: Final = 10
-"""What keywords cost, as a number of rules: `pattern`; `multipleOf` and each digit of it; each part of an `enum` of several
+"""The cost of keywords as a number of rules: of `pattern`; of `multipleOf` and of each digit of it; of each part of an `enum` of several
 types."""
 
 _UNEVALUATED_TIMES: Final = 3
-"""How often rules are looked at where `unevaluatedProperties` asks which fields they know."""
+"""How often rules are checked where `unevaluatedProperties` depends on which fields they name."""
 
 _NUMBERS: Final = Context(prec=100, Emax=1_000, Emin=-1_000, rounding=ROUND_05UP, traps=[])
-"""Rounded so that a number stays on the same side of each limit that a schema can state."""
+"""Rounds a number so that it stays on the same side of each limit that a schema can have."""
 
 _INTEGER_DIGITS: Final = 100
 
@@ -74,7 +76,7 @@ _ITEMS: Final = ("additionalItems", "unevaluatedItems", "contains")
 
 
 class _Unchecked:
-    """Ignores keywords that say how a text is encoded (`contentEncoding`), as most validators do."""
+    """A keyword that is not checked, as in most validators: the encoding of a text (`contentEncoding`)."""
 
     def __init__(self, *_: object) -> None:
         pass
@@ -87,9 +89,9 @@ class Rules:
     """The rules of one schema.
 
     Args:
-        schema: The schema, numbers with a point as `Decimal`.
-        references: What it may refer to, by name.
-        resolver: Finds these (a resolver of `referencing`).
+        schema: The schema, in which numbers with a point are `Decimal`.
+        references: Name and content of the schemas that it may refer to.
+        resolver: Finds them (a resolver of `referencing`).
 
     Raises:
         Rejection: UNUSABLE_SCHEMA.
@@ -124,7 +126,7 @@ class Rules:
         except ValueError as e:
             raise unusable_schema(e) from e
         except BaseException as e:
-            raise _of_panic(e) from e
+            raise _panic_as_rejection(e) from e
 
     def check(self, text: str, document: JsonValue) -> None:
         """Check a value against the rules.
@@ -134,7 +136,7 @@ class Rules:
             document: The same, parsed.
 
         Raises:
-            Rejection: SCHEMA_VIOLATION; LONE_SURROGATE, TOO_DEEP; UNUSABLE_SCHEMA, it is too large for so many rules.
+            Rejection: SCHEMA_VIOLATION, LONE_SURROGATE, TOO_DEEP; UNUSABLE_SCHEMA if the value is too large for so many rules.
         """
         if len(text) * self._load.rules > MAX_STEPS:
             most = MAX_STEPS // self._load.rules
@@ -142,12 +144,15 @@ class Rules:
             raise Rejection(
                 DeadCode.UNUSABLE_SCHEMA, f"{expected}, found {len(text)}; `validate_schema: false` checks none"
             )
-        value = self._value(text)
+        try:
+            value = self._values.decode(text)
+        except ValueError:  # an integer of more digits than Python reads
+            value = _LONG_VALUES.decode(text)
         if not self._is_valid(value):
             raise self._violation(value, document)
 
     def allow(self, raw: bytes) -> bool:
-        """Return whether a value surely keeps the rules; `check` decides about all others, and says why not.
+        """Return whether a value surely keeps the rules. `check` decides about the others, and tells which rule they break.
 
         Args:
             raw: One JSON document without a byte order mark.
@@ -167,13 +172,7 @@ class Rules:
         except ValueError as e:
             raise Rejection(DeadCode.TOO_DEEP, f"expected a value that can be validated: {e}") from e
         except BaseException as e:
-            raise _of_panic(e) from e
-
-    def _value(self, text: str) -> Any:
-        try:
-            return self._values.decode(text)
-        except ValueError:  # an integer of more digits than Python reads
-            return _LONG_VALUES.decode(text)
+            raise _panic_as_rejection(e) from e
 
     def _violation(self, value: Any, document: JsonValue) -> Rejection:
         message = f"expected a value that its schema allows, found {describe(document)}"
@@ -183,13 +182,13 @@ class Rules:
                 self._validator.validate(value)
             except jsonschema_rs.ValidationError as error:
                 return _explain(error, self._schema, document)
-            except ValueError:  # half a surrogate pair is on the way to an explanation
+            except ValueError:  # the explanation would have to show half a surrogate pair
                 return violation
         return violation
 
 
 def load_schema(text: str) -> Any:
-    """Return a schema with numbers as those of values.
+    """Return a schema with its numbers as those of values are read.
 
     Raises:
         Rejection: UNUSABLE_SCHEMA, it is no JSON.
@@ -201,7 +200,7 @@ def load_schema(text: str) -> Any:
 
 
 def _whole(text: str) -> int | Decimal:
-    """Return a number for draft 4, to which alone 1.0 is no integer; producers don't know."""
+    """Return a number as draft 4 needs it: 1.0 is no integer to that draft alone, which producers don't know."""
     number = _NUMBERS.create_decimal(text)
     return int(number) if number.adjusted() < _INTEGER_DIGITS and number == number.to_integral_value() else number
 
@@ -210,8 +209,8 @@ _VALUES: Final = json.JSONDecoder(parse_float=_NUMBERS.create_decimal)
 _LONG_VALUES: Final = json.JSONDecoder(parse_float=_NUMBERS.create_decimal, parse_int=_NUMBERS.create_decimal)
 
 
-def _of_panic(error: BaseException) -> BaseException:
-    """Return the verdict where native code gave up, else the error itself: an interruption."""
+def _panic_as_rejection(error: BaseException) -> BaseException:
+    """Return the rejection of a schema on which the native code panicked; any other error, such as an interruption, as it is."""
     return unusable_schema("one that the validator fails on") if type(error).__name__ == "PanicException" else error
 
 
@@ -224,10 +223,7 @@ def _uri(name: str) -> str:
 
 
 def _explain(error: jsonschema_rs.ValidationError, schema: Any, document: JsonValue) -> Rejection:
-    """Say which rule forbids what; names of fields before lists, which may be long."""
-    place: Any = document
-    for step in error.instance_path:
-        place = place[step]
+    """Return the rejection that tells which rule forbids what. Rules about field names show the name, not all fields."""
     kind, steps = error.kind, list(error.instance_path)
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):
         message = f"expected the field {_shown(kind.property)}, which is required, found none"
@@ -235,20 +231,23 @@ def _explain(error: jsonschema_rs.ValidationError, schema: Any, document: JsonVa
         steps.append(next(iter(kind.unexpected)))
         message = f"expected no field but those of the schema, found {_shown(kind.unexpected)}"
     else:
-        rule = _shown(_at(schema, error.schema_path))
+        rule = _shown(_rule_at(schema, error.schema_path))
         keyword = next((step for step in reversed(error.schema_path) if isinstance(step, str)), "nothing")
+        place: Any = document
+        for step in steps:
+            place = place[step]
         message = f"expected {keyword}: {rule}, found {describe(place)}"
-    path = Rejection(DeadCode.SCHEMA_VIOLATION, message)
+    rejection = Rejection(DeadCode.SCHEMA_VIOLATION, message)
     for step in reversed(steps):
-        path = path.with_parent(f"[{step}]" if isinstance(step, int) else step)
-    return path
+        rejection = rejection.with_parent(f"[{step}]" if isinstance(step, int) else step)
+    return rejection
 
 
-def _at(schema: Any, steps: Iterable[str | int]) -> Any:
+def _rule_at(schema: Any, steps: Iterable[str | int]) -> Any:
     for step in steps:
         try:
             schema = schema[step]
-        except (KeyError, IndexError, TypeError):  # it stands in another schema, which this one refers to
+        except (KeyError, IndexError, TypeError):  # the rule is in another schema, to which this one refers
             return "a rule of a schema that it refers to"
     return schema
 
@@ -260,7 +259,7 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Validation cost of one place of a value.
+    """The cost of validating one place of a value.
 
     Attributes:
         rules: Number of rules that the place is checked against.
@@ -282,7 +281,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """Load of a place itself, largest load of the places inside it, and the depth of schemas about the place."""
+    """The load of a place itself, the largest load of the places inside it, and how many schemas lie within each other about it."""
 
     own: Load
     inner: Load
@@ -290,14 +289,14 @@ class _Measure:
 
 
 _WITHIN_ITSELF: Final = _Measure(Load(1, 1), Load())
-"""The validator remembers what it found of such a schema, so it counts once."""
+"""A schema within itself: the validator caches its result for a place, so it counts once."""
 
 
 class RuleCount:
-    """Counts the rules of a schema and of what it refers to.
+    """Counts the rules of a schema and of the schemas that it refers to.
 
-    Schemas about the same place add up (`allOf`, `$ref`, …); of fields, and of items, that have schemas of their own the most
-    costly one counts.
+    Schemas about the same place add up (`allOf`, `$ref`, …). If fields, or items, have schemas of their own, the most costly one
+    counts.
 
     Attributes:
         patterns: The regular expressions.
@@ -308,11 +307,11 @@ class RuleCount:
         self._measures: Final[dict[int, _Measure | None]] = {}
 
     def load(self, schema: Any, resolver: Any) -> Load:
-        """Return the load of the place with the largest load.
+        """Return the largest load of any place.
 
         Raises:
             Rejection: UNUSABLE_SCHEMA, there are too many rules.
-            Unresolvable: A reference leads nowhere.
+            Unresolvable: a reference leads nowhere.
         """
         measure = self._measure(schema, resolver)
         return measure.own | measure.inner
@@ -376,7 +375,7 @@ class RuleCount:
 
 
 def _same_place(schema: Mapping[str, Any], resolver: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the schemas that hold the same place, with what finds their references."""
+    """Yield the schemas within a schema that are about the same place, each with the resolver of its references."""
     for name in _REFERENCES:
         if isinstance(reference := schema.get(name), str):
             resolved = resolver.lookup(reference)
@@ -399,7 +398,7 @@ def _size(value: Any) -> int:
 
 
 def _check_dynamic_references(documents: Iterable[Any]) -> None:
-    """Refuse references whose meaning depends on the way that leads to them: they can't be counted."""
+    """Refuse dynamic references that may mean several schemas: their rules can't be counted."""
     anchors: set[str] = set()
     for name in chain.from_iterable(map(_dynamic_anchors, documents)):
         if name in anchors:

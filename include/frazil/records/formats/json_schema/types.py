@@ -1,12 +1,12 @@
-"""JSON that a registered schema describes: framed JSON text, validated, with the columns that the schema declares, by
-its Arrow types and converters.
+"""JSON values with a Schema Registry's frame: they are validated against their JSON Schema, and get the columns that it declares. Compiles
+JSON Schemas to Arrow types and converters.
 
 ===============================  ======================================================================================
-object with properties           struct of them; what is in the value besides is left out
-object, additionalProperties     map from string, where that is a schema and there are no properties
-array                            list; map, where `connect.type` says so (entries of `key` and `value`)
-string                           string; by `format` date, time, timestamp in UTC, uuid; base64 to binary by
-                                 `contentEncoding` or `connect.type: bytes`
+object with properties           struct of them; other fields of the value are left out
+object, additionalProperties     map from string, if that is a schema and there are no properties
+array                            list; map, if `connect.type` is `map` (entries of `key` and `value`)
+string                           string; by `format` date, time, timestamp in UTC, uuid; by `contentEncoding` or
+                                 `connect.type: bytes` binary, from base64
 integer, number                  int64, float64, or narrower by `connect.type`
 boolean                          bool
 Connect's and Debezium's names   in `title`: Date, Time, Timestamp, Decimal and `io.debezium.time.*`
@@ -17,7 +17,6 @@ anything else                    JSON text: several types, tuples, no type, a sc
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -64,23 +63,22 @@ from frazil.records.json.convert import (
     to_uuid,
     wrong_type,
 )
-from frazil.records.json.exact import parse_object
+from frazil.records.json.exact import parse_document, parse_object
 from frazil.records.json.intermediate_types import (
-    Carrier,
-    carrier,
-    day_carrier,
-    integer_carrier,
-    list_carrier,
-    struct_carrier,
-    text_carrier,
-    time_carrier,
+    IntermediateType,
+    intermediate_days,
+    intermediate_integer,
+    intermediate_list,
+    intermediate_struct,
+    intermediate_text,
+    intermediate_time,
+    intermediate_type,
 )
-from frazil.records.json.objects import document_carrier
+from frazil.records.json.objects import intermediate_document
 from frazil.records.model.cells import CellCount, CountCells, StepSize, json_cell_counter
 from frazil.records.model.column import Reading
-from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.format import Decoded, SchemaSource, Shaped, WriterSchema
-from frazil.records.model.json_number import JsonValue, Number, compact
+from frazil.records.model.json_number import JsonValue, compact
 from frazil.records.model.rows import complement, take_distinct
 
 
@@ -90,12 +88,12 @@ class Node(NamedTuple):
     Attributes:
         type: Its Arrow type.
         convert: Converts JSON values to values of the type; null stays null.
-        carrier: What reads many values at once; None if only `convert` can.
+        intermediate: The intermediate type of many values; None if they are converted one by one.
     """
 
     type: pa.DataType
     convert: Converter
-    carrier: Carrier | None
+    intermediate: IntermediateType | None
 
 
 _CONNECT_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
@@ -104,17 +102,17 @@ _INT32: Final = 32
 
 
 def json_text(value: JsonValue) -> str:
-    """Take any value as compact JSON text."""
+    """Return any value as compact JSON text."""
     text = compact(value)
     check_characters(text)
     return text
 
 
 def _text_node(data_type: pa.DataType, expected: str, read: Callable[[str], object]) -> Node:
-    return Node(data_type, partial(from_text, expected, read), carrier(data_type))
+    return Node(data_type, partial(from_text, expected, read), intermediate_type(data_type))
 
 
-ANYTHING: Final = Node(pa.string(), json_text, document_carrier())
+ANYTHING: Final = Node(pa.string(), json_text, intermediate_document())
 _FORMATS: Final[Mapping[str, Node]] = {
     "date": _text_node(pa.date32(), "a date as text", times.days),
     "time": _text_node(TIME, "a time as text", times.time_micros),
@@ -125,18 +123,18 @@ _BINARY: Final = _text_node(pa.binary(), "binary as base64 text", to_bytes)
 
 
 class Compiler:
-    """Makes nodes of a schema and of those that it refers to."""
+    """Compiles a schema and those that it refers to."""
 
     def __init__(self) -> None:
         self._open_schemas: Final[list[int]] = []
         self._columns = 0
 
     def node(self, schema: Any, resolver: Any) -> Node:
-        """Return the node of a schema; its converter takes null too.
+        """Return the node of a schema. Its converter takes null, too.
 
         Args:
             schema: The schema, or part of one.
-            resolver: Finds what it refers to (a resolver of `referencing`).
+            resolver: Finds the schemas that it refers to (a resolver of `referencing`).
 
         Raises:
             Rejection: UNUSABLE_SCHEMA.
@@ -169,7 +167,7 @@ class Compiler:
         return _nullable(self._typed(schema, resolver))
 
     def _all_of(self, schema: Mapping[str, Any], parts: Any, resolver: Any) -> Node:
-        """Return the struct of all the fields that parts give a value, the way schemas inherit."""
+        """Return the struct of the fields of all parts of an `allOf`, by which schemas inherit."""
         own = {name: value for name, value in schema.items() if name != "allOf"}
         nodes = [self.node(part, resolver) for part in [*parts, own] if part]
         structs = [node for node in nodes if pa.types.is_struct(node.type)]
@@ -178,8 +176,10 @@ class Compiler:
             return _nullable(ANYTHING)
         fields = pa.struct([field for node in structs for field in node.type])
         convert = partial(_merge_structs, [node.convert for node in structs])
-        carriers = [child for node in structs for child in (node.carrier.children if node.carrier else [None])]
-        return _nullable(Node(fields, convert, struct_carrier(fields, carriers)))
+        children = [
+            child for node in structs for child in (node.intermediate.children if node.intermediate else [None])
+        ]
+        return _nullable(Node(fields, convert, intermediate_struct(fields, children)))
 
     def _typed(self, schema: Mapping[str, Any], resolver: Any) -> Node:
         kind = _kind(schema)
@@ -198,7 +198,9 @@ class Compiler:
                 [with_doc(pa.field(name, node.type), _description(properties[name])) for name, node in nodes.items()]
             )
             convert = partial(to_struct, tuple((name, node.convert) for name, node in nodes.items()))
-            return Node(data_type, convert, struct_carrier(data_type, [node.carrier for node in nodes.values()]))
+            return Node(
+                data_type, convert, intermediate_struct(data_type, [node.intermediate for node in nodes.values()])
+            )
         if isinstance(additional, Mapping) and additional:
             item = self.node(additional, resolver)
             return Node(pa.map_(pa.string(), item.type), partial(_map, item.convert), None)
@@ -214,7 +216,7 @@ class Compiler:
             return Node(pa.map_(key.type, item.type), partial(_entries, key.convert, item.convert), None)
         item = self.node(items, resolver)
         list_type = pa.list_(item.type)
-        return Node(list_type, partial(to_list, item.convert), list_carrier(list_type, item.carrier))
+        return Node(list_type, partial(to_list, item.convert), intermediate_list(list_type, item.intermediate))
 
 
 def _description(schema: Any) -> object:
@@ -243,14 +245,13 @@ def _kind(schema: Mapping[str, Any]) -> str | None:
 def _string(schema: Mapping[str, Any]) -> Node:
     if schema.get("connect.type") == "bytes":
         if schema.get("title") == _CONNECT_DECIMAL and (decimal := _connect_decimal(schema)):
-            data_type, precision, scale = decimal
-            read = partial(_digits, precision, scale)
+            read = partial(_digits, decimal.precision, decimal.scale)
             convert = partial(from_text, "a decimal as base64 text", read)
-            return Node(data_type, convert, text_carrier(read, data_type))
+            return Node(decimal, convert, intermediate_text(read, decimal))
         return _BINARY
     if schema.get("contentEncoding") == "base64":
         return _BINARY
-    return _FORMATS.get(str(schema.get("format")), Node(pa.string(), to_text, carrier(pa.string())))
+    return _FORMATS.get(str(schema.get("format")), Node(pa.string(), to_text, intermediate_type(pa.string())))
 
 
 def _integer(schema: Mapping[str, Any]) -> Node:
@@ -260,14 +261,18 @@ def _integer(schema: Mapping[str, Any]) -> Node:
     if named is not None:
         data_type, convert = named
         return Node(data_type, partial(_convert_integer, bits, convert or int), _counted(bits, data_type, convert))
-    return Node(pa.int32() if bits <= _INT32 else pa.int64(), partial(to_int, bits), integer_carrier(bits))
+    return Node(pa.int32() if bits <= _INT32 else pa.int64(), partial(to_int, bits), intermediate_integer(bits))
 
 
-def _counted(bits: int, data_type: pa.DataType, convert: Converter | None) -> Carrier | None:
-    """Return the carrier of dates and times that are sent as integers."""
-    if bits < _INT32:  # a year or a day has more
+def _counted(bits: int, data_type: pa.DataType, convert: Converter | None) -> IntermediateType | None:
+    """Return the intermediate type of dates and times that are sent as integers."""
+    if bits < _INT32:  # too few for a date or a time of day
         return None
-    return day_carrier() if pa.types.is_date(data_type) else time_carrier(data_type, Reading(time_unit(convert)))
+    return (
+        intermediate_days()
+        if pa.types.is_date(data_type)
+        else intermediate_time(data_type, Reading(time_unit(convert)))
+    )
 
 
 def _number(schema: Mapping[str, Any]) -> Node:
@@ -275,24 +280,24 @@ def _number(schema: Mapping[str, Any]) -> Node:
     if kind in _WIDTHS:
         return _integer(schema)
     if kind == "bytes" and (decimal := _connect_decimal(schema)):
-        data_type, precision, scale = decimal
-        return Node(data_type, partial(to_decimal, precision, scale), carrier(data_type))
+        return Node(decimal, partial(to_decimal, decimal.precision, decimal.scale), intermediate_type(decimal))
     if kind == "float32":
-        return Node(pa.float32(), to_float32, carrier(pa.float32()))
-    return Node(pa.float64(), to_float64, carrier(pa.float64()))
+        return Node(pa.float32(), to_float32, intermediate_type(pa.float32()))
+    return Node(pa.float64(), to_float64, intermediate_type(pa.float64()))
 
 
 _SCALARS: Final[Mapping[str | None, Callable[[Mapping[str, Any]], Node]]] = {
     "string": _string,
     "integer": _integer,
     "number": _number,
-    "boolean": lambda _: Node(pa.bool_(), to_bool, carrier(pa.bool_())),
+    "boolean": lambda _: Node(pa.bool_(), to_bool, intermediate_type(pa.bool_())),
 }
 
 
-def _connect_decimal(schema: Mapping[str, Any]) -> tuple[pa.DataType, int, int] | None:
+def _connect_decimal(schema: Mapping[str, Any]) -> pa.DataType | None:
+    """Return the decimal type that a schema's parameters declare."""
     logical_type = meaning({**schema, "connect.name": _CONNECT_DECIMAL}, "bytes")
-    return None if logical_type is None else (logical_type[0], logical_type[0].precision, logical_type[0].scale)
+    return None if logical_type is None else logical_type[0]
 
 
 def _digits(precision: int, scale: int, text: str) -> Decimal:
@@ -337,19 +342,19 @@ def _entry(key: Converter, item: Converter, value: JsonValue) -> tuple[object, o
 
 
 Check = Callable[[str, JsonValue], None]
-"""Takes a value as text and parsed, and refuses it by a `Rejection`."""
+"""Takes a value as text and parsed, and raises a `Rejection` if it breaks a rule."""
 
 
 class JsonSchemaFormat(RegistryFormat):
-    """JSON values behind a Schema Registry's frame.
+    """JSON values with a Schema Registry's frame.
 
-    Columns are the properties of the object; of any other schema there is the one column `BARE`. Schemas that don't
-    say their draft are of draft 7, as the registry has it. Nothing is fetched: a schema refers to its references only.
+    The properties of an object are the columns. A value of another schema is the one column `BARE`. Schemas that don't
+    name their draft are of draft 7, as in the registry. Nothing is fetched: a schema can only refer to its references.
 
     Args:
-        source: Knows the writer schemas.
+        source: Returns the writer schemas.
         validate: Whether values are validated against their schemas (SCHEMA_VIOLATION), not only converted by them.
-        blocks: Whether values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
+        blocks: False parses each value alone: the outcome is the same, but takes longer.
     """
 
     def __init__(self, source: SchemaSource, *, validate: bool = True, blocks: bool = True) -> None:
@@ -358,7 +363,7 @@ class JsonSchemaFormat(RegistryFormat):
 
 @dataclass(frozen=True, slots=True)
 class _BlockCodec:
-    """Reads many values of one schema at once, and the others one by one."""
+    """Decodes many values of one schema at once, and the others one by one."""
 
     rows: RowCodec
     blocks: BlockDecoder
@@ -380,22 +385,22 @@ def _codec(validate: bool, blocks: bool, writer: WriterSchema) -> Codec:  # noqa
         registry: Registry[Any] = Registry().with_resources(named)
         resolver = registry.resolver_with_root(root)
         rules = Rules(schema, [(name, part.contents) for name, part in named], resolver) if validate else None
-        data_type, convert, carrier = Compiler().node(schema, resolver)
+        data_type, convert, intermediate = Compiler().node(schema, resolver)
     bare = not pa.types.is_struct(data_type)
     cells, count = CellCount(), json_cell_counter(data_type)
     counted = convert if count is None else partial(_count_and_convert, convert, cells, count)
     find_unknown_fields = unknown_field_finder(data_type)
     check = None if rules is None else rules.check
     rows = row_codec(data_type, _reader(counted, check, find_unknown_fields, cells, bare=bare), bare=bare, cells=cells)
-    if bare or carrier is None or not blocks:
+    if bare or intermediate is None or not blocks:
         return rows
     columns, allow = pa.schema(list(data_type)), None if rules is None else rules.allow
-    decoder = block_decoder(columns, carrier.children, find_unknown_fields, allow)
+    decoder = block_decoder(columns, intermediate.children, find_unknown_fields, allow)
     return rows if decoder is None else _BlockCodec(rows, decoder)
 
 
 def _named(writer: WriterSchema, root: Resource[Any]) -> Iterator[tuple[str, Resource[Any]]]:
-    """Yield what the schema may refer to, under the name it is referred to by: as it is and next to the schema."""
+    """Yield the schemas that a schema may refer to, under each name by which it may: absolute, relative, or the schema's own id."""
     base = root.id() or ""
     for reference in writer.references:
         resource = Resource.from_contents(load_schema(reference.text), default_specification=DRAFT7)
@@ -419,7 +424,7 @@ def _reader(
 ) -> Callable[[bytes], object]:
     def read(raw: bytes) -> object:
         cells.begin(len(raw))
-        document = _document(raw) if bare else parse_object(raw)
+        document = parse_document(raw) if bare else parse_object(raw)
         if check is not None:
             check(raw.decode("utf-8-sig"), document)
         value = convert(document)
@@ -427,14 +432,3 @@ def _reader(
         return Incomplete(value, unknown_fields) if unknown_fields else value
 
     return read
-
-
-def _document(raw: bytes) -> JsonValue:
-    try:
-        return parse_object(raw)
-    except Rejection as e:
-        if e.reason.code is not DeadCode.NOT_AN_OBJECT:
-            raise
-        # It is JSON, and may be another value than an object.
-        value: JsonValue = json.loads(raw.decode("utf-8-sig"), parse_int=Number, parse_float=Number)
-        return value

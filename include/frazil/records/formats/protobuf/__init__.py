@@ -1,4 +1,4 @@
-"""Protocol Buffers messages of registered schemas or of a message type at hand."""
+"""Protocol Buffers messages of registered schemas, or of one message type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ProtobufSpec(SchemaFormatSpec):
     has_path = True
 
     def problems(self, *, registered: bool) -> Iterator[tuple[str, str]]:
-        """Say where the message is missing, or named twice."""
+        """Yield a problem if the file must name the message and does not, or must not and does."""
         if (self.message is None) != registered:
             yield "message", "is needed with a schema; with a registry each value names its own"
 

@@ -1,5 +1,5 @@
-"""Fields of many messages to columns, and messages that stand for one value: times, decimals, wrapped scalars, JSON.
-Suspect values are judged by the reader of single ones.
+"""Reads the fields of many messages to columns, and converts messages that mean one value: times, decimals, wrapped scalars, JSON.
+The reader of single messages decides about suspect ones.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ WRAPPERS: Final = frozenset(
     f"google.protobuf.{kind}Value"
     for kind in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
 )
-"""Messages of one field `value`, which are null if it is not there."""
+"""Messages with one field `value`. A field that has such a message is null if the message is not set."""
 
 JSON_TYPES: Final = frozenset(f"google.protobuf.{kind}" for kind in ("Struct", "Value", "ListValue", "Any"))
-"""Messages of any shape."""
+"""Messages of any shape, which become JSON text."""
 
 CONFLUENT_DECIMAL: Final = "confluent.type.Decimal"
 
@@ -63,16 +63,18 @@ KNOWN_FIELDS: Final[Mapping[str, Mapping[str, tuple[int, bool]]]] = {
     "google.type.Decimal": {"value": _TEXT},
     CONFLUENT_DECIMAL: {"value": _BYTES, "precision": _UINT, "scale": _INT},
 }
-"""What is read of these messages, with its type and whether it is repeated. A schema may bring its own version of them."""
+"""Message -> the fields that are read of it, each with its type and whether it is repeated. A schema may bring its own version of these
+messages, which must have the same fields."""
 
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 FIRST_SECOND: Final = -62_135_596_800
 LAST_SECOND: Final = 253_402_300_799
-"""Of `google.protobuf.Timestamp`: years 0001 to 9999."""
+"""The first and the last second of `google.protobuf.Timestamp`: years 0001 to 9999."""
 
 NANOS: Final = 1_000_000_000
+"""Nanoseconds of a second."""
 _SCALES: Final = 1_000
-"""A decimal's scale beyond this is no scale: writing its zeros would fill the memory."""
+"""The largest scale of a decimal: the zeros of a larger one would fill the memory."""
 
 
 def _micros(nanos: int, *, truncates: bool) -> int:
@@ -105,25 +107,10 @@ def _time(message: Any, *, truncates: bool = False) -> int:
     return time_of_day((hours * 3600 + minutes * 60 + seconds) * SECOND + _micros(message.nanos, truncates=truncates))
 
 
-KNOWN: Final[Mapping[str, tuple[pa.DataType, Convert]]] = {
-    "google.protobuf.Timestamp": (INSTANT, _instant),
-    "google.type.Date": (pa.date32(), _date),
-    "google.type.TimeOfDay": (TIME, _time),
-    "google.type.Decimal": (pa.string(), lambda message: message.value),
-}
-
-TRUNCATING: Final[Mapping[str, tuple[pa.DataType, Convert]]] = {
-    **KNOWN,
-    "google.protobuf.Timestamp": (INSTANT, partial(_instant, truncates=True)),
-    "google.type.TimeOfDay": (TIME, partial(_time, truncates=True)),
-}
-"""The same without what is finer than microseconds."""
-
-
 def json_text(pool: DescriptorPool) -> Convert:
     """Return a function that converts a message to JSON text, by Protobuf's JSON mapping, with fields named as in the schema.
 
-    An `Any` of a type that the schema does not hold shows its type and its bytes as base64.
+    An `Any` of a type that the schema does not have becomes its type and its bytes as base64.
     """
 
     def convert(message: Any) -> str:
@@ -141,7 +128,7 @@ def json_text(pool: DescriptorPool) -> Convert:
 
 
 def decimal_of(field: FieldDescriptor, pool: DescriptorPool) -> tuple[pa.DataType, Convert]:
-    """Return type and converter of a field of Confluent's decimal: text, if its annotation doesn't tell the digits."""
+    """Return type and converter of a field of Confluent's decimal. It is text if its annotation doesn't tell the digits."""
     declared = _parameters(field, pool)
     precision, scale = declared.get("precision", ""), declared.get("scale", "0")
     if not precision.isdecimal() or not scale.isdecimal() or not int(scale) <= int(precision) or int(precision) < 1:
@@ -179,7 +166,7 @@ def _fitting(number: Decimal, precision: int, scale: int) -> Decimal:
 
 
 ReadColumn = Callable[[Sequence[Any], set[int]], pa.Array]
-"""Takes values, or messages of which it reads one field; adds positions of suspect ones to the set. Their rows mean nothing."""
+"""Takes values, or messages of which it reads one field; adds the indexes of suspect ones to the set. Their rows mean nothing."""
 
 _INT64_DIGITS: Final = 18
 _MONTHS: Final = 12
@@ -194,7 +181,7 @@ def values(convert: Convert | None, data_type: pa.DataType) -> ReadColumn:
 
 
 def texts(convert: Convert) -> ReadColumn:
-    """Return a reader of texts; `convert` rejects those that the runtime hands out as bytes."""
+    """Return a reader of texts; `convert` rejects those that the runtime returns as bytes, which are no UTF-8."""
     read_all = values(convert, pa.string())
 
     def read_column(items: Sequence[Any], suspects: set[int]) -> pa.Array:
@@ -209,7 +196,7 @@ def _converted(convert: Convert, items: Sequence[Any], suspects: set[int]) -> li
     while True:
         try:
             converted.extend(map(convert, remaining))
-        except Rejection:  # `extend` has kept what came before
+        except Rejection:  # `extend` has added the values before this one
             suspects.add(len(converted))
             converted.append(None)
         else:
@@ -223,7 +210,7 @@ def plain(name: str, read: ReadColumn) -> ReadColumn:
 
 
 def optional(name: str, read: ReadColumn) -> ReadColumn:
-    """Return a reader of a field with presence: null where it is not set."""
+    """Return a reader of a field with presence, which is null where it is not set."""
     getter, has_field = attrgetter(name), methodcaller("HasField", name)
 
     def read_column(messages: Sequence[Any], suspects: set[int]) -> pa.Array:
@@ -240,7 +227,7 @@ def optional(name: str, read: ReadColumn) -> ReadColumn:
 
 
 def repeated(name: str, data_type: pa.DataType, read: ReadColumn) -> ReadColumn:
-    """Return a reader of a repeated field, of a type of lists."""
+    """Return a reader of a repeated field to a list type; `read` reads the items."""
     getter = attrgetter(name)
 
     def read_column(messages: Sequence[Any], suspects: set[int]) -> pa.Array:
@@ -255,7 +242,7 @@ def repeated(name: str, data_type: pa.DataType, read: ReadColumn) -> ReadColumn:
 
 
 def struct(data_type: pa.StructType, readers: Sequence[ReadColumn]) -> ReadColumn:
-    """Return a reader of messages by their fields."""
+    """Return a reader of messages to structs of their fields."""
     fields = list(data_type)
     return lambda messages, suspects: pa.StructArray.from_arrays(
         [read(messages, suspects) for read in readers], fields=fields
@@ -300,7 +287,7 @@ def decimals(data_type: pa.DataType, convert: Convert) -> ReadColumn:
 
     def read_column(messages: Sequence[Any], suspects: set[int]) -> pa.Array:
         low = pa.array(_converted(unscaled, messages, suspects), pa.int64()).fill_null(0).to_numpy()
-        words = np.stack([low, low >> 63], axis=1)  # 128 bits, the low ones first, then those of the sign
+        words = np.stack([low, low >> 63], axis=1)  # 128 bits: the low word first, then a word of sign bits
         return pa.Array.from_buffers(data_type, len(low), [None, pa.py_buffer(words)])
 
     return read_column
@@ -310,10 +297,14 @@ def _integers(name: str, messages: Sequence[Any]) -> npt.NDArray[np.int64]:
     return np.array(list(map(attrgetter(name), messages)), np.int64)
 
 
-KNOWN_COLUMNS: Final[Mapping[str, ReadColumn]] = {"google.protobuf.Timestamp": instants, "google.type.Date": dates}
-TRUNCATING_COLUMNS: Final[Mapping[str, ReadColumn]] = {
-    **KNOWN_COLUMNS,
-    "google.protobuf.Timestamp": partial(instants, truncates=True),
-}
-"""The same without what is finer than microseconds."""
-"""Readers of messages that stand for one value."""
+def known_messages(*, truncates: bool) -> Mapping[str, tuple[pa.DataType, Convert, ReadColumn]]:
+    """Return type, converter and column reader of each message that means one value."""
+    instant = partial(_instant, truncates=True) if truncates else _instant
+    time = partial(_time, truncates=True) if truncates else _time
+    number = attrgetter("value")
+    return {
+        "google.protobuf.Timestamp": (INSTANT, instant, partial(instants, truncates=truncates)),
+        "google.type.Date": (pa.date32(), _date, dates),
+        "google.type.TimeOfDay": (TIME, time, values(time, TIME)),
+        "google.type.Decimal": (pa.string(), number, values(number, pa.string())),
+    }

@@ -1,5 +1,5 @@
-"""Protocol Buffers: messages with a registry's frame, or bare ones of a message type at hand, counted before they are
-parsed.
+"""Protocol Buffers messages with a registry's frame, or without frame and of one message type. The cells of a value are counted before
+it is parsed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from frazil.records.formats.protobuf.columns import ReadColumn
 from frazil.records.formats.protobuf.schema import Schema
 from frazil.records.formats.protobuf.types import Compiler, FormerNames
 from frazil.records.formats.registered import (
+    MAX_VALUE_BYTES,
     Codec,
     Fields,
     Incomplete,
@@ -40,20 +41,21 @@ from frazil.records.model.format import Decoded, Format, NamedSchema, SchemaSour
 from frazil.records.model.rows import UnknownFieldPairs, mask_without, take_distinct
 
 _MORE: Final = 0x80
+_VARINT_BYTES: Final = 10
 _VARINT, _DOUBLE, _BYTES, _GROUP, _GROUP_END, _FLOAT = range(6)
 _SMALLEST: Final = 2
-"""Bytes of a message within another one: its tag and its length."""
+"""Bytes of an empty message within another one: its tag and its length."""
 
 
 class _MessageField(NamedTuple):
-    """A field that contains messages: their type, and the number of cells that each of them adds."""
+    """A field that contains messages: their type, and the number of their fields."""
 
     message_type: Descriptor
     fields: int
 
 
 class WireCells:
-    """Counts fields of the messages that a value contains, those that are not set included.
+    """Counts the fields of all messages that a value contains, set or not: each of them makes a cell.
 
     Args:
         descriptor: Type of the values.
@@ -77,7 +79,7 @@ class WireCells:
         try:
             self._walk(raw, cells)
         except IndexError:
-            return  # cut off: parsing says so
+            return  # cut off, or no varint: the parser will say so
 
     def _walk(self, raw: bytes, cells: CellCount) -> None:
         open_messages = [(len(raw), self._fields(self._root))]
@@ -106,19 +108,17 @@ class WireCells:
             elif kind in (_DOUBLE, _FLOAT):
                 position += 8 if kind == _DOUBLE else 4
             else:
-                return  # no wire type: parsing says so
+                return  # no wire type: the parser will say so
 
     def _fields(self, descriptor: Descriptor) -> Mapping[int, _MessageField]:
         """Return the fields of a type that hold messages, by their number."""
         if descriptor.full_name not in self._message_fields:
             self._message_fields[descriptor.full_name] = {
-                field.number: _message_field(field) for field in descriptor.fields if field.message_type
+                field.number: _MessageField(field.message_type, len(field.message_type.fields) or 1)
+                for field in descriptor.fields
+                if field.message_type
             }
         return self._message_fields[descriptor.full_name]
-
-
-def _message_field(field: FieldDescriptor) -> _MessageField:
-    return _MessageField(field.message_type, len(field.message_type.fields) or 1)
 
 
 def _max_fields(descriptor: Descriptor, visited: set[str]) -> int:
@@ -132,28 +132,28 @@ def _max_fields(descriptor: Descriptor, visited: set[str]) -> int:
 
 
 def _varint(raw: bytes, position: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
+    number = 0
+    for shift in range(0, 7 * _VARINT_BYTES, 7):
         byte = raw[position]
         position += 1
         number |= (byte & 0x7F) << shift
         if byte < _MORE:
             return number, position
-        shift += 7
+    raise IndexError  # the parser refuses longer ones; to read one here would take time by the square of its bytes
 
 
 _FIRST: Final = b"\0"
-"""The way to the first message of a file."""
+"""The path to the first message of a file."""
 
 Path = tuple[int, ...]
 Rows = npt.NDArray[np.int64]
 
 
 class ProtobufFormat(RegistryFormat):
-    """Messages behind a Schema Registry's frame, each read as the type that it was written as.
+    """Messages with a Schema Registry's frame, each read as the type that it was written as.
 
     Args:
-        source: Knows the writer schemas.
+        source: Returns the writer schemas.
         truncates: Whether times are truncated to microseconds.
     """
 
@@ -164,17 +164,17 @@ class ProtobufFormat(RegistryFormat):
     def of_schema(
         cls, text: str, message: str, references: tuple[NamedSchema, ...] = (), *, truncates: bool = False
     ) -> Format:
-        """Return the format of bare messages of one type. A value of 0 bytes is a message with nothing set.
+        """Return the format of messages of one type, without frame. A value of 0 bytes is a message with nothing set.
 
         Args:
             text: Source of the file that declares the type.
             message: Name of the type, with or without the file's package.
-            references: The files that it imports, less the well-known ones.
+            references: The files that it imports, without the well-known ones.
             truncates: Whether times are truncated to microseconds.
 
         Raises:
             Terminal: the source does not compile, or has no such type.
-            Retryable: the compiler does not come to an end.
+            Retryable: the compiler timed out.
         """
         try:
             schema = Schema(WriterSchema("PROTOBUF", text, references))
@@ -186,7 +186,7 @@ class ProtobufFormat(RegistryFormat):
 
 
 class _SchemaCodec:
-    """Reads values of one file: the path to the message's type, then the message."""
+    """Decodes values of one file: the path to the message's type, then the message."""
 
     def __init__(self, writer: WriterSchema, *, truncates: bool) -> None:
         self._truncates: Final = truncates
@@ -210,7 +210,9 @@ class _SchemaCodec:
         parts = [Decoded((), dead)]
         if len(first_message_rows):
             parts.append(
-                self._decode((0,), pc.binary_slice(payloads.take(first_message_rows), 1, _LONGEST), first_message_rows)
+                self._decode(
+                    (0,), pc.binary_slice(payloads.take(first_message_rows), 1, MAX_VALUE_BYTES), first_message_rows
+                )
             )
         for path, rows in paths.items():
             bodies = pa.array([payloads[row].as_py()[begins[row] :] for row in rows], pa.binary())
@@ -231,23 +233,21 @@ class _SchemaCodec:
         return self._codecs[path]
 
 
-_LONGEST: Final = (1 << 31) - 1
-
 _STEP_CELLS: Final = 4 * STEP_CELLS
-"""Cells that are read as columns at once. In messages and columns they take a quarter of what Python objects take."""
+"""Cells that are read as columns at once. In messages and columns a cell takes a quarter of the bytes of Python objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageCodec:
-    """Reads messages of one type as columns. Values that are suspect there, or may be too wide, are read one by one.
+    """Decodes messages of one type to columns. Values that are suspect then, or may be too wide, are decoded one by one.
 
     Attributes:
-        rows: Reads values one by one, and decides what is rejected.
-        parse: Returns a message, and the fields that its type does not have.
-        read_column: Makes a struct of messages.
-        message_cells: Cells of messages that two bytes of a value make at most.
-        text_cells: Those of messages that become texts of columns; 0 without such.
-        list_cells: Cells of columns that a byte of a value makes at most in lists.
+        rows: Decodes values one by one, and decides which are rejected.
+        parse: Parses a value.
+        read_column: Makes structs of messages.
+        message_cells: Cells that two bytes of a value can make at most, as fields of messages.
+        text_cells: The same for messages that become JSON text; 0 if there are none.
+        list_cells: Cells that one byte of a value can make at most, as items of lists.
     """
 
     rows: RowCodec
@@ -291,7 +291,7 @@ class MessageCodec:
         return remap_positions(self.rows.decode(payloads.take(positions)), positions)
 
     def _as_columns(self, payloads: pa.BinaryArray, rows: Rows, columns: list[Shaped]) -> Decoded:
-        """Append a group of values, and return the outcomes of the others."""
+        """Append the decoded values to `columns` as one group, and return the outcomes of all other values."""
         messages: list[Any] = []
         positions: list[int] = []
         dead: dict[int, Reason] = {}
@@ -324,7 +324,7 @@ class MessageCodec:
 def message_codec(
     descriptor: Descriptor, schema: Schema, former: FormerNames | None = None, *, truncates: bool = False
 ) -> MessageCodec:
-    """Return the codec of a type of messages.
+    """Return the codec of a message type.
 
     Raises:
         Rejection: UNUSABLE_SCHEMA.
@@ -341,7 +341,7 @@ def message_codec(
 
 
 ParsedMessage = tuple[Any, tuple[str, ...]]
-"""A message without unknown fields, and the names of those that it had."""
+"""A message without its unknown fields, and the names of these."""
 
 
 def _parser(message_class: Any) -> Callable[[bytes], ParsedMessage]:
@@ -362,7 +362,7 @@ def _parser(message_class: Any) -> Callable[[bytes], ParsedMessage]:
         message.DiscardUnknownFields()
         if message.SerializePartialToString() == raw:
             return message, ()
-        original = from_string(raw)  # it has unknown fields, or is written in an uncommon way
+        original = from_string(raw)  # the value has unknown fields, or is encoded in an unusual way
         if original.ByteSize() == message.ByteSize():
             return message, ()
         return message, tuple(dict.fromkeys(_unknown_fields(original)))
@@ -371,7 +371,7 @@ def _parser(message_class: Any) -> Callable[[bytes], ParsedMessage]:
 
 
 def _has_required_fields(descriptor: Descriptor, visited: set[str]) -> bool:
-    """Return whether messages of a type may lack required fields, in nested messages or in extensions too."""
+    """Return whether messages of a type can lack required fields, also in nested messages or in extensions."""
     visited.add(descriptor.full_name)
     return descriptor.is_extendable or any(
         field.is_required
@@ -398,7 +398,7 @@ def _reader(
 
 
 def _unknown_fields(message: Any) -> Iterator[str]:
-    """Yield the fields that a message has and its type does not: by number, those inside of messages by their path."""
+    """Yield the fields that a message has and its type does not: `#` and the number, behind the path to an inner message."""
     for unknown_field in UnknownFieldSet(message):
         yield f"#{unknown_field.field_number}"
     for field, value in message.ListFields():
@@ -409,7 +409,7 @@ def _unknown_fields(message: Any) -> Iterator[str]:
 
 
 def _messages(field: FieldDescriptor, value: Any) -> Iterable[Any]:
-    """Return the messages that a field holds: itself, its items, or the values of its map."""
+    """Return the messages in a field: its value, its items, or the values of its map."""
     if not field.is_repeated:
         return [value]
     if field.message_type.GetOptions().map_entry:

@@ -1,4 +1,4 @@
-"""Sources of Protocol Buffers to descriptors: what `protoc` makes of a writer schema, in a pool of its own."""
+"""Compiles sources of Protocol Buffers with `protoc` to descriptors, in a pool per writer schema."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from frazil.records.formats.registered import reading_schema, unusable_schema
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.format import WriterSchema
 
-_META: Final = """
+IMPORTS: Final[Mapping[str, str]] = {
+    "confluent/meta.proto": """
 syntax = "proto3";
 package confluent;
 import "google/protobuf/descriptor.proto";
@@ -41,49 +42,40 @@ extend google.protobuf.MessageOptions { Meta message_meta = 1088; }
 extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
 extend google.protobuf.EnumOptions { Meta enum_meta = 1088; }
 extend google.protobuf.EnumValueOptions { Meta enum_value_meta = 1088; }
-"""
-
-_DECIMAL: Final = """
+""",
+    "confluent/type/decimal.proto": """
 syntax = "proto3";
 package confluent.type;
 message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }
-"""
-
-_GOOGLE_DATE: Final = """
+""",
+    "google/type/date.proto": """
 syntax = "proto3";
 package google.type;
 message Date { int32 year = 1; int32 month = 2; int32 day = 3; }
-"""
-
-_GOOGLE_TIME: Final = """
+""",
+    "google/type/timeofday.proto": """
 syntax = "proto3";
 package google.type;
 message TimeOfDay { int32 hours = 1; int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }
-"""
-
-_GOOGLE_DECIMAL: Final = """
+""",
+    "google/type/decimal.proto": """
 syntax = "proto3";
 package google.type;
 message Decimal { string value = 1; }
-"""
-
-IMPORTS: Final[Mapping[str, str]] = {
-    "confluent/meta.proto": _META,
-    "confluent/type/decimal.proto": _DECIMAL,
-    "google/type/date.proto": _GOOGLE_DATE,
-    "google/type/timeofday.proto": _GOOGLE_TIME,
-    "google/type/decimal.proto": _GOOGLE_DECIMAL,
+""",
 }
-"""Source by file name."""
+"""File name -> source of a file that any schema may import."""
 
 
 _MAIN: Final = "frazil_writer_schema.proto"
 _LONGEST_NAME: Final = 200
+"""Bytes of an imported file's name. File systems take 255."""
+
 _SECONDS: Final = 60
-"""For one schema; it takes a tenth of a second, and much more only on a machine that has no time for anything else."""
+"""Seconds that `protoc` may take for one schema. It takes a tenth of a second, unless the machine is overloaded."""
 
 _CACHED_SCHEMAS: Final = 256
-"""Schemas whose descriptors are cached for the next task of this process: schemas don't change."""
+"""Schemas whose descriptors are cached for later tasks of this process: a schema never changes."""
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
 
@@ -96,7 +88,7 @@ class Schema:
 
     Raises:
         Rejection: UNUSABLE_SCHEMA, it is neither, or does not compile.
-        Retryable: the compiler does not come to an end.
+        Retryable: the compiler timed out.
     """
 
     def __init__(self, writer: WriterSchema) -> None:
@@ -109,7 +101,7 @@ class Schema:
         self._main: Final = files[-1]
 
     def _check_known(self) -> None:
-        """Refuse own versions of messages that stand for one value, where they lack what makes the value."""
+        """Refuse the schema's own versions of messages that mean one value, if they lack a field that is read."""
         for name, parts in sorted(KNOWN_FIELDS.items()):
             try:
                 own = self.pool.FindMessageTypeByName(name).fields_by_name
@@ -120,7 +112,7 @@ class Schema:
                     raise unusable_schema(f"a message {name} with another field {part}, or none")
 
     def message_at(self, path: Sequence[int]) -> Descriptor:
-        """Return a message type by its index path: indexes of the enclosing messages, outermost first, then its own.
+        """Return the message type at a path: the indexes of the enclosing messages, the outermost first, then its own.
 
         Raises:
             Rejection: INVALID_WIRE, there is none.
@@ -129,7 +121,7 @@ class Schema:
         names = [self._main.package] if self._main.package else []
         for step in path:
             if not 0 <= step < len(siblings):
-                expected = f"expected the way to one of {len(siblings)} messages"
+                expected = f"expected the path to one of {len(siblings)} messages"
                 raise Rejection(DeadCode.INVALID_WIRE, f"{expected}, found {list(path)[:10]}")
             names.append(siblings[step].name)
             siblings = siblings[step].nested_type
@@ -151,18 +143,15 @@ class Schema:
 
 
 def _comments(file: FileDescriptorProto) -> Iterator[tuple[str, str]]:
-    """Full names of fields with the comment before each, or else the one behind it."""
-    messages, nested, fields = (
-        4,
-        3,
-        2,
-    )  # numbers of these parts in descriptor.proto: a location is a path of them and indexes
+    """Yield the full names of fields with the comment before the field, or else the one behind it."""
+    # A location is a path of indexes and of the numbers that descriptor.proto gives these lists.
+    messages, nested, fields = 4, 3, 2
     for location in file.source_code_info.location:
         text, path = location.leading_comments or location.trailing_comments, location.path
         is_field = len(path) >= 4 and len(path) % 2 == 0 and path[0] == messages and path[-2] == fields  # noqa: PLR2004
         if not text or not is_field or {*path[2:-2:2]} - {nested}:
             continue
-        with suppress(IndexError):  # a descriptor of somebody else's making: where a comment stands, no record hangs on
+        with suppress(IndexError):  # a registered descriptor may have any path; no record depends on a comment
             message, names = file.message_type[path[1]], [file.package] if file.package else []
             for index in path[3:-2:2]:
                 names.append(message.name)
@@ -172,20 +161,17 @@ def _comments(file: FileDescriptorProto) -> Iterator[tuple[str, str]]:
 
 @lru_cache(maxsize=_CACHED_SCHEMAS)
 def _files(writer: WriterSchema) -> tuple[Sequence[FileDescriptorProto], Mapping[str, str]]:
-    """The files of a schema, imported ones first, and the comments of its fields by their full names."""
-    files = tuple(_from_descriptors(writer) or _from_sources(writer))
+    """Return the files of a schema, imported ones first, and the comments of its fields by their full names."""
+    sources = {**{reference.name: reference.text for reference in writer.references}, _MAIN: writer.text}
+    files = tuple(_from_descriptors(writer) or _compiled(sources))
     comments = {name: text for file in files for name, text in _comments(file)}
     for file in files:
-        file.ClearField("source_code_info")  # it is larger than all the rest, and kept with the schema
+        file.ClearField("source_code_info")  # it is larger than all other parts, and would be cached with the schema
     return files, comments
 
 
-def _from_sources(writer: WriterSchema) -> list[FileDescriptorProto]:
-    return _compiled({**{reference.name: reference.text for reference in writer.references}, _MAIN: writer.text})
-
-
 def _from_descriptors(writer: WriterSchema) -> list[FileDescriptorProto]:
-    """Return the files of a schema that is kept as descriptors, imported ones first; none if it is kept as source."""
+    """Return the files of a schema that is registered as descriptors, imported ones first; none if it is registered as source."""
     main = _descriptor(_MAIN, writer.text)
     if main is None:
         return []
@@ -230,7 +216,7 @@ def _compiled(sources: Mapping[str, str]) -> list[FileDescriptorProto]:
 
 def _write(root: Path, name: str, text: str) -> None:
     path = PurePosixPath(name)
-    safe = name.isprintable() and "\\" not in name and len(name) <= _LONGEST_NAME
+    safe = name.isprintable() and "\\" not in name and len(name.encode()) <= _LONGEST_NAME
     if path.is_absolute() or ".." in path.parts or not path.parts or not safe:
         raise unusable_schema(f"a reference to a file named {name!r}")
     try:
@@ -241,11 +227,11 @@ def _write(root: Path, name: str, text: str) -> None:
 
 
 _LOGGED: Final = re.compile(r"WARNING: All log messages|[IWEF]\d{4} ")
-"""Lines of protoc's log; what it finds wrong in a file has no such beginning."""
+"""The beginning of a line of protoc's log; a line about an error in a file begins otherwise."""
 
 
 def _run_protoc(root: Path, built: Path) -> None:
-    # In a process of its own: it recurses without limit, and prints what it finds wrong.
+    # protoc gets a process of its own: it recurses without limit, and prints errors instead of returning them.
     library_folder = resources.files("grpc_tools") / "_proto"
     command = [
         sys.executable,

@@ -1,4 +1,4 @@
-"""Messages of Protocol Buffers to Arrow types and compiled readers.
+"""Compiles message types of Protocol Buffers to Arrow types and readers.
 
 ===================================  ==================================================================================
 int32, sint32, sfixed32              int32
@@ -20,6 +20,7 @@ a message within itself              JSON text from there on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Final
 
@@ -33,8 +34,6 @@ from frazil.records.formats.protobuf import columns
 from frazil.records.formats.protobuf.columns import (
     CONFLUENT_DECIMAL,
     JSON_TYPES,
-    KNOWN,
-    TRUNCATING,
     WRAPPERS,
     Convert,
     ReadColumn,
@@ -53,17 +52,20 @@ class FormerNames:
     """The names of fields in earlier versions of a schema.
 
     Args:
-        earlier: Earlier versions, the last one first. One that does not compile is left out.
+        earlier: Earlier versions, the last one first. Those that do not compile are skipped.
 
     Raises:
-        Retryable: The compiler timed out.
+        Retryable: the compiler timed out.
     """
 
     def __init__(self, earlier: Iterable[WriterSchema] = ()) -> None:
-        self._pools: Final = tuple(_pools(earlier))
+        self._pools: Final[list[DescriptorPool]] = []
+        for writer in earlier:
+            with suppress(Rejection):
+                self._pools.append(Schema(writer).pool)
 
     def former_names(self, field: FieldDescriptor) -> Iterator[str]:
-        """Yield the names that the field of this number had in the message, the last one first."""
+        """Yield the names that the field with this number had in the message, the last one first."""
         for pool in self._pools:
             try:
                 fields = pool.FindMessageTypeByName(field.containing_type.full_name).fields_by_number
@@ -73,20 +75,12 @@ class FormerNames:
                 yield fields[field.number].name
 
 
-def _pools(earlier: Iterable[WriterSchema]) -> Iterator[DescriptorPool]:
-    for writer in earlier:
-        try:
-            yield Schema(writer).pool
-        except Rejection:
-            continue
-
-
 ReadField = Callable[[Any], object]
 """Takes a message, returns the value of one of its fields."""
 
 
 def _text(value: object) -> object:
-    if isinstance(value, bytes):  # proto2 does not check; the runtime hands out what is no UTF-8 as bytes
+    if isinstance(value, bytes):  # proto2 does not check texts; the runtime returns one that is no UTF-8 as bytes
         raise Rejection(DeadCode.INVALID_PROTOBUF, f"expected text in UTF-8, found bytes 0x{value[:20].hex()}")
     return value
 
@@ -102,7 +96,7 @@ METHODS: Final = frozenset(
         "SerializePartialToString",
     }
 )
-"""What is called on messages, and a field of that name would hide."""
+"""Attributes of messages that are used here. A field with such a name would hide the attribute."""
 
 _SCALARS: Final[Mapping[int, tuple[pa.DataType, Convert | None]]] = {
     FieldDescriptor.TYPE_DOUBLE: (pa.float64(), None),
@@ -123,22 +117,21 @@ _SCALARS: Final[Mapping[int, tuple[pa.DataType, Convert | None]]] = {
 
 
 def identity(value: object) -> object:
-    """Take a value as it is."""
+    """Return a value as it is."""
     return value
 
 
 class Compiler:
-    """Makes types and readers of one schema's messages.
+    """Compiles the message types of one schema.
 
     Args:
-        schema: Knows the messages, and the comments of their fields.
-        former: Knows how fields were called before.
+        schema: The message types, and the comments of their fields.
+        former: The former names of fields.
         truncates: Whether times are truncated to microseconds.
     """
 
     def __init__(self, schema: Schema, former: FormerNames | None = None, *, truncates: bool = False) -> None:
-        self._known: Final = TRUNCATING if truncates else KNOWN
-        self._known_columns: Final = columns.TRUNCATING_COLUMNS if truncates else columns.KNOWN_COLUMNS
+        self._known: Final = columns.known_messages(truncates=truncates)
         self._pool: Final = schema.pool
         self._former: Final = former or FormerNames()
         self._comments: Final = schema.comments
@@ -149,7 +142,7 @@ class Compiler:
         self.cells: Final = CellCount()
 
     def message(self, descriptor: Descriptor) -> tuple[pa.StructType, Callable[[Any], Fields], ReadColumn]:
-        """Return the type of a message's fields, what takes them from a message, and what makes columns of many messages.
+        """Return the type of a message's fields, the reader of one message, and the reader of many.
 
         Raises:
             Rejection: UNUSABLE_SCHEMA.
@@ -210,7 +203,7 @@ class Compiler:
         return pa.map_(key_type, item_type), read_field
 
     def _without_limit(self, read_field: ReadField) -> ReadField:
-        """Return a reader whose count starts over: what is read as columns has no message that could reach the limit."""
+        """Return a reader that counts the cells of each message alone: values that might reach the limit are not read as columns."""
         cells = self.cells
 
         def read(message: Any) -> object:
@@ -232,7 +225,7 @@ class Compiler:
         return read_field
 
     def _value(self, field: FieldDescriptor) -> tuple[pa.DataType, Convert, ReadColumn]:
-        """Return the type of a field's values, the converter of one, and the reader of many."""
+        """Return the type of a field's values, the converter of one value, and the reader of many."""
         if field.message_type is not None:
             return self._message_value(field, field.message_type)
         if field.enum_type is not None:
@@ -244,8 +237,7 @@ class Compiler:
     def _message_value(self, field: FieldDescriptor, descriptor: Descriptor) -> tuple[pa.DataType, Convert, ReadColumn]:
         name = descriptor.full_name
         if name in self._known:
-            data_type, convert = self._known[name]
-            return data_type, convert, self._known_columns.get(name) or columns.values(convert, data_type)
+            return self._known[name]
         if name in WRAPPERS:
             data_type, convert, _ = self._value(descriptor.fields_by_name["value"])
             return _value_type(data_type, lambda wrapper: convert(wrapper.value))
@@ -263,15 +255,15 @@ def _value_type(data_type: pa.DataType, convert: Convert | None) -> tuple[pa.Dat
 
 
 def _stands_in(field: FieldDescriptor) -> dict[bytes, bytes] | None:
-    """Return the metadata that marks a field without presence: its default may stand for an unset field."""
+    """Return the metadata of a field without presence: the default that stands for an unset field."""
     if field.has_presence:
         return None
-    is_one = field.enum_type is not None and not field.is_repeated
-    return {STANDS_IN: str(_enum(field.enum_type)(0)).encode() if is_one else b""}
+    is_enum = field.enum_type is not None and not field.is_repeated
+    return {STANDS_IN: str(_enum(field.enum_type)(0)).encode() if is_enum else b""}
 
 
 def _enum(descriptor: EnumDescriptor) -> Convert:
-    # Of two names for one number the first one counts.
+    # If a number has two names, the first one counts.
     names = {value.number: value.name for value in reversed(descriptor.values)}
     return lambda number: names.get(number) or str(number)
 

@@ -1,4 +1,4 @@
-"""Values that are one text, one run of bytes or one number: one column."""
+"""Values that are one text, one run of bytes or one number. They make one column."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Values that are one text, one run of bytes or one number, as Kafka's own serializers write them: one column.
+"""Values that are one text, one run of bytes or one number, as Kafka's own serializers write them. They make one column.
 
 Numbers have a fixed width and the most significant byte first (`org.apache.kafka.common.serialization`). A text or a run of bytes
-may be empty: that is a value, where no value is a tombstone. Text stays as it is, a byte order mark included.
+may be empty: that is a value, and no tombstone. Text stays as it is; even a byte order mark stays.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from frazil.records.model.format import BARE, Decoded, Shaped
 from frazil.records.model.rows import mask_without
 
 _RUN: Final = 256
-"""Values that are read at once in search of a bad one: behind it reading starts again."""
+"""Values of a run that is decoded at once, in search of values that are not UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """A number: the type code of Python's `array`, the Arrow type of that width, and the column's type."""
+    """A number: the type code of Python's `array`, its bytes, the Arrow type of that width, and the column's type."""
 
     code: str
     width: int
@@ -49,8 +49,8 @@ class ScalarFormat:
     """Decodes values of one kind into the column `BARE`, never null.
 
     Attributes:
-        kind: What the serializer of the producer is for. `short` and `int` are int32, `long` is int64, `float` and `double`
-            keep every bit, also of NaN.
+        kind: Name of the format. `short` and `int` become int32, `long` becomes int64; `float` and `double` keep every bit, also
+            of NaN.
     """
 
     kind: str
@@ -60,19 +60,19 @@ class ScalarFormat:
         if self.kind == "bytes":
             return _decoded(values, _all_positions(values), {})
         if self.kind == "string":
-            return _texts(values)
+            return _decoded(*split_texts(values))
         return _numbers(self.kind, _FIXED[self.kind], values)
 
 
 def scalar_type(kind: str) -> pa.DataType:
-    """Return the type of the column `BARE`."""
+    """Return the type of the column."""
     if kind in _FIXED:
         return _FIXED[kind].column
     return pa.binary() if kind == "bytes" else pa.string()
 
 
-def utf8_reason(raw: bytes) -> Reason | None:
-    """Return why `raw` is no text, naming its first bad byte; None if it is one."""
+def _utf8_reason(raw: bytes) -> Reason | None:
+    """Return why bytes are no text, with the first bad byte; None if they are one."""
     try:
         raw.decode()
     except UnicodeDecodeError as e:
@@ -82,14 +82,14 @@ def utf8_reason(raw: bytes) -> Reason | None:
 
 
 def split_texts(values: pa.BinaryArray) -> tuple[pa.StringArray, pa.Int64Array, dict[int, Reason]]:
-    """Return the values that are UTF-8, their positions, and reasons for the others."""
+    """Return the values that are UTF-8, their positions, and the reasons of the others; none of the values is null."""
     try:
         return values.cast(pa.string()), _all_positions(values), {}
-    except pa.ArrowInvalid:  # at least one is not; the block does not say which
+    except pa.ArrowInvalid:  # at least one is no UTF-8; the error does not tell which
         dead = _utf8_reasons(values, _suspects(values))
     try:
         return _drop_dead(values, dead)
-    except pa.ArrowInvalid:  # side by side, the halves of a character at the edges of two values look like a whole one
+    except pa.ArrowInvalid:  # halves of a character, at the edges of two neighbours, look like a whole one
         return _drop_dead(values, _utf8_reasons(values, range(len(values))))
 
 
@@ -101,12 +101,12 @@ def _drop_dead(
 
 
 def _utf8_reasons(values: pa.BinaryArray, suspects: Iterable[int]) -> dict[int, Reason]:
-    reasons = ((position, utf8_reason(values[position].as_py())) for position in suspects)
+    reasons = ((position, _utf8_reason(values[position].as_py())) for position in suspects)
     return {position: reason for position, reason in reasons if reason is not None}
 
 
 def _suspects(values: pa.BinaryArray) -> Iterator[int]:
-    """Yield the positions of values that are no text, found by reading long runs of values at once."""
+    """Yield the positions of values that are no text. Runs of values are decoded at once, each again behind a bad value."""
     _, raw_offsets, data = values.buffers()
     offsets, octets = memoryview(raw_offsets).cast("i")[values.offset :], memoryview(data)
     start = 0
@@ -118,10 +118,6 @@ def _suspects(values: pa.BinaryArray) -> Iterator[int]:
         except UnicodeDecodeError as e:
             start = bisect_right(offsets, offsets[start] + e.start, start, end)
             yield start - 1
-
-
-def _texts(values: pa.BinaryArray) -> Decoded:
-    return _decoded(*split_texts(values))
 
 
 def _numbers(kind: str, fixed: _Fixed, values: pa.BinaryArray) -> Decoded:
@@ -145,7 +141,7 @@ def _no_number(kind: str, fixed: _Fixed, raw: bytes) -> Reason:
 
 
 def _read(fixed: _Fixed, values: pa.BinaryArray) -> pa.Array:
-    """Return the numbers of values that all have the right width: they lie one behind the other in one buffer."""
+    """Return the numbers of values that all have the right width. They lie one behind the other in Arrow's buffer."""
     numbers = array(fixed.code)
     if len(values):
         _, offsets, data = values.buffers()

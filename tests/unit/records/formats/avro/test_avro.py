@@ -1,4 +1,4 @@
-"""Avro: what people's tools write, and bytes that nobody wrote."""
+"""Avro values that common tools write, and bytes that no tool writes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ UNUSABLE = {
 
 @pytest.mark.parametrize("text", UNUSABLE.values(), ids=UNUSABLE)
 def test_a_schema_without_columns_kills_its_records_only(text: str, schemas: Any, decode: Any) -> None:
-    """What can't be made columns of is said once per record; other schemas' records land."""
+    """Each record of a schema without columns is a dead letter; records of other schemas land."""
     schemas.add(1, "AVRO", text)
     schemas.add(2, "AVRO", '"int"')
 
@@ -253,7 +253,7 @@ def test_registered_schemas_of_the_reference_have_no_other_reading(schemas: Any,
 
 
 class Down:
-    """A registry that answers the second time."""
+    """A registry that fails once, and answers the second request."""
 
     def __init__(self) -> None:
         self._asked = 0

@@ -1,4 +1,4 @@
-"""Avro values that are read column by column: faster than one by one, and nothing else."""
+"""Avro values that are read column by column have the same outcomes as one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Avro schemas and values of someone who wants to stop a pipeline: each ends in a verdict, within bounded time and memory."""
+"""Avro schemas and values of an attacker: each has an outcome, within bounded time and memory."""
 
 from __future__ import annotations
 

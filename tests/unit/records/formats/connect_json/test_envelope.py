@@ -1,4 +1,4 @@
-"""Kafka Connect's JSON with schemas: what is one, in whatever form, and how records are grouped."""
+"""Kafka Connect's JSON with schemas: valid and invalid envelopes, and how records are grouped."""
 
 from __future__ import annotations
 

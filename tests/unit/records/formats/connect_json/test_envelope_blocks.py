@@ -1,4 +1,4 @@
-"""Blocks of envelopes may be faster than single values, and nothing else."""
+"""Blocks of envelopes have the same outcomes as single values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of fields: what is one, what it holds, and that both ways of reading say the same."""
+"""Lines of fields: valid and invalid ones, and that blocks and single lines have the same outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON with a registered schema: what columns it declares, what it forbids, and what no schema can say."""
+"""JSON with a registered schema: the columns that it declares, the values that it forbids, and unusable schemas."""
 
 from __future__ import annotations
 

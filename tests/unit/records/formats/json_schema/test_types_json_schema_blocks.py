@@ -1,4 +1,4 @@
-"""Blocks of JSON with a registered schema may be faster than single values, and nothing else."""
+"""Blocks of JSON with a registered schema have the same outcomes as single values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON Schemas of someone who wants to stop a pipeline: each ends in a verdict, within bounded time."""
+"""JSON Schemas of an attacker: each value has an outcome, within bounded time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protocol Buffers: many messages as columns become what each becomes when it is read alone."""
+"""Protocol Buffers: messages that are read as columns have the same outcomes as messages that are read alone."""
 
 from __future__ import annotations
 

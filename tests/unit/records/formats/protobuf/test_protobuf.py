@@ -54,8 +54,12 @@ def test_editions_compile(decode: Any) -> None:
         ('syntax = "proto3"; message M { int32 a = 1; }', [NamedSchema("../../x.proto", "")]),
         ('syntax = "proto3"; message M { int32 a = 1; }', [NamedSchema("/x.proto", "")]),
         ('syntax = "proto3"; message M { int32 a = 1; }', [NamedSchema("a", ""), NamedSchema("a/b", "")]),
+        ('syntax = "proto3"; message M { int32 a = 1; }', [NamedSchema("é" * 150, "")]),
     ],
-    ids=["no source", "no such type", "no such import", "no fields", "up the folders", "absolute", "file and folder"],
+    ids=[
+        *("no source", "no such type", "no such import", "no fields", "up the folders", "absolute", "file and folder"),
+        "a name of many bytes",
+    ],
 )
 def test_a_schema_that_does_not_compile_kills_its_records_only(
     text: str, references: list[NamedSchema], schemas: Any, decode: Any

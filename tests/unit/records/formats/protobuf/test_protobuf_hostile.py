@@ -1,4 +1,4 @@
-"""Protobuf schemas and messages of someone who wants to stop a pipeline: each ends in a verdict, within bounded time."""
+"""Protobuf schemas and messages of an attacker: each has an outcome, within bounded time."""
 
 from __future__ import annotations
 
@@ -57,6 +57,12 @@ HOSTILE: list[tuple[str, str, bytes, DeadCode | None]] = [
         UNUSABLE,
     ),
     ("groups within groups", PROTO3 + "message M { int32 a = 1; }", b"\x2b" * 10_000 + b"\x2c" * 10_000, INVALID),
+    (
+        "a number of megabytes",
+        PROTO3 + "message M { A a = 1; } message A { int32 x = 1; int32 y = 2; int32 z = 3; }",
+        b"\x10" + b"\xff" * 4_000_000,
+        INVALID,
+    ),
 ]
 
 

@@ -109,7 +109,7 @@ DEAD: list[tuple[str, object, DeadCode]] = [
 
 @pytest.mark.parametrize(("name", "value", "code"), DEAD, ids=[f"{d[0]}-{n}" for n, d in enumerate(DEAD)])
 def test_values_that_no_column_holds_are_dead(name: str, value: object, code: DeadCode, decode: Any) -> None:
-    """What is too big, too fine or no day is told with its field."""
+    """A value that is too large, too precise or no date has a reason with the path of its field."""
     raw = message(**{name: value}).SerializeToString()
 
     assert decode(decoder(), [raw, b""])[0] is code

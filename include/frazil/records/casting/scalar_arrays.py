@@ -1,4 +1,4 @@
-"""Casts of whole arrays from one scalar type to another. A cast marks a value as in doubt rather than guess."""
+"""Casts whole arrays from one scalar type to another. A value that a cast is not sure about is in doubt."""
 
 from __future__ import annotations
 
@@ -12,18 +12,24 @@ import pyarrow.compute as pc
 
 from frazil.records.casting.scalar import NO_COLUMNS, FitRules, Pair
 from frazil.records.casting.source import DAY_NANOS, NANOS, Kind, integers, kind_of, unit_nanos
-from frazil.records.json.convert import UUID_BYTES
-from frazil.records.json.intermediate_types import ArrayCast, CastResult, carrier, keep_certain, or_masks
+from frazil.records.json.convert import UUID_BYTES, to_uuid
+from frazil.records.json.intermediate_types import (
+    ArrayCast,
+    CastResult,
+    intermediate_text,
+    intermediate_type,
+    keep_certain,
+    or_masks,
+)
 from frazil.records.model.column import Reading
 from frazil.records.model.json_number import SURE_DOUBLE
 
 _FIRST_SECOND: Final = -30_000_000_000
 _LAST_SECOND: Final = 220_000_000_000
-"""Years 1019 to 8941: surely within the years that counted times may have."""
-
+"""Seconds since 1970 of the years 1019 to 8941, which surely lie within the years that timestamps may have."""
 
 _DIGITS: Final = "^-?[0-9]{1,18}$"
-_ZONED: Final = r"(?:[Zz]|:[0-9.]+ *[+-][0-9:]+)$"
+"""The text of an integer that surely has 64 bits."""
 
 
 def is_between(array: pa.Array, low: int, high: int) -> pa.BooleanArray:
@@ -35,44 +41,34 @@ def is_between(array: pa.Array, low: int, high: int) -> pa.BooleanArray:
 
 def text_times(pair: Pair) -> ArrayCast | None:
     """Return the cast of texts to dates, times or timestamps."""
-    target_carrier = carrier(pair.target, Reading(truncates=pair.rules.truncates))
-    if target_carrier is None or unit_nanos(pair.target) not in {DAY_NANOS, NANOS["us"]}:
+    reading = Reading(local_time=pair.rules.local_time, truncates=pair.rules.truncates)
+    intermediate = intermediate_type(pair.target, reading)
+    if intermediate is None or unit_nanos(pair.target) not in {DAY_NANOS, NANOS["us"]}:
         return None
-    unzoned = pair.rules.local_time == "reject" and pa.types.is_timestamp(pair.target) and not pair.target.tz
-    spelled = partial(_by_carrier, target_carrier.cast, unzoned)
+    cast_texts = partial(_cast_strings, intermediate.cast)
     if pair.rules.unit is None or not pair.rules.text_counts or pa.types.is_date(pair.target):
-        return spelled
-    counted = counted_times(pair._replace(source=pa.int64()))
-    return None if counted is None else partial(_spelled_or_counted, spelled, counted)
+        return cast_texts
+    cast_counts = counted_times(pair._replace(source=pa.int64()))
+    return None if cast_counts is None else partial(_cast_texts_or_counts, cast_texts, cast_counts)
 
 
-def _spelled_or_counted(spelled: ArrayCast, counted: ArrayCast, array: pa.Array) -> CastResult:
+def _cast_texts_or_counts(cast_texts: ArrayCast, cast_counts: ArrayCast, array: pa.Array) -> CastResult:
+    """Cast texts that are times, or numbers of times. A topic seldom mixes both: among numbers, texts are in doubt."""
     texts = array.cast(pa.string())
-    digits = pc.match_substring_regex(texts, _DIGITS)
-    if not pc.any(digits).as_py():
-        return spelled(texts)
-    numbers, unmatched = keep_certain(
-        texts, digits
-    )  # a topic seldom mixes both forms: texts among numbers are converted one by one
-    times, doubt = counted(numbers.cast(pa.int64()))
+    has_digits = pc.match_substring_regex(texts, _DIGITS)
+    if not pc.any(has_digits).as_py():
+        return cast_texts(texts)
+    numbers, unmatched = keep_certain(texts, has_digits)
+    times, doubt = cast_counts(numbers.cast(pa.int64()))
     return times, or_masks([doubt, unmatched])
 
 
-def _by_carrier(cast: ArrayCast, unzoned: bool, array: pa.Array) -> CastResult:  # noqa: FBT001 - bound by partial
-    texts = array.cast(pa.string())
-    if not unzoned:
-        return cast(texts)
-    passed, zoned = keep_certain(texts, pc.invert(pc.match_substring_regex(texts, _ZONED)))
-    result, doubt = cast(passed)
-    return result, or_masks([doubt, zoned])
-
-
-def clock_texts(pair: Pair) -> ArrayCast | None:
-    """Return the cast of times of day to texts: `12:30:00`, `12:30:00.5`."""
-    return partial(_clock_texts, pair.target)
+def _cast_strings(cast: ArrayCast, array: pa.Array) -> CastResult:
+    return cast(array.cast(pa.string()))
 
 
 def _clock_texts(target: pa.DataType, array: pa.Array) -> CastResult:
+    """Cast times of day to texts: `12:30:00`, `12:30:00.5`."""
     day = DAY_NANOS // unit_nanos(array.type)
     times, doubt = keep_certain(array, is_between(integers(array), 0, day - 1))
     texts = times.cast(pa.string())
@@ -81,16 +77,10 @@ def _clock_texts(target: pa.DataType, array: pa.Array) -> CastResult:
     return texts.cast(target), doubt
 
 
-def carrier_texts(pair: Pair) -> ArrayCast | None:
-    """Return the cast of texts that JSON columns of the target type use for their carrier."""
-    target_carrier = carrier(pair.target)
-    return None if target_carrier is None else partial(_by_carrier, target_carrier.cast, False)  # noqa: FBT003
-
-
 def rescaled_times(pair: Pair) -> ArrayCast | None:
-    """Return the cast of times or timestamps to another unit, and of dates to their midnights."""
+    """Return the cast of times or timestamps to another unit, and of dates to timestamps at midnight."""
     zone_lost = pa.types.is_timestamp(pair.source) and pair.source.tz and not pair.target.tz
-    if pair.target.bit_width < 64 or (zone_lost and pair.rules.local_time == "reject"):  # noqa: PLR2004 - bits
+    if pair.target.bit_width < 64 or (zone_lost and pair.rules.local_time == "dead_letter"):  # noqa: PLR2004 - bits
         return None
     return partial(_rescaled, pair.target, unit_nanos(pair.source), unit_nanos(pair.target))
 
@@ -109,7 +99,7 @@ def _rescaled(target: pa.DataType, source_unit: int, target_unit: int, array: pa
 
 
 def counted_times(pair: Pair) -> ArrayCast | None:
-    """Return the cast of numbers to the times that they count in the declared unit."""
+    """Return the cast of numbers, in the declared unit, to times or timestamps."""
     unit, target = pair.rules.unit, pair.target
     if unit is None or unit_nanos(target) != NANOS["us"] or pair.source == pa.uint64():
         return None
@@ -132,20 +122,22 @@ _MOST_DIGITS: Final = 76
 _DOUBLE_INTEGER: Final = 1 << 53
 _SINGLE_INTEGER: Final = 1 << 24
 _DOUBLE_DIGITS: Final = 15
-"""A decimal of so many digits, made a double, is still named by them."""
+"""A double keeps a decimal of so many digits: its shortest text has the same digits."""
 
 
 def plan_scalar_cast(source: pa.DataType, target: pa.DataType, rules: FitRules) -> ArrayCast | None:
     """Return the cast from one plain scalar type to another; None if only single values can be converted."""
     if kind_of(source) is Kind.NULL:
-        return partial(_no_values, target)
-    if source == target and target not in NO_COLUMNS:
+        return partial(_nulls, target)
+    if target in NO_COLUMNS:
+        return None
+    if source == target:
         return _same
-    find = None if target in NO_COLUMNS else _CASTS.get((kind_of(source), kind_of(target)))
-    return find(Pair(source, target, rules)) if find else None
+    plan = _CASTS.get((kind_of(source), kind_of(target)))
+    return plan(Pair(source, target, rules)) if plan else None
 
 
-def _no_values(target: pa.DataType, array: pa.Array) -> CastResult:
+def _nulls(target: pa.DataType, array: pa.Array) -> CastResult:
     return pa.nulls(len(array), target), None
 
 
@@ -221,16 +213,15 @@ def _narrow_decimal(target: pa.DataType, array: pa.Array) -> CastResult:
 
 def _fits(array: pa.Array, whole: int, scale: int) -> pa.BooleanArray:
     """Return where decimals have at most `whole` digits before the point and no more than `scale` after it."""
-    kind = array.type
+    source = array.type
     checks = [array.is_valid()]
-    if kind.precision - kind.scale > whole:
-        checks.append(pc.less(pc.abs(array), pa.scalar(Decimal(10) ** whole, kind)))
-    if kind.scale > scale:
-        # Arrow refuses to round where no digit might be left; more digits than any decimal here has are always left.
-        roomy = (
-            array if kind.precision - kind.scale + scale > 0 else array.cast(pa.decimal256(_MOST_DIGITS, kind.scale))
-        )
-        checks.append(pc.equal(pc.round(roomy, ndigits=scale, round_mode="towards_zero"), roomy))
+    if source.precision - source.scale > whole:
+        checks.append(pc.less(pc.abs(array), pa.scalar(Decimal(10) ** whole, source)))
+    if source.scale > scale:
+        # Arrow refuses to round if the type might have no digit after rounding; with the most digits it always has some.
+        has_room = source.precision - source.scale + scale > 0
+        wide = array if has_room else array.cast(pa.decimal256(_MOST_DIGITS, source.scale))
+        checks.append(pc.equal(pc.round(wide, ndigits=scale, round_mode="towards_zero"), wide))
     return pc.or_kleene(reduce(pc.and_kleene, checks), array.is_null())
 
 
@@ -241,7 +232,7 @@ def _decimal_int(pair: Pair) -> ArrayCast | None:
 
 
 def _decimal_to_int(target: pa.DataType, array: pa.Array) -> CastResult:
-    # One digit less than the type's largest number has: the few values in between are decided one by one.
+    # One digit less than the type's largest number has: the few numbers in between are in doubt.
     digits = len(str(1 << (target.bit_width - 1))) - 1
     passed, doubt = keep_certain(array, _fits(array, digits, 0))
     return passed.cast(target), doubt
@@ -258,7 +249,7 @@ def _decimal_float(pair: Pair) -> ArrayCast | None:
 
 
 def _decimal_to_double(array: pa.Array) -> CastResult:
-    # By text, because parsing rounds correctly; the cast of decimals multiplies by an inexact power of ten.
+    # Through text, because parsing rounds correctly; the cast of decimals multiplies by an inexact power of ten.
     return array.cast(pa.string()).cast(pa.float64()), None
 
 
@@ -267,31 +258,28 @@ _DOUBLE: Final = f"^{SURE_DOUBLE}$"
 
 def _text_int(pair: Pair) -> ArrayCast | None:
     bounded = _ints(pair._replace(source=pa.int64())) if pair.rules.text_casts else None
-    return partial(_cast_matching, _DIGITS, bounded) if bounded else None
+    return partial(_cast_matching, _DIGITS, pa.int64(), bounded) if bounded else None
 
 
-def _cast_matching(form: str, cast: ArrayCast, array: pa.Array) -> CastResult:
-    passed, unmatched = keep_certain(array, pc.match_substring_regex(array, form))
-    kind = pa.int64() if form is _DIGITS else pa.float64()
-    numbers, doubt = cast(passed.cast(kind))
+def _cast_matching(pattern: str, number_type: pa.DataType, cast: ArrayCast, array: pa.Array) -> CastResult:
+    """Cast the texts that match a pattern to numbers, and these with `cast`; the other texts are in doubt."""
+    passed, unmatched = keep_certain(array, pc.match_substring_regex(array, pattern))
+    numbers, doubt = cast(passed.cast(number_type))
     return numbers, or_masks([doubt, unmatched])
 
 
 def _text_float(pair: Pair) -> ArrayCast | None:
-    return partial(_cast_matching, _DOUBLE, _same) if pair.rules.text_casts and pair.target == pa.float64() else None
+    if not pair.rules.text_casts or pair.target != pa.float64():
+        return None
+    return partial(_cast_matching, _DOUBLE, pa.float64(), _same)
 
 
 def _text_decimal(pair: Pair) -> ArrayCast | None:
-    whole, scale = (pair.target.precision - pair.target.scale, pair.target.scale) if pair.rules.text_casts else (0, 0)
-    if whole < 1 or scale < 0 or not pa.types.is_decimal128(pair.target):
+    whole, scale = pair.target.precision - pair.target.scale, pair.target.scale
+    if not pair.rules.text_casts or whole < 1 or scale < 0 or not pa.types.is_decimal128(pair.target):
         return None
     fraction = rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
-    return partial(_plain_decimals, rf"^-?[0-9]{{1,{whole}}}{fraction}$", pair.target)
-
-
-def _plain_decimals(form: str, target: pa.DataType, array: pa.Array) -> CastResult:
-    passed, doubt = keep_certain(array, pc.match_substring_regex(array, form))
-    return passed.cast(target), doubt
+    return partial(_cast_matching, rf"^-?[0-9]{{1,{whole}}}{fraction}$", pair.target, _same)
 
 
 def _bytes(pair: Pair) -> ArrayCast | None:
@@ -332,7 +320,7 @@ _CASTS: Final[dict[tuple[Kind, Kind], Callable[[Pair], ArrayCast | None]]] = {
     (Kind.TEXT, Kind.INT): _text_int,
     (Kind.TEXT, Kind.FLOAT): _text_float,
     (Kind.TEXT, Kind.DECIMAL): _text_decimal,
-    (Kind.TEXT, Kind.UUID): carrier_texts,
+    (Kind.TEXT, Kind.UUID): lambda pair: partial(_cast_strings, intermediate_text(to_uuid, pair.target).cast),
     (Kind.TEXT, Kind.DATE): text_times,
     (Kind.TEXT, Kind.TIME): text_times,
     (Kind.TEXT, Kind.STAMP): text_times,
@@ -342,7 +330,7 @@ _CASTS: Final[dict[tuple[Kind, Kind], Callable[[Pair], ArrayCast | None]]] = {
     (Kind.INT, Kind.TIME): counted_times,
     (Kind.INT, Kind.STAMP): counted_times,
     (Kind.TIME, Kind.TIME): rescaled_times,
-    (Kind.TIME, Kind.TEXT): clock_texts,
+    (Kind.TIME, Kind.TEXT): lambda pair: partial(_clock_texts, pair.target),
     (Kind.STAMP, Kind.STAMP): rescaled_times,
     (Kind.DATE, Kind.STAMP): rescaled_times,
 }
