@@ -365,7 +365,9 @@ def settings_text(settings: Mapping[str, Any], imported: Sequence[ImportedConnec
     """The settings file, with the variables that it reads."""
     variables = {name: what for connector in imported for name, what in connector.variables.items()}
     written = _yaml(dict(settings))
-    descriptions = [f"#   {name}: {what}" for name, what in sorted(variables.items()) if f"${{env:{name}}}" in written]
+    descriptions = [
+        f"#   {name}: {_one_line(what)}" for name, what in sorted(variables.items()) if f"${{env:{name}}}" in written
+    ]
     head = [
         "# Carried over from Kafka Connect. Secrets are not in here; set these environment variables:",
         *descriptions,

@@ -214,6 +214,8 @@ def dead_letters(keys: ConnectorKeys) -> dict[str, Any]:
     if (keys.get("errors.log.enable") or "").lower() == "true":
         letters["log"] = True
         keys.say("errors.log.enable", "carried", "dead_letters.log")
+    else:
+        keys.say("errors.log.enable", "changed", "off, as here")
     for name, why in _WITHOUT.items():
         if name in keys:
             keys.say(name, "changed", why)
@@ -242,7 +244,6 @@ def _topic(keys: ConnectorKeys, tolerance: str) -> dict[str, Any]:
 
 
 _WITHOUT = {
-    "errors.log.enable": "off, as here",
     "errors.log.include.messages": "a log names coordinates, never what is in a record",
     "errors.retry.timeout": "what is passing (broker, registry, catalog) ends the run, and Airflow's retries try again",
     "errors.retry.delay.max.ms": "Airflow's retries have their own delay",

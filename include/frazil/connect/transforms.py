@@ -236,7 +236,7 @@ def _unused(keys: ConnectorKeys, aliases: list[str], predicates: dict[str, dict[
                 "no transform uses it, so it has no effect in Kafka Connect either",
             )
     for alias in aliases:
-        if f"transforms.{alias}.negate" in keys:
+        if f"transforms.{alias}.predicate" not in keys:
             keys.say(f"transforms.{alias}.negate", "changed", "without a predicate it has no effect")
 
 
@@ -369,9 +369,8 @@ def _registered(keys: ConnectorKeys, name: str, options: dict[str, str], registr
             keys.say(key, "not_supported", "keystores of Java are not read", by_hand)
         elif plain.startswith("proxy.") and option != _URL:
             keys.say(key, "changed", "set registries: properties.proxy, if there is a proxy")
-    return Decoding(
-        {"format": name, "registry": registry}, {**entry, "properties": properties} if properties else entry
-    )
+    entry |= {"properties": properties} if properties else {}
+    return Decoding({"format": name, "registry": registry}, entry, options.get(_URL))
 
 
 def _source_of_credentials(
