@@ -288,7 +288,8 @@ def _watch(watching: Watch, home: Home, *, as_json: bool) -> None:
         )
     with Live(console=out, screen=True, auto_refresh=False) as live:
         while True:
-            live.update(lines(watching.snapshot(), watching.promises(), out.width, out.height), refresh=True)
+            screen = lines(watching.snapshot(), watching.promises(), out.width, out.height)
+            live.update(console.Escaped(screen), refresh=True)
             time.sleep(_REDRAW_SECONDS)
 
 

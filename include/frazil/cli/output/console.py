@@ -53,10 +53,12 @@ def _console(stream: TextIO) -> Console:
     width = None if stream.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
     # Made when it is used, not kept: the streams may have been redirected meanwhile. A file is never coloured, whatever
     # FORCE_COLOR says: control codes in a log help nobody.
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, force_terminal=stream.isatty())
+    return _EscapingConsole(
+        file=stream, width=width, highlight=False, markup=False, emoji=False, force_terminal=stream.isatty()
+    )
 
 
-class _Shown:
+class Escaped:
     """Something to print with control characters escaped: producers choose some of the names in it."""
 
     def __init__(self, what: RenderableType) -> None:
@@ -67,9 +69,16 @@ class _Shown:
             yield Segment(text if control else visible(text, "\n\t"), style, control)
 
 
+class _EscapingConsole(Console):
+    """A console that escapes control characters in everything that commands print."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*map(Escaped, objects), **options)
+
+
 def say(line: str | Text = "") -> None:
     """Print one line of a report, literally and without wrapping."""
-    out().print(_Shown(line), soft_wrap=True)
+    out().print(line, soft_wrap=True)
 
 
 def new_table(*texts: str, numbers: Iterable[str] = (), is_tight: bool = False) -> Table:
@@ -90,7 +99,7 @@ def show_table(table: Table) -> None:
     width = console.measure(table, options=console.options.update(width=_ENDLESS)).maximum
     # print() takes no more than the console has; on a dumb terminal that is 80, unless both sides of it are set.
     console.size = ConsoleDimensions(max(width, console.width), console.height)
-    console.print(_Shown(table), crop=False)
+    console.print(table, crop=False)
 
 
 def headline(text: str) -> None:
@@ -103,9 +112,9 @@ def headline(text: str) -> None:
 def show_failure(label: str, message: str, next_step: str | None) -> None:
     """Print what went wrong and what to do now."""
     console = err()
-    console.print(_Shown(Text.assemble((f"{label}: ", "bold red"), message)), soft_wrap=True)
+    console.print(Text.assemble((f"{label}: ", "bold red"), message), soft_wrap=True)
     if next_step is not None:
-        console.print(_Shown(Text.assemble(("  next: ", "bold"), next_step)), soft_wrap=True)
+        console.print(Text.assemble(("  next: ", "bold"), next_step), soft_wrap=True)
 
 
 def print_json(value: object) -> None:
@@ -202,7 +211,7 @@ class Progress:
 
     def _move(self, text: str) -> None:
         if self._live is not None:
-            self._live.update(self._live.task_ids[0], description=text)
+            self._live.update(self._live.task_ids[0], description=visible(text, "\n\t"))
 
     def _since_last(self) -> float:
         return monotonic() - self._said_at

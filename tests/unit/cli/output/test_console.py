@@ -12,6 +12,7 @@ import pytest
 from rich.table import Table
 
 from frazil.batch.changes import ChangeCounts
+from frazil.batch.facts import UnknownFields
 from frazil.batch.schema_change import SchemaChange, listed
 from frazil.cli.demo.run import _sample, print_maintenance
 from frazil.cli.output import console
@@ -225,7 +226,11 @@ def test_names_chosen_by_producers_are_escaped(capsys: pytest.CaptureFixture[str
 
     console.say(f"field {hostile}")
     console.show_table(table)
+    show_result(pa.table({hostile: [hostile]}))
+    print_batches([replace(batch(), unknown_fields=UnknownFields(1, {hostile: 1}))])
     console.show_failure("failed", hostile, hostile)
+    with Progress() as progress:
+        progress.done(hostile)
 
     written = capsys.readouterr()
     for text in (written.out, written.err):
