@@ -16,8 +16,8 @@ from frazil.capture.position import CaptureOrder, CapturePosition, Row
 from frazil.capture.run import (
     CaptureResult,
     RowsTask,
+    capture_context,
     capture_files,
-    ground_of,
     initial_state_maker,
     is_done,
     open_capture,
@@ -83,7 +83,7 @@ class Site:
 
     def position(self) -> CapturePosition:
         """The last committed position."""
-        found = ground_of(self.project, self.capture).position()
+        found = capture_context(self.project, self.capture).position()
         assert found is not None
         return found
 
@@ -232,7 +232,7 @@ def test_truncated_file_is_refused_unless_file_says_skip(site: Site) -> None:
     site.write("one", "two")
     site.run()
     site.log.write_text("three\n")
-    with pytest.raises(Terminal, match="was truncated or written anew"):
+    with pytest.raises(Terminal, match="was truncated or rewritten"):
         site.run()
 
     result = site.run(on_data_loss="skip")
@@ -277,7 +277,7 @@ class Table:
             capture="jdbc", name=f"j{self.site.capture.name}", topic=f"j{self.site.capture.name}", partitions=1,
             database="shop", table="orders", mode=self.mode, max_records=3, **of_mode,
         )  # fmt: skip
-        ground = replace(ground_of(self.site.project, self.site.capture), capture=capture)
+        ground = replace(capture_context(self.site.project, self.site.capture), capture=capture)
         with open_capture(
             ground, CaptureOrder(run), initial_state_maker(capture, utc_now(), lambda: held), utc_now()
         ) as (

@@ -17,7 +17,15 @@ from pyspark.sql import SparkSession
 from sqlalchemy import create_engine, text
 
 from frazil.capture.position import CaptureOrder
-from frazil.capture.run import CaptureResult, RowsTask, ground_of, initial_state_maker, next_rows, open_capture, utc_now
+from frazil.capture.run import (
+    CaptureResult,
+    RowsTask,
+    capture_context,
+    initial_state_maker,
+    next_rows,
+    open_capture,
+    utc_now,
+)
 from frazil.errors import Terminal
 from frazil.kafka.client.cluster import Cluster
 from frazil.pipeline.settings.capture import JdbcCapture
@@ -105,7 +113,7 @@ class Shop:
     def run(self, to: Any = None) -> tuple[int, str]:
         """One run: how many rows it captured, and how Spark asked for them."""
         capture, order, now = self.capture, CaptureOrder(str(uuid4()), restart_at=to, reason="a test"), utc_now()
-        ground = ground_of(self.project, capture)
+        ground = capture_context(self.project, capture)
         frame = rows_of(self.spark, capture, self.project.database("shop"))
         with open_capture(
             ground, order, initial_state_maker(capture, now, partial(largest_number, frame, capture)), now

@@ -100,7 +100,7 @@ def test_commands_work_for_pipeline_that_never_ran(place: Any) -> None:
     """Each says so, and makes nothing."""
     said = [place.frazil("dead-letters", verb, "orders").stdout for verb in ("list", "report")]
 
-    assert said[0] == "orders: it never ran, so there are no dead letters\n"
+    assert said[0] == "orders: the pipeline never ran, so it has no dead letters\n"
     assert "it never ran" in said[1]
     assert place.frazil("dead-letters", "show", "orders", "orders/0/0").returncode == 78
 

@@ -56,7 +56,7 @@ def test_status_tells_of_refused_run_until_another_one_lands(place: Place, clust
 
     assert refused.returncode == 78
     assert told["state"] == "Refused"
-    assert "run by hand of" in told["why"]
+    assert "manual run of" in told["why"]
     assert "dead letters" in told["why"]
     assert place.json("status")["pipelines"]["orders"]["state"] == "Idle"
 

@@ -1,1 +1,0 @@
-"""Where commands write, and what several of them take."""
