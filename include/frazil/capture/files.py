@@ -258,7 +258,9 @@ def _new_files(
         original = None
         if instant - file.touched < COPY_NS:
             # A file that has the former path of a known one is no copy, but its successor after a rotation by renaming.
-            originals = [other for mark, other in matches.items() if file.path not in (mark.name, mark.path)]
+            originals = [
+                original_file for mark, original_file in matches.items() if file.path not in (mark.name, mark.path)
+            ]
             original = next((candidate for candidate in (*originals, *new) if contents.is_copy(file, candidate)), None)
         if original is not None:
             waiting.append((file, f"begins like {original.path}, as a copy does while files are rotated"))

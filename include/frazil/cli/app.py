@@ -20,11 +20,11 @@ from typing import Annotated, Any
 import typer
 
 from frazil import __version__
-from frazil.cli import console
-from frazil.cli.console import examples, help_text
 from frazil.cli.demo import demo
 from frazil.cli.files import doctor, import_connector, new, validate
 from frazil.cli.operate import produce, repair, run, stack, status
+from frazil.cli.output import console
+from frazil.cli.output.console import examples, help_text
 from frazil.cli.reports import dead_letters, history, sql, verify
 from frazil.error_codes import INTERNAL
 from frazil.errors import EXIT_FAILED, FrazilError, marked, without_values

@@ -18,10 +18,10 @@ from frazil.capture.position import (
     TopicState,
     Transactions,
     end_by_time,
-    row_state,
     require_order,
     require_position,
     row_condition,
+    row_state,
 )
 from frazil.errors import Terminal
 from frazil.pipeline.settings.capture import JdbcCapture

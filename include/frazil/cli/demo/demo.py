@@ -13,9 +13,9 @@ from typing import Annotated
 
 import typer
 
-from frazil.cli import console
-from frazil.cli.console import Progress
 from frazil.cli.operate.stack import server_start
+from frazil.cli.output import console
+from frazil.cli.output.console import Progress
 from frazil.errors import EXIT_FAILED, FrazilError
 from frazil.extras import require
 from frazil.runtime import spark_server

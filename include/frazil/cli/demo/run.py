@@ -16,9 +16,9 @@ from rich.table import Table
 from rich.text import Text
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
-from frazil.cli import console
-from frazil.cli.console import Progress
 from frazil.cli.operate.produce import PARTITIONS, ensure_topic
+from frazil.cli.output import console
+from frazil.cli.output.console import Progress
 from frazil.cli.reports.history import print_batches
 from frazil.cli.reports.sql import show_result
 from frazil.error_codes import AIRFLOW_FAILED, INTERNAL, RUN_FAILED

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frazil.cli import console
-from frazil.cli.console import Json
+from frazil.cli.output import console
+from frazil.cli.output.console import Json
 from frazil.errors import EXIT_FAILED
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from frazil.cli import console
-from frazil.cli.console import TARGET_FORMS, Json, read_target
+from frazil.cli.output import console
+from frazil.cli.output.console import TARGET_FORMS, Json, read_target
 from frazil.error_codes import BAD_FILE
 from frazil.errors import Terminal
 from frazil.pipeline.channels import visible

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frazil.cli import console
-from frazil.cli.console import Json
+from frazil.cli.output import console
+from frazil.cli.output.console import Json
 from frazil.error_codes import NAME_UNKNOWN
 from frazil.errors import EXIT_FAILED, Terminal
 

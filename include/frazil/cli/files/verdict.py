@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from frazil.capture.change_impact import capture_impact
-from frazil.cli import console
+from frazil.cli.output import console
 from frazil.error_codes import BAD_ARGUMENT, PROGRAM_MISSING
 from frazil.pipeline.files.files import References
 from frazil.pipeline.files.folder import (

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from frazil.cli import console
-from frazil.cli.console import Json, Progress, Yes, confirm
+from frazil.cli.output import console
+from frazil.cli.output.console import Json, Progress, Yes, confirm
 from frazil.errors import Terminal
 
 if TYPE_CHECKING:

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frazil.cli import console
-from frazil.cli.console import (
+from frazil.cli.operate.run import (
+    carry_out,
+    empty_result,
+    manual_request,
+    print_result,
+    show_plan,
+    show_result,
+    with_engine,
+)
+from frazil.cli.output import console
+from frazil.cli.output.console import (
     TARGET_FORMS,
     Engine,
     Json,
@@ -21,15 +30,6 @@ from frazil.cli.console import (
     Yes,
     confirm,
     read_target,
-)
-from frazil.cli.operate.run import (
-    carry_out,
-    empty_result,
-    manual_request,
-    print_result,
-    show_plan,
-    show_result,
-    with_engine,
 )
 from frazil.error_codes import BAD_ARGUMENT, RUN_OVERTAKEN
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frazil.cli import console
-from frazil.cli.console import TARGET_FORMS, Engine, Json, PipelineName, Progress, read_target
 from frazil.cli.operate.warm_driver import warm_driver
+from frazil.cli.output import console
+from frazil.cli.output.console import TARGET_FORMS, Engine, Json, PipelineName, Progress, read_target
 from frazil.error_codes import BAD_ARGUMENT, MAINTENANCE_FAILED, RUN_FAILED
 from frazil.errors import Terminal
 from frazil.monitor.condition import Runs
@@ -66,8 +66,8 @@ def with_refusals(runs: Mapping[str, Runs], home: Home, pipelines: Iterable[str]
     merged = dict(runs)
     for name in pipelines:
         try:
-            kept = json.loads(_refusal_file(home, name).read_text(encoding="utf-8"))
-            refused_at, why = datetime.fromisoformat(kept["at"]).astimezone(UTC), str(kept["why"])
+            body = json.loads(_refusal_file(home, name).read_text(encoding="utf-8"))
+            refused_at, why = datetime.fromisoformat(body["at"]).astimezone(UTC), str(body["why"])
         except (OSError, ValueError, KeyError, TypeError):  # there is none, or its file is damaged
             continue
         in_airflow = merged.get(name, Runs())
@@ -429,8 +429,8 @@ def _steps(names: Sequence[str]) -> tuple[Step, ...]:
     """The named steps, in the order in which maintenance does them."""
     from frazil.maintain.need import STEPS
 
-    if unknown := [name for name in names if name not in STEPS]:
-        raise typer.BadParameter(f"--step {unknown[0]}: the steps are {', '.join(STEPS)}")
+    if wrong_names := [name for name in names if name not in STEPS]:
+        raise typer.BadParameter(f"--step {wrong_names[0]}: the steps are {', '.join(STEPS)}")
     return tuple(step for step in STEPS if step in names)
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from frazil.cli import console
-from frazil.cli.console import Json, PipelineName, Progress
+from frazil.cli.output import console
+from frazil.cli.output.console import Json, PipelineName, Progress
 from frazil.error_codes import BAD_SETTING, NAME_UNKNOWN, RUN_FAILED
 from frazil.runtime.home import Home
 

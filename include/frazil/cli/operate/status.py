@@ -15,9 +15,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from frazil.cli import console
-from frazil.cli.console import Json, PipelineName, pipeline_names
 from frazil.cli.operate.stack import show_stack
+from frazil.cli.output import console
+from frazil.cli.output.console import Json, PipelineName, pipeline_names
 from frazil.error_codes import BAD_ARGUMENT
 from frazil.errors import FrazilError
 from frazil.monitor.condition import STATES, Condition, Runs, spoken, state_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli import console
+from frazil.cli.output import console
 from frazil.pipeline.channels import shortened, visible
 
 if TYPE_CHECKING:

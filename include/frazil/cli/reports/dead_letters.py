@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli import console
-from frazil.cli.console import Json, PipelineName, Progress, Reason, Yes, confirm, examples, help_text
 from frazil.cli.operate.run import manual_request
+from frazil.cli.output import console
+from frazil.cli.output.console import Json, PipelineName, Progress, Reason, Yes, confirm, examples, help_text
 from frazil.cli.reports.dead_letter_views import (
     Codes,
     Since,

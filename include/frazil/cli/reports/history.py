@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frazil.batch.schema_change import listed
-from frazil.cli import console
-from frazil.cli.console import Json, PipelineName
+from frazil.cli.output import console
+from frazil.cli.output.console import Json, PipelineName
 
 if TYPE_CHECKING:
     from rich.table import Table

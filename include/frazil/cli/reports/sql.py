@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frazil.cli import console
-from frazil.cli.console import Json
+from frazil.cli.output import console
+from frazil.cli.output.console import Json
 
 if TYPE_CHECKING:
     import pyarrow as pa

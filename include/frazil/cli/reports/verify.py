@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frazil.cli import console
-from frazil.cli.console import TARGET_FORMS, Json, PipelineName
+from frazil.cli.output import console
+from frazil.cli.output.console import TARGET_FORMS, Json, PipelineName
 from frazil.errors import EXIT_FAILED
 
 if TYPE_CHECKING:

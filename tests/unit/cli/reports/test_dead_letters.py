@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.batch.changes import Place
-from frazil.cli import console
+from frazil.cli.output import console
 from frazil.cli.reports.dead_letter_views import (
     choice_by_names,
     choice_of,

@@ -14,9 +14,9 @@ from rich.table import Table
 from frazil.batch.changes import ChangeCounts
 from frazil.batch.facts import UnknownFields
 from frazil.batch.schema_change import SchemaChange, listed
-from frazil.cli import console
-from frazil.cli.console import Progress
 from frazil.cli.demo.run import _sample_table, print_maintenance
+from frazil.cli.output import console
+from frazil.cli.output.console import Progress
 from frazil.cli.reports.history import print_batches
 from frazil.cli.reports.sql import show_result
 from frazil.iceberg.schema.evolution import change_lines

@@ -1,0 +1,1 @@
+"""Output of commands, and options that several of them share."""
