@@ -112,7 +112,7 @@ def open_file(file: FoundFile) -> BinaryIO:
     if (file_status.st_dev, file_status.st_ino) != file.id:
         raw.close()
         raise FileNotFoundError(f"{file.path} is another file by now")
-    if not file.is_packed:
+    if not file.is_compressed:
         return raw
     unpacked = gzip.GzipFile(fileobj=raw)
     unpacked.myfileobj = raw  # type: ignore[assignment]  # so that closing it closes the raw file too
@@ -142,24 +142,24 @@ def end_mark(file: FoundFile) -> FileMark | None:
     with translated(file.path), open_file(file) as stream:
         try:
             for chunk in iter(partial(stream.read, _CHUNK), b""):
-                piece = chunk if file.is_packed else chunk[: file.size - read_bytes]
+                piece = chunk if file.is_compressed else chunk[: file.size - read_bytes]
                 lines += piece.count(b"\n")
                 offset = read_bytes + piece.rindex(b"\n") + 1 if b"\n" in piece else offset
                 read_bytes += len(piece)
         except _BROKEN:
             return None
-        offset = read_bytes if file.is_packed else offset
+        offset = read_bytes if file.is_compressed else offset
         printed = fingerprint(*ends_of(stream, offset))
         trailer = trailer_of(file, stream)
     mark = replace(FileMark.initial(file), offset=offset, lines=lines, print=printed)
-    if file.is_packed:
+    if file.is_compressed:
         return replace(mark, packed=file.size, trailer=trailer)
     return replace(mark, unread=read_bytes - offset)
 
 
 def trailer_of(file: FoundFile, stream: BinaryIO) -> str:
     """The last raw bytes of an open compressed file; empty for other files."""
-    if not file.is_packed:
+    if not file.is_compressed:
         return ""
     return os.pread(stream.fileno(), _TRAILER, max(0, file.size - _TRAILER)).hex()
 
@@ -170,7 +170,7 @@ def is_captured(file: FoundFile, mark: FileMark) -> bool:
     Raises:
         Terminal, Retryable: It can't be read.
     """
-    if not file.is_packed:
+    if not file.is_compressed:
         return file.size == mark.offset
     if file.size != mark.packed:
         return False
@@ -193,9 +193,9 @@ class FileContents:
 
     def continues(self, file: FoundFile, mark: FileMark) -> bool:
         """Whether a file begins with all that was captured up to a mark."""
-        if file.is_packed and file.id == mark.id and is_captured(file, mark):
+        if file.is_compressed and file.id == mark.id and is_captured(file, mark):
             return True
-        if not file.is_packed and file.size < mark.offset:
+        if not file.is_compressed and file.size < mark.offset:
             return False
         ends = self._ends(file, mark.offset)
         return len(ends[1]) == min(PRINTED, mark.offset) and fingerprint(*ends) == mark.print
@@ -228,7 +228,7 @@ class FileContents:
 
     def _size(self, file: FoundFile) -> int | None:
         """Uncompressed size of a file; None if it can't be decompressed to its end."""
-        if not file.is_packed:
+        if not file.is_compressed:
             return file.size
         if file not in self._sizes:
             with translated(file.path), open_file(file) as stream:
@@ -345,7 +345,7 @@ def has_line(file: FoundFile, mark: FileMark) -> bool:
     Raises:
         Terminal, Retryable: The file can't be read.
     """
-    if file.is_packed or is_captured(file, mark):
+    if file.is_compressed or is_captured(file, mark):
         return not is_captured(file, mark)
     with translated(file.path), open_file(file) as stream:
         stream.seek(mark.offset)
@@ -397,11 +397,11 @@ class _Reading:
                 next_step="check the file: only text files with lines can be captured",
             )
         if not line:
-            if self.file.is_packed or self.offset >= self.file.size:
+            if self.file.is_compressed or self.offset >= self.file.size:
                 return None
             raise self.changed_error()
         is_whole = line.endswith(b"\n")
-        if not self.file.is_packed and (not is_whole or self.offset + len(line) > self.file.size):
+        if not self.file.is_compressed and (not is_whole or self.offset + len(line) > self.file.size):
             return None  # it is still being written
         self.begins, self.offset = self.offset, self.offset + len(line)
         self.lines += 1
@@ -429,7 +429,7 @@ class _Reading:
             packed=0,
             trailer=trailer,
         )
-        if not self.file.is_packed:
+        if not self.file.is_compressed:
             return replace(mark, unread=self.file.size - self.offset)
         # How many bytes of a compressed file are unread is unknown, so 1 stands for some.
         return replace(mark, unread=0, packed=self.file.size) if is_ended else replace(mark, unread=1)

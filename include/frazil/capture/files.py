@@ -55,7 +55,7 @@ class FoundFile:
         return self.device, self.inode
 
     @property
-    def is_packed(self) -> bool:
+    def is_compressed(self) -> bool:
         """Whether the file is compressed."""
         return self.path.endswith(".gz")
 
@@ -71,7 +71,7 @@ class FileMark:
         inode: Its number there.
         offset: Captured bytes, after decompression.
         lines: Captured lines.
-        print: Fingerprint of the captured bytes, from the first and the last of them.
+        print: Fingerprint of the first and the last captured bytes.
         unread: Bytes after the offset when the file was last read.
         packed: Compressed bytes of a `.gz` file that was captured to its end, else 0.
         trailer: The last of those bytes: checksum and length of its contents.
@@ -222,7 +222,7 @@ def _may_be(file: FoundFile, mark: FileMark) -> bool:
     Compression creates a new file, which may get the inode of a removed one. If nothing of that one was captured, its contents
     can't tell them apart, but its suffix can.
     """
-    return bool(mark.offset) or file.is_packed == mark.path.endswith(".gz")
+    return bool(mark.offset) or file.is_compressed == mark.path.endswith(".gz")
 
 
 def _may_follow(file: FoundFile, mark: FileMark) -> bool:
@@ -252,7 +252,7 @@ def _new_files(
 ) -> tuple[list[FoundFile], list[tuple[FoundFile, str]]]:
     new, waiting = list[FoundFile](), list[tuple[FoundFile, str]]()
     # If a file and its copy are both new, the one to which a program probably still writes comes first.
-    for file in sorted(unmatched, key=lambda file: (file.is_packed, -file.size, len(file.path), file.path)):
+    for file in sorted(unmatched, key=lambda file: (file.is_compressed, -file.size, len(file.path), file.path)):
         if not file.is_named:
             continue
         original = None

@@ -152,7 +152,7 @@ def _step(keys: ConnectorKeys, alias: str, predicates: dict[str, dict[str, Any] 
         return None
     entry = {"type": definition[0], **_options(keys, alias, *definition, options)}
     entry |= {"target": "key"} if part == "Key" else {}
-    return _checked(keys, prefix, {**entry, **({"when": when} if when else {})}, options)
+    return _validate(keys, prefix, {**entry, **({"when": when} if when else {})}, options)
 
 
 def _options(
@@ -176,8 +176,10 @@ def _options(
     return entry | {option: value for option, value in connect_class.defaults.items() if option not in entry}
 
 
-def _checked(keys: ConnectorKeys, prefix: str, entry: dict[str, Any], options: dict[str, str]) -> dict[str, Any] | None:
-    """The entry; None if its model refuses it."""
+def _validate(
+    keys: ConnectorKeys, prefix: str, entry: dict[str, Any], options: dict[str, str]
+) -> dict[str, Any] | None:
+    """The entry of a transform; None if its model refuses it, which is reported."""
     try:
         _STEP.validate_python(entry)
     except ValidationError as error:

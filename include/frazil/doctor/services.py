@@ -178,7 +178,7 @@ def topics(project: Project, pipeline: Pipeline) -> Iterator[Finding]:
     cluster, source = project.cluster(pipeline.source.cluster), pipeline.source
     names = source.topics if source.topics_pattern is None else matching_topics(cluster, source.topics_pattern)
     if not names:
-        step = "a topic that appears is read from its beginning; is the pattern right, and may the topics be seen?"
+        step = "check the pattern, and that the credentials may see the topics; a new topic is read from its beginning"
         no_match = f"none matches {source.topics_pattern}"
         yield Finding(f"topics of {pipeline.name}", "warning", no_match, "at least one topic", step)
         return

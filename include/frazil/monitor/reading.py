@@ -467,7 +467,7 @@ def _with_files(
     seconds = (
         0.0 if changed is None else (condition.read_at - datetime.fromtimestamp(changed / 1e9, UTC)).total_seconds()
     )
-    size = sum(file.size - (0 if file.is_packed else mark.offset) for file, mark in waiting)
+    size = sum(file.size - (0 if file.is_compressed else mark.offset) for file, mark in waiting)
     return replace(condition, lag=len(waiting), lag_bytes=size, lag_seconds=max(0.0, seconds))
 
 

@@ -93,9 +93,9 @@ class ImportTargets:
 
 
 def read_columns(
-    targets: ImportTargets, imports: Sequence[ImportedConnector], tables: Collection[str]
+    targets: ImportTargets, imports: Sequence[ImportedConnector], declared: Collection[str]
 ) -> tuple[dict[str, Columns], frozenset[str]]:
-    """The columns of destinations, except `tables`, that exist; and the names of those that don't.
+    """The columns of destinations that exist, except those in `declared`; and the names of destinations that don't exist.
 
     Raises:
         Terminal: A column has a type that can't be declared.
@@ -108,7 +108,7 @@ def read_columns(
     for connector in imports:
         for destination in connector.pipeline.get("destinations", ()):
             name = destination["table"]
-            if name in tables or name in columns or name in absent:
+            if name in declared or name in columns or name in absent:
                 continue
             table = targets.lake(connector.pipeline["catalog"]).find_table(name)
             if table is None:

@@ -223,7 +223,7 @@ class Difference:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the next run of a pipeline or a capture would refuse."""
+        """Whether the next run of a pipeline or a capture would be refused."""
         return any(effect.weight == "refused" for file in self.files for effect in file.effects)
 
     def to_json(self) -> dict[str, object]:

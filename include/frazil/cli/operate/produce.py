@@ -256,7 +256,7 @@ def _preview(project: "Project", chosen: "Capture", *, as_json: bool) -> None:
         console.say(f"{chosen.name}: {line}")
     for file in files:
         console.say(
-            f"{file.path}: from byte {file.offset:,}, {file.size:,} bytes{' packed' if file.path.endswith('.gz') else ''}"
+            f"{file.path}: from byte {file.offset:,}, {file.size:,} bytes{' compressed' if file.path.endswith('.gz') else ''}"
         )
     if not files:
         console.say(f"{chosen.name}: nothing new")

@@ -53,7 +53,7 @@ Since = Annotated[
     ),
 ]
 
-_PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d{1,10})[/:](?P<offset>\d{1,19})(?:/(?P<table>[^/]+\.[^/]+))?")
+_RECORD = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d{1,10})[/:](?P<offset>\d{1,19})(?:/(?P<table>[^/]+\.[^/]+))?")
 
 
 def choice_of(
@@ -137,7 +137,7 @@ def named_letter(text: str) -> tuple[Place, str | None]:
     """
     from frazil.batch.changes import Place
 
-    match = _PLACE.fullmatch(text.strip())
+    match = _RECORD.fullmatch(text.strip())
     if match is None or int(match["partition"]) >= 2**31 or int(match["offset"]) >= 2**63:
         raise typer.BadParameter(f"{text!r} names no record; expected TOPIC/PARTITION/OFFSET, such as orders/0/1564")
     return Place(match["topic"], int(match["partition"]), int(match["offset"])), match["table"]

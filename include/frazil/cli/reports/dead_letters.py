@@ -88,7 +88,9 @@ def _show_replay(pipeline: str, result: ReplayResult, *, as_json: bool, is_previ
         console.print_json({"pipeline": pipeline, "done": not is_preview} | console.json_value(result))
         return
     if result.bare:
-        console.say(f"{result.bare:,} have no record (dead_letters.payload): frazil replay reads it from Kafka")
+        console.say(
+            f"{result.bare:,} dead letters have no record, by dead_letters.payload: frazil replay reads the records from Kafka"
+        )
     if not result.tried:
         console.say(f"{pipeline}: no open dead letter to decode again")
         return

@@ -34,7 +34,7 @@ def history(
 ) -> None:
     """Show the batches of a pipeline: snapshot, rows, offsets and duration of each, and the dead letters by reason.
 
-    Below the table stand who started each batch, the reason of a replay or reset, and what was skipped or removed.
+    Below the table: who started each batch, the reason of a replay or reset, and what was skipped or removed.
     --files shows the destinations' current files instead: Kafka offsets, snapshot, rows and batches, from their statistics.
     """
     from frazil.project import Project
