@@ -222,8 +222,13 @@ def _shown_records(batch: pa.RecordBatch, width: int) -> list[dict[str, Any]]:
         else:
             record |= {"format": guess(row["value"]).format, "bytes": len(row["value"] or b"")}
             record |= {part: _shown(row[part], width) for part in ("key", "value")}
-            named = [[header["key"][:width], _shown(header["value"], width)] for header in headers[:_MOST_HEADERS]]
-            record["headers"] = [*named, *([["…", f"{len(headers):,} headers"]] if headers[_MOST_HEADERS:] else [])]
+            shown_headers = [
+                [header["key"][:width], _shown(header["value"], width)] for header in headers[:_MOST_HEADERS]
+            ]
+            record["headers"] = [
+                *shown_headers,
+                *([["…", f"{len(headers):,} headers"]] if headers[_MOST_HEADERS:] else []),
+            ]
         shown.append(record)
     return shown
 
