@@ -17,7 +17,15 @@ from pyspark.sql import SparkSession
 from sqlalchemy import create_engine, text
 
 from frazil.capture.position import CaptureOrder
-from frazil.capture.run import CaptureResult, RowsTask, ground_of, initial_state_maker, next_rows, open_capture, utc_now
+from frazil.capture.run import (
+    CaptureResult,
+    RowsTask,
+    capture_context,
+    initial_state_maker,
+    next_rows,
+    open_capture,
+    utc_now,
+)
 from frazil.errors import Terminal
 from frazil.kafka.client.cluster import Cluster
 from frazil.pipeline.settings.capture import JdbcCapture
@@ -43,8 +51,8 @@ def project(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -
     def make(database: dict[str, Any], **captures: dict[str, Any]) -> Project:
         for folder in ("pipelines", "captures"):
             (tmp_path / folder).mkdir()
-        for name, body in captures.items():
-            capture = {"capture": "jdbc", "name": name, "partitions": 1, "database": "shop", "delay": "0s", **body}
+        for name, of in captures.items():
+            capture = {"capture": "jdbc", "name": name, "partitions": 1, "database": "shop", "delay": "0s", **of}
             (tmp_path / "captures" / f"{name}.yaml").write_text(json.dumps(capture))
         settings = {
             "clusters": {"local": {"bootstrap_servers": cluster.bootstrap_servers}},
@@ -83,10 +91,10 @@ def shop(spark: SparkSession, project: MakeProject, tmp_path: Path) -> Shop:
         database.execute("CREATE TABLE orders (id BIGINT, price DECIMAL(20,6), name TEXT, photo BLOB)")
         database.executemany("INSERT INTO orders VALUES (?, ?, ?, ?)", many)
     topic = {"topic": f"orders-{uuid4().hex[:8]}"}
-    new_project = project({"url": f"jdbc:sqlite:{file}", "driver": "org.sqlite.JDBC"}, orders=ORDERS | topic)
+    made = project({"url": f"jdbc:sqlite:{file}", "driver": "org.sqlite.JDBC"}, orders=ORDERS | topic)
     session = spark.newSession()
     configure_quoting(session)
-    return Shop(session, new_project, file)
+    return Shop(session, made, file)
 
 
 @dataclass
@@ -102,17 +110,17 @@ class Shop:
         """The capture."""
         return of(self.project, "orders")
 
-    def run(self, target: Any = None) -> tuple[int, str]:
+    def run(self, to: Any = None) -> tuple[int, str]:
         """One run: how many rows it captured, and how Spark asked for them."""
-        capture, order, now = self.capture, CaptureOrder(str(uuid4()), restart_at=target, reason="a test"), utc_now()
-        ground = ground_of(self.project, capture)
+        capture, order, now = self.capture, CaptureOrder(str(uuid4()), restart_at=to, reason="a test"), utc_now()
+        ground = capture_context(self.project, capture)
         frame = rows_of(self.spark, capture, self.project.database("shop"))
         with open_capture(
             ground, order, initial_state_maker(capture, now, partial(largest_number, frame, capture)), now
         ) as (_, position):
-            rows_read = next_rows(capture, position, now)
-        count, _ = send_rows(frame, RowsTask(ground, capture, order.run, position), rows_read)
-        return count, frame.where(str(rows_read))._jdf.queryExecution().toString()
+            asked = next_rows(capture, position, now)
+        count, _ = send_rows(frame, RowsTask(ground, capture, order.run, position), asked)
+        return count, frame.where(str(asked))._jdf.queryExecution().toString()
 
     def refused(self, **changes: Any) -> str:
         """Why a capture of other columns is refused."""
@@ -149,14 +157,14 @@ def test_rows_of_postgresql_land_once(
     fetch(Home.resolve(), "postgres")
     engine = create_engine(postgres.make(f"shop_{uuid4().hex[:8]}"), isolation_level="AUTOCOMMIT")
     jar = str(jar_paths(Home.resolve(), "postgres")[0])
-    url = engine.url
+    at = engine.url
     database = {
-        "url": f"jdbc:postgresql://127.0.0.1:{url.port}/{url.database}", "user": url.username, "password": PASSWORD,
+        "url": f"jdbc:postgresql://127.0.0.1:{at.port}/{at.database}", "user": at.username, "password": PASSWORD,
         "driver": "org.postgresql.Driver", "jars": [jar],
     }  # fmt: skip
     topics = {name: f"{name}-{uuid4().hex[:8]}" for name in ("changes", "all")}
     query = "SELECT id, name, changed_at, price, tags FROM orders WHERE name <> 'hidden'"
-    new_project = project(
+    made = project(
         database,
         changes={
             "topic": topics["changes"], "query": query, "mode": "timestamp+incrementing", "timestamp_column": "changed_at",
@@ -164,11 +172,11 @@ def test_rows_of_postgresql_land_once(
         },
         every={"topic": topics["all"], "table": "public.orders", "mode": "bulk"},
     )  # fmt: skip
-    lines: list[str] = []
+    said: list[str] = []
 
     def run(name: str, **changes: Any) -> CaptureResult:
-        capture = of(new_project, name).model_copy(update=changes)
-        return run_capture(new_project, capture, CaptureOrder(str(uuid4())), lines.append)
+        capture = of(made, name).model_copy(update=changes)
+        return run_capture(made, capture, CaptureOrder(str(uuid4())), said.append)
 
     with engine.connect() as connection:
         connection.execute(text(
@@ -186,25 +194,22 @@ def test_rows_of_postgresql_land_once(
         assert run("changes").records == 2
         assert run("every").records == 6
 
-    records = values(cluster, of(new_project, "changes"))
-    assert [(row["id"], row["name"]) for row in records] == [(0, "n"), (1, "n"), (2, "n"), (3, "tie"), (1, "changed")]
-    assert records[0] == {
+    found = values(cluster, of(made, "changes"))
+    assert [(row["id"], row["name"]) for row in found] == [(0, "n"), (1, "n"), (2, "n"), (3, "tie"), (1, "changed")]
+    assert found[0] == {
         "id": 0, "name": "n", "changed_at": "2026-03-01T12:00:00.000001Z", "price": "1.10", "tags": ["a", "b"],
     }  # fmt: skip
-    logs = "".join(path.read_text(errors="replace") for path in new_project.home.root.rglob("*.log"))
-    assert PASSWORD not in logs + "".join(lines)
+    logs = "".join(path.read_text(errors="replace") for path in made.home.root.rglob("*.log"))
+    assert PASSWORD not in logs + "".join(said)
 
 
 def test_wrong_password_is_not_retried() -> None:
     """What databases say of it calls for a person, and so does a driver that is not there; other failures pass."""
     capture = JdbcCapture(capture="jdbc", name="orders", topic="t", database="shop", table="orders", mode="bulk")
-    for message in (
-        'FATAL: password authentication failed for user "ann"',
-        "java.sql.SQLException: No suitable driver",
-    ):
-        refusal = refusal_of(capture, message)
-        assert refusal is not None
-        assert "databases.shop" in str(refusal)
+    for said in ('FATAL: password authentication failed for user "ann"', "java.sql.SQLException: No suitable driver"):
+        found = refusal_of(capture, said)
+        assert found is not None
+        assert "databases.shop" in str(found)
     assert refusal_of(capture, "Connection refused") is None
 
 

@@ -1,6 +1,4 @@
-"""Contents of files: lists and reads them, decompresses them, and makes records of their lines, in batches that carry
-the files' marks after them.
-"""
+"""Finds files, reads and decompresses them, and makes records of their lines, in batches with the files' marks after them."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import hashlib
 import os
 import stat
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +21,7 @@ import pyarrow.compute as pc
 
 from frazil.capture.files import PRINTED, FileDecisions, FileMark, FoundFile
 from frazil.error_codes import CAPTURE_FILE_INVALID, CAPTURE_UNREADABLE, RECORD_TOO_LARGE
-from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.errors import Retryable
 from frazil.kafka.client.cluster import Header, OutgoingRecord
 from frazil.pipeline.settings.capture import FileCapture
 from frazil.pipeline.syntax.patterns import refused_because
@@ -31,10 +29,10 @@ from frazil.pipeline.syntax.patterns import refused_because
 _CHUNK: Final = 1 << 20
 
 _TRAILER: Final = 8
-"""Bytes at the end of a `.gz` file that hold the checksum and the length of what it holds (RFC 1952)."""
+"""Bytes at the end of a `.gz` file with the checksum and the length of its contents (RFC 1952)."""
 
 _BROKEN: Final = (EOFError, zlib.error, gzip.BadGzipFile)
-"""What a packed file raises that is not whole."""
+"""Errors of reading a compressed file that is cut off or damaged."""
 
 
 def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iterable[str]) -> tuple[FoundFile, ...]:
@@ -43,14 +41,14 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iter
     Args:
         patterns: Names, with wildcards.
         marks: Known files.
-        folders: Nothing outside of these is read; a link that leads outside is skipped.
+        folders: Folders that captures may read. A link that leads outside is skipped.
 
     Raises:
-        Terminal: A folder or file must not be read, or a pattern names files outside.
+        Terminal: A folder or file must not be read, or a pattern names files outside of the folders.
         Retryable: The storage fails, or is not mounted.
     """
-    listed = [Path(folder) for folder in folders]
-    roots = [folder.resolve() for folder in listed]
+    allowed = [Path(folder) for folder in folders]
+    roots = [folder.resolve() for folder in allowed]
     marks = tuple(marks)
     named_paths = {path for pattern in patterns for path in glob.glob(pattern, recursive=True)}  # noqa: PTH207 - absolute ones
     neighbours = {path for folder in {Path(mark.path).parent for mark in marks} for path in _list_folder(folder)}
@@ -58,23 +56,26 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iter
     for path in (*sorted(named_paths, key=os.path.islink), *sorted(neighbours - named_paths)):
         with translated(path):
             try:
-                Path(path).stat()  # of links that lead to each other it says so
-                place = Path(path).resolve()
-                file_status = place.lstat()  # of this place, not of what a link may lead to by now
-            except FileNotFoundError:  # just renamed, or a link that leads nowhere
+                Path(path).stat()  # raises an error if links lead to each other in a circle
+                target = Path(path).resolve()
+                file_status = target.lstat()  # lstat: if the target became a link meanwhile, it is not followed
+            except FileNotFoundError:  # just renamed, or a link to nothing
                 continue
         if stat.S_ISREG(file_status.st_mode):
-            if not any(place.is_relative_to(folder) for folder in roots):
-                if path in named_paths and not any(Path(path).is_relative_to(folder) for folder in (*listed, *roots)):
-                    raise _outside(path)
-                continue  # a link that leads out: whoever may write logs there can't stop the others' files
+            if not any(target.is_relative_to(folder) for folder in roots):
+                if path in named_paths and not any(Path(path).is_relative_to(folder) for folder in (*allowed, *roots)):
+                    raise CAPTURE_UNREADABLE.terminal(
+                        f"{path} is in no folder that captures may read; nothing is captured",
+                        next_step="name other paths, or list the folder in the settings, under captures.folders",
+                    )
+                continue  # a link to the outside: whoever may create one must not stop the capture of other files
             times = file_status.st_mtime_ns, file_status.st_ctime_ns
             file = FoundFile(
                 path, file_status.st_dev, file_status.st_ino, file_status.st_size, *times, path in named_paths
             )
             files.setdefault(file.id, file)
     present = [mark for mark in marks if not mark.missing_since]
-    if present and not any(file.is_asked for file in files.values()) and all(map(_is_folder_missing, present)):
+    if present and not any(file.is_named for file in files.values()) and all(map(_is_folder_missing, present)):
         raise CAPTURE_UNREADABLE.retryable(
             f"all {len(present):,} known files and their folders are missing, such as {Path(present[0].path).parent}",
             next_step="check that the volume is mounted and that this machine has the files. Nothing was captured, no position was lost",
@@ -82,17 +83,8 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iter
     return tuple(files.values())
 
 
-def _outside(path: str) -> Terminal:
-    return CAPTURE_UNREADABLE.terminal(
-        f"{path} is in no folder that captures may read; nothing is captured",
-        next_step="name other paths, or list the folder in the settings, under captures.folders",
-    )
-
-
 def _is_folder_missing(mark: FileMark) -> bool:
-    """Whether the folder of a missing file is missing too, or on another device, such as the mount point of an unmounted
-    volume.
-    """
+    """Whether the folder of a missing file is missing too, or on another device, as if its volume is not mounted."""
     folder = Path(mark.path).parent
     with translated(str(folder)):
         try:
@@ -115,15 +107,15 @@ def open_file(file: FoundFile) -> BinaryIO:
     Raises:
         OSError: It can't be opened, or is another one by now.
     """
-    raw = Path(file.path).open("rb")  # noqa: SIM115 - closed by whoever asked
+    raw = Path(file.path).open("rb")  # noqa: SIM115 - the caller closes it
     file_status = os.fstat(raw.fileno())
     if (file_status.st_dev, file_status.st_ino) != file.id:
         raw.close()
         raise FileNotFoundError(f"{file.path} is another file by now")
-    if not file.is_packed:
+    if not file.is_compressed:
         return raw
     unpacked = gzip.GzipFile(fileobj=raw)
-    unpacked.myfileobj = raw  # type: ignore[assignment]  # which it then closes with itself
+    unpacked.myfileobj = raw  # type: ignore[assignment]  # so that closing it closes the raw file too
     return cast("BinaryIO", unpacked)
 
 
@@ -144,30 +136,30 @@ def end_mark(file: FoundFile) -> FileMark | None:
     """The mark after the last whole line of a file; None if a compressed file can't be decompressed to its end.
 
     Raises:
-        Terminal, Retryable: It can't be read.
+        Terminal, Retryable: The file can't be read.
     """
     read_bytes = offset = lines = 0
     with translated(file.path), open_file(file) as stream:
         try:
             for chunk in iter(partial(stream.read, _CHUNK), b""):
-                piece = chunk if file.is_packed else chunk[: file.size - read_bytes]
+                piece = chunk if file.is_compressed else chunk[: file.size - read_bytes]
                 lines += piece.count(b"\n")
                 offset = read_bytes + piece.rindex(b"\n") + 1 if b"\n" in piece else offset
                 read_bytes += len(piece)
         except _BROKEN:
             return None
-        offset = read_bytes if file.is_packed else offset
+        offset = read_bytes if file.is_compressed else offset
         printed = fingerprint(*ends_of(stream, offset))
         trailer = trailer_of(file, stream)
     mark = replace(FileMark.initial(file), offset=offset, lines=lines, print=printed)
-    if file.is_packed:
+    if file.is_compressed:
         return replace(mark, packed=file.size, trailer=trailer)
     return replace(mark, unread=read_bytes - offset)
 
 
 def trailer_of(file: FoundFile, stream: BinaryIO) -> str:
     """The last raw bytes of an open compressed file; empty for other files."""
-    if not file.is_packed:
+    if not file.is_compressed:
         return ""
     return os.pread(stream.fileno(), _TRAILER, max(0, file.size - _TRAILER)).hex()
 
@@ -178,7 +170,7 @@ def is_captured(file: FoundFile, mark: FileMark) -> bool:
     Raises:
         Terminal, Retryable: It can't be read.
     """
-    if not file.is_packed:
+    if not file.is_compressed:
         return file.size == mark.offset
     if file.size != mark.packed:
         return False
@@ -190,37 +182,37 @@ class FileContents:
     """Reads and caches file contents.
 
     Args:
-        most: Maximal bytes to decompress in order to check that compressed files are complete; later ones count as complete.
+        most: Bytes to decompress at most, to check that compressed files are complete; further files count as complete.
             None: no limit.
     """
 
     def __init__(self, most: int | None = None) -> None:
-        self._left = most
+        self._budget = most
         self._heads: dict[FoundFile, bytes] = {}
         self._sizes: dict[FoundFile, int | None] = {}
 
     def continues(self, file: FoundFile, mark: FileMark) -> bool:
         """Whether a file begins with all that was captured up to a mark."""
-        if file.is_packed and file.id == mark.id and is_captured(file, mark):
+        if file.is_compressed and file.id == mark.id and is_captured(file, mark):
             return True
-        if not file.is_packed and file.size < mark.offset:
+        if not file.is_compressed and file.size < mark.offset:
             return False
         ends = self._ends(file, mark.offset)
         return len(ends[1]) == min(PRINTED, mark.offset) and fingerprint(*ends) == mark.print
 
     def is_copy(self, file: FoundFile, original: FoundFile) -> bool:
-        """Whether a file is a copy of another one, or of its beginning; one without bytes is not."""
+        """Whether a file is a copy of another one, or of its beginning. An empty file is not."""
         head = self._head(file)
         if not head or self._head(original)[: len(head)] != head:
             return False
         size = self._size(file)
-        if size is None:  # a packed file in the making: as it begins like the other, it is taken for its copy
+        if size is None:  # a compressed file that is still being written, and begins like the other one
             return True
         return self._ends(file, size) == self._ends(original, size)
 
     def is_whole(self, file: FoundFile) -> bool:
-        """Whether a packed file can be unpacked to its end. All others are whole."""
-        return self._size(file) is not None or self._left == 0
+        """Whether a file is complete: a compressed one can be decompressed to its end, all others are."""
+        return self._size(file) is not None or self._budget == 0
 
     def _head(self, file: FoundFile) -> bytes:
         if file not in self._heads:
@@ -231,12 +223,12 @@ class FileContents:
         with translated(file.path), open_file(file) as stream:
             try:
                 return ends_of(stream, offset)
-            except _BROKEN:  # a packed file that ends before
+            except _BROKEN:  # a compressed file that ends before the offset
                 return b"", b""
 
     def _size(self, file: FoundFile) -> int | None:
         """Uncompressed size of a file; None if it can't be decompressed to its end."""
-        if not file.is_packed:
+        if not file.is_compressed:
             return file.size
         if file not in self._sizes:
             with translated(file.path), open_file(file) as stream:
@@ -248,22 +240,22 @@ class FileContents:
 
     def _unpacked_size(self, stream: BinaryIO) -> int | None:
         size = 0
-        while self._left != 0:
-            chunk = stream.read(_CHUNK if self._left is None else min(_CHUNK, self._left))
+        while self._budget != 0:
+            chunk = stream.read(_CHUNK if self._budget is None else min(_CHUNK, self._budget))
             if not chunk:
                 return size
             size += len(chunk)
-            self._left = None if self._left is None else self._left - len(chunk)
+            self._budget = None if self._budget is None else self._budget - len(chunk)
         return None
 
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Translate an OSError into Frazil's error with a next step.
+    """Translate an OSError into an error of Frazil.
 
     Raises:
-        Terminal: The file must not be read.
-        Retryable: It is gone, or the storage fails.
+        Terminal: The permissions forbid to read the file.
+        Retryable: The file is gone, or the storage fails.
     """
     try:
         yield
@@ -272,7 +264,9 @@ def translated(path: str) -> Iterator[None]:
             f"{path} can't be read: {error.strerror}", next_step="grant read access to the user that runs captures"
         ) from error
     except FileNotFoundError as error:
-        raise _moved_error(path) from error
+        raise CAPTURE_UNREADABLE.retryable(
+            f"{path} was renamed or removed while it was read", next_step="run again: it is listed again"
+        ) from error
     except OSError as error:
         raise CAPTURE_UNREADABLE.retryable(
             f"{path} can't be read: {error.strerror or error}",
@@ -280,89 +274,83 @@ def translated(path: str) -> Iterator[None]:
         ) from error
 
 
-def _moved_error(path: str) -> FrazilError:
-    return CAPTURE_UNREADABLE.retryable(
-        f"{path} was renamed or removed while it was read", next_step="run again: it is listed again"
-    )
-
-
 BYTES_PER_TRANSACTION: Final = 32 * 2**20
-"""Bounds memory, and the time for which a crash could hold readers of the topic back."""
+"""Bounds memory, and the time for which an open transaction of a crashed run holds back readers of the topic."""
 
 LONGEST_LINE: Final = 64 * 2**20
-"""Bounds memory where a file has no line breaks. Kafka's default limit of a record is a 64th of it."""
-
-_PIECE: Final = 2**20
-
-Place = tuple[str, int]
-"""Path of a file, and the byte at which a line begins."""
+"""Bounds memory if a file has no line breaks. It is 64 times Kafka's default limit of a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Records of one transaction, the source of each, and the files' marks after it."""
+    """The lines of one transaction.
+
+    Attributes:
+        records: The records.
+        starts: For each record, the path of its file and the byte at which its line begins.
+        marks: The files' marks after these lines.
+    """
 
     records: tuple[OutgoingRecord, ...]
-    places: tuple[Place, ...]
+    starts: tuple[tuple[str, int], ...]
     marks: tuple[FileMark, ...]
 
 
-def batches(capture: FileCapture, decided: FileDecisions) -> Iterator[Batch]:
-    """Read all files from their marks to their ends, as they were when they were found.
+def batches(capture: FileCapture, decisions: FileDecisions) -> Iterator[Batch]:
+    """Read all files from their marks to the ends that they had when they were found.
 
-    The last batch may have no records: marks move, too, when files are renamed, appear or go.
+    The last batch may have no records, but other marks than before: files were renamed, are new or are gone.
 
     Raises:
-        Terminal: A line is longer than what is held in memory, a file must not be read, or RE2 does not take the pattern of keys.
+        Terminal: A line is longer than `LONGEST_LINE`, a file must not be read, or RE2 refuses the pattern of keys.
         Retryable: A file was renamed, removed or truncated meanwhile, or the storage fails.
     """
     if capture.key_pattern is not None and (reason := refused_because(capture.key_pattern)) is not None:
         raise CAPTURE_FILE_INVALID.terminal(
             f"capture {capture.name}: key_pattern: {reason}", next_step="correct it in the capture file"
         )
-    marks = {mark.id: mark for _, mark in decided.reads}
-    kept_marks = decided.kept_marks
-    as_record = _record_of(capture)
-    records, places, size = list[OutgoingRecord](), list[Place](), 0
-    for file, mark in decided.reads:
+    marks = {mark.id: mark for _, mark in decisions.reads}
+    kept_marks = decisions.kept_marks
+    records, starts, size = list[OutgoingRecord](), list[tuple[str, int]](), 0
+    for file, mark in decisions.reads:
         if is_captured(file, mark):
             marks[mark.id] = replace(mark, unread=0)
             continue
         with _reading(file, mark) as reading:
             while (line := reading.line()) is not None:
-                records.append(as_record(line, reading))
-                places.append((file.path, reading.begins))
+                records.append(_record(capture, line, reading))
+                starts.append((file.path, reading.begins))
                 size += records[-1].size
                 if len(records) >= capture.max_records or size >= BYTES_PER_TRANSACTION:
                     marks[mark.id] = reading.mark()
-                    yield Batch(_keyed(capture, records), tuple(places), (*marks.values(), *kept_marks))
-                    records, places, size = [], [], 0
+                    yield Batch(_with_keys(capture, records), tuple(starts), (*marks.values(), *kept_marks))
+                    records, starts, size = [], [], 0
             marks[mark.id] = reading.mark(is_ended=True)
-    yield Batch(_keyed(capture, records), tuple(places), (*marks.values(), *kept_marks))
+    yield Batch(_with_keys(capture, records), tuple(starts), (*marks.values(), *kept_marks))
 
 
-def _keyed(capture: FileCapture, records: Sequence[OutgoingRecord]) -> tuple[OutgoingRecord, ...]:
-    """Records with keys that a pattern extracts from their lines. RE2 takes linear time, whatever the lines hold."""
+def _with_keys(capture: FileCapture, records: Sequence[OutgoingRecord]) -> tuple[OutgoingRecord, ...]:
+    """The records, with keys that the capture's pattern extracts from their lines. RE2 takes linear time for any line."""
     if capture.key_pattern is None or not records:
         return tuple(records)
     lines = pa.array([record.value for record in records], pa.binary())
-    around = f"(?s:\\A.*?)(?:{capture.key_pattern})(?s:.*)\\z"
-    keys = pc.if_else(pc.match_substring_regex(lines, around), pc.replace_substring_regex(lines, around, r"\1"), None)
+    pattern = f"(?s:\\A.*?)(?:{capture.key_pattern})(?s:.*)\\z"
+    keys = pc.if_else(pc.match_substring_regex(lines, pattern), pc.replace_substring_regex(lines, pattern, r"\1"), None)
     return tuple(replace(record, key=key or None) for record, key in zip(records, keys.to_pylist(), strict=True))
 
 
 def has_line(file: FoundFile, mark: FileMark) -> bool:
-    """Whether a file has a whole line after its mark; of a packed one, whether it has anything.
+    """Whether a file has a whole line after its mark; for a compressed file, whether it has any bytes after it.
 
     Raises:
-        Terminal, Retryable: It can't be read.
+        Terminal, Retryable: The file can't be read.
     """
-    if file.is_packed or is_captured(file, mark):
+    if file.is_compressed or is_captured(file, mark):
         return not is_captured(file, mark)
     with translated(file.path), open_file(file) as stream:
         stream.seek(mark.offset)
-        # A line without end is looked at as far as a run would: it refuses a longer one.
-        pieces = (stream.read(_PIECE) for _ in range(LONGEST_LINE // _PIECE))
+        # A run would refuse a line that is longer than `LONGEST_LINE`, so the search for its end stops there.
+        pieces = (stream.read(_CHUNK) for _ in range(LONGEST_LINE // _CHUNK))
         return any(b"\n" in piece for piece in takewhile(bool, pieces)) or file.size - mark.offset > LONGEST_LINE
 
 
@@ -372,17 +360,17 @@ class _Reading:
 
     Attributes:
         file: The file as it was found. Bytes appended since are left to the next run.
-        began: The mark where reading began.
+        first_mark: The mark where reading began.
         stream: The open file.
-        offset: Where the next line begins.
-        begins: Where the last line began.
+        offset: The byte at which the next line begins.
+        begins: The byte at which the last line began.
         lines: Number of lines before the next one.
         head: The first bytes of the file, as far as they were read.
         tail: The last bytes before the offset.
     """
 
     file: FoundFile
-    began: FileMark
+    first_mark: FileMark
     stream: BinaryIO
     offset: int
     begins: int
@@ -391,17 +379,17 @@ class _Reading:
     tail: bytes
 
     def line(self) -> bytes | None:
-        """The next line without its line feed; None if there is no whole one before the end.
+        """The next line without its line feed; None if there is no whole line before the end.
 
         Raises:
-            Terminal: It is longer than what is held in memory.
+            Terminal: The line is longer than `LONGEST_LINE`.
             Retryable: The file was truncated.
         """
         with translated(self.file.path):
             try:
                 line = self.stream.readline(LONGEST_LINE + 1)
-            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                raise self._changed() from error
+            except _BROKEN as error:
+                raise self.changed_error() from error
         if len(line) > LONGEST_LINE:
             raise RECORD_TOO_LARGE.terminal(
                 f"{self.file.path}: the line at byte {self.offset:,} is longer than {LONGEST_LINE:,} bytes; nothing after"
@@ -409,11 +397,11 @@ class _Reading:
                 next_step="check the file: only text files with lines can be captured",
             )
         if not line:
-            if self.file.is_packed or self.offset >= self.file.size:
+            if self.file.is_compressed or self.offset >= self.file.size:
                 return None
-            raise self._changed()
+            raise self.changed_error()
         is_whole = line.endswith(b"\n")
-        if not self.file.is_packed and (not is_whole or self.offset + len(line) > self.file.size):
+        if not self.file.is_compressed and (not is_whole or self.offset + len(line) > self.file.size):
             return None  # it is still being written
         self.begins, self.offset = self.offset, self.offset + len(line)
         self.lines += 1
@@ -432,22 +420,22 @@ class _Reading:
             size = os.fstat(self.stream.fileno()).st_size
             trailer = trailer_of(self.file, self.stream) if is_ended else ""
         if size < self.file.size:
-            raise self._changed()
-        return replace(
-            self.began,
+            raise self.changed_error()
+        mark = replace(
+            self.first_mark,
             offset=self.offset,
             lines=self.lines,
             print=fingerprint(self.head, self.tail),
-            unread=0 if self.file.is_packed and is_ended else self._unread(),
-            packed=self.file.size if self.file.is_packed and is_ended else 0,
+            packed=0,
             trailer=trailer,
         )
+        if not self.file.is_compressed:
+            return replace(mark, unread=self.file.size - self.offset)
+        # How many bytes of a compressed file are unread is unknown, so 1 stands for some.
+        return replace(mark, unread=0, packed=self.file.size) if is_ended else replace(mark, unread=1)
 
-    def _unread(self) -> int:
-        """Bytes not yet read. Of a packed file the number is not known, so 1 means "some"."""
-        return 1 if self.file.is_packed else self.file.size - self.offset
-
-    def _changed(self) -> Retryable:
+    def changed_error(self) -> Retryable:
+        """The error if the file was truncated or rewritten meanwhile."""
         return CAPTURE_UNREADABLE.retryable(
             f"{self.file.path} was truncated or rewritten while it was read, after byte {self.offset:,}",
             next_step="run again: the next run checks it again",
@@ -463,23 +451,18 @@ def _reading(file: FoundFile, mark: FileMark) -> Iterator[_Reading]:
             head, tail = ends_of(stream, mark.offset)
         reading = _Reading(file, mark, stream, mark.offset, mark.offset, mark.lines, head, tail)
         if len(tail) < min(PRINTED, mark.offset) or fingerprint(head, tail) != mark.print:
-            raise reading._changed()  # noqa: SLF001 - its own
+            raise reading.changed_error()
         yield reading
 
 
-def _record_of(capture: FileCapture) -> Callable[[bytes, _Reading], OutgoingRecord]:
-    """A function that makes a record from a line."""
-
-    def record(line: bytes, reading: _Reading) -> OutgoingRecord:
-        name = os.fsencode(reading.began.name)
-        key = name if capture.key == "file" else None
-        headers: tuple[Header, ...] = ()
-        if capture.headers:
-            headers = (
-                ("frazil.file", name),
-                ("frazil.offset", str(reading.begins).encode()),
-                ("frazil.line", str(reading.lines).encode()),
-            )
-        return OutgoingRecord(key, line, headers)
-
-    return record
+def _record(capture: FileCapture, line: bytes, reading: _Reading) -> OutgoingRecord:
+    """The record of the line that was read last."""
+    name = os.fsencode(reading.first_mark.name)
+    headers: tuple[Header, ...] = ()
+    if capture.headers:
+        headers = (
+            ("frazil.file", name),
+            ("frazil.offset", str(reading.begins).encode()),
+            ("frazil.line", str(reading.lines).encode()),
+        )
+    return OutgoingRecord(name if capture.key == "file" else None, line, headers)

@@ -1,4 +1,4 @@
-"""Recognizes files across rotation: names change, so a file is identified by its inode and a fingerprint of what was captured."""
+"""Recognizes files after rotation: their names change, so their inode and a fingerprint of the captured bytes identify them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from frazil.capture.contents import FileContents
 
 PRINTED: Final = 1024
-"""Bytes at either end of what was captured that make its fingerprint: enough to tell lines of logs apart, which begin with
-times, and read at once."""
+"""Bytes at either end of the captured part that make its fingerprint. Lines of logs begin with times, so these differ between
+files; and they are read at once."""
 
 _ROTATED: Final = re.compile(r"(\.\d+)?(\.gz)?$")
-"""What rotation adds to a name, and counts up."""
+"""Suffixes that rotation adds to a name."""
 
 COPY_NS: Final = 600 * 10**9
-"""How long a copy of a known file waits, since it was touched, for the original to go. Rotations take seconds; a copy that
-stays is one that somebody made on purpose, and is captured."""
+"""How long a copy of a known file is left alone, after it was touched: a rotation removes the original within seconds. A copy
+whose original stays was made on purpose, and is captured."""
 
 GONE_NS: Final = 7 * 24 * 3600 * 10**9
 MAX_GONE_FILES: Final = 300
-"""How long, and of how many files, marks are kept when the files are gone. One that was only away, as on a volume that was not
-mounted, is not captured again; each is a part of every position that is written."""
+"""How long, and for how many files, the marks of missing files are kept: a file that comes back, such as on a volume that is
+mounted again, must not be captured again. Every position has these marks, so their number is bounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class FoundFile:
 
     Attributes:
         path: One of its names.
-        device: Device that it is on.
+        device: The device that it is on.
         inode: Its number there.
-        size: Bytes, packed ones of a `.gz` file.
-        changed: When it was written last, in nanoseconds since 1970; copies may bring it along.
-        touched: When it was last written, renamed or given other permissions; programs can't set this time.
-        is_asked: Whether a pattern names it; others were found beside a known file, to which a rotation may have moved it.
+        size: Bytes of the file, compressed ones of a `.gz` file.
+        changed: When it was last written, in nanoseconds since 1970. A copy may have the time of its original.
+        touched: When it was last written, renamed or given other permissions. Programs can't set this time.
+        is_named: Whether a pattern matches it. If not, it is in the folder of a known file, which may have been renamed to it.
     """
 
     path: str
@@ -47,7 +47,7 @@ class FoundFile:
     size: int
     changed: int
     touched: int
-    is_asked: bool = True
+    is_named: bool = True
 
     @property
     def id(self) -> tuple[int, int]:
@@ -55,8 +55,8 @@ class FoundFile:
         return self.device, self.inode
 
     @property
-    def is_packed(self) -> bool:
-        """Whether it is a compressed file, which is decompressed while it is read."""
+    def is_compressed(self) -> bool:
+        """Whether the file is compressed."""
         return self.path.endswith(".gz")
 
 
@@ -65,17 +65,17 @@ class FileMark:
     """How far a file was captured.
 
     Attributes:
-        name: Path under which it was first seen; its records say so.
-        path: Where it was last.
-        device: Device that it was on.
+        name: Its path when it was first seen, which its records have.
+        path: Its last path.
+        device: The device that it was on.
         inode: Its number there.
-        offset: Bytes that were captured, unpacked ones.
-        lines: Lines that were captured.
-        print: Fingerprint of those bytes: of the first and the last of them.
-        unread: Bytes behind the offset when it was last looked at.
-        packed: Bytes of a `.gz` file that was captured to its end, else 0.
+        offset: Captured bytes, after decompression.
+        lines: Captured lines.
+        print: Fingerprint of the first and the last captured bytes.
+        unread: Bytes after the offset when the file was last read.
+        packed: Compressed bytes of a `.gz` file that was captured to its end, else 0.
         trailer: The last of those bytes: checksum and length of its contents.
-        missing_since: Since when the file is missing, in nanoseconds since 1970; 0: it exists.
+        missing_since: Since when the file is missing, in nanoseconds since 1970; 0 if it exists.
     """
 
     name: str
@@ -97,7 +97,7 @@ class FileMark:
 
     @classmethod
     def initial(cls, file: FoundFile) -> FileMark:
-        """The mark of a file of which nothing was captured."""
+        """The mark of a file before anything of it is captured."""
         return cls(file.path, file.path, *file.id)
 
     def moved_to(self, file: FoundFile) -> FileMark:
@@ -106,7 +106,7 @@ class FileMark:
 
 
 _KEYS: Final = {"missing_since": "gone"}
-"""Field of a mark -> its key in stored positions, where the two differ: the stored form stays."""
+"""Field of a mark -> its key in stored positions, if they differ. The stored form must not change."""
 
 _FIELDS: Final = {key: name for name, key in _KEYS.items()}
 
@@ -116,15 +116,15 @@ def marks_of(state: Any) -> tuple[FileMark, ...]:
     return tuple(FileMark(**{_FIELDS.get(key, key): value for key, value in mark.items()}) for mark in state["files"])
 
 
-def state_of(marks: Iterable[FileMark]) -> dict[str, Any]:
-    """The state of a position with these marks, sorted."""
+def files_state(marks: Iterable[FileMark]) -> dict[str, Any]:
+    """The state for a position with these marks."""
     ordered = sorted(marks, key=lambda mark: (mark.name, mark.id, mark.missing_since))
     return {"files": [{_KEYS.get(name, name): value for name, value in asdict(mark).items()} for mark in ordered]}
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A file of which something may be missing."""
+    """A file of which lines may be lost."""
 
     mark: FileMark
     why: str
@@ -132,14 +132,14 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class FileDecisions:
-    """Which files a run reads, which marks the position keeps, and what may be lost.
+    """The files that a run reads, the marks that the position keeps, and possible losses.
 
     Attributes:
-        reads: Files to read on, oldest first, each from its mark.
-        losses: Files of which bytes may be missing.
-        captured_marks: Files that are gone, captured as far as they were seen.
-        waiting: Files that are left alone now, and why.
-        kept_marks: Marks of files that are gone, now or before, should they come back.
+        reads: Files to read, oldest first, each from its mark.
+        losses: Files of which lines may be lost.
+        captured_marks: Marks of files that are gone, but were captured as far as they were seen.
+        waiting: Files that this run leaves alone, and why.
+        kept_marks: Marks of missing files, which the position keeps in case that they come back.
     """
 
     reads: tuple[tuple[FoundFile, FileMark], ...]
@@ -152,15 +152,15 @@ class FileDecisions:
 def decide_files(
     marks: Sequence[FileMark], files: Sequence[FoundFile], contents: FileContents, instant: int
 ) -> FileDecisions:
-    """Match each known file with the existing ones, by inode or contents, and find the new files.
+    """Match each known file with an existing one, by inode or contents, and find the new files.
 
     A rotation that renames keeps the inode. One that copies and truncates, or compresses, moves the captured bytes to another
-    file, where capturing continues. Until it ends both files exist: the copy of a known file waits until the original is gone.
-    A file that disappeared and came back is recognised by its path and its contents.
+    file, where capturing continues. Until it ends both files exist: the copy waits until the original is gone. A file that was
+    missing and came back is recognized by its path and its contents.
     """
     matches = _match_marks(marks, files, contents)
     unmatched = [file for file in files if file not in matches.values()]
-    by_id = {file.id: file for file in unmatched}  # a held one only has the inode of one that is gone
+    by_id = {file.id: file for file in unmatched}  # a matched file may have reused the inode of a missing one
     missing = [mark for mark in marks if mark not in matches and not mark.missing_since]
     losses = [loss for mark in missing if (loss := _loss(mark, by_id)) is not None]
     lost_marks = {loss.mark for loss in losses}
@@ -187,11 +187,13 @@ def _match_marks(
     }
     unmatched = [file for file in files if file not in matches.values()]
     lost = [mark for mark in present if mark not in matches and (mark.offset or mark.unread)]
-    lost.sort(key=lambda mark: -mark.offset)  # where nothing was captured, any file of such a name fits
-    # The last one first: a path may have been that of several files.
-    away_marks = sorted((mark for mark in marks if mark.missing_since), key=lambda mark: -mark.missing_since)
-    for mark in (*lost, *away_marks):
-        # The longest first: a copy of a copy may be shorter.
+    lost.sort(
+        key=lambda mark: -mark.offset
+    )  # last those without captured bytes, because any file with such a name fits them
+    # The newest first, because several files may have had one path.
+    missing = sorted((mark for mark in marks if mark.missing_since), key=lambda mark: -mark.missing_since)
+    for mark in (*lost, *missing):
+        # The longest first, because a copy of a copy may be shorter.
         for file in sorted(unmatched, key=lambda file: (-file.size, file.path)):
             if _may_follow(file, mark) and contents.is_whole(file) and contents.continues(file, mark):
                 matches[mark] = file
@@ -201,32 +203,33 @@ def _match_marks(
 
 
 def _missing_marks(missing: Iterable[FileMark], files: Iterable[FoundFile], instant: int) -> tuple[FileMark, ...]:
-    """Marks to keep of missing files, unless another file now has their path and inode."""
-    occupied = {(file.path, file.id) for file in files}
+    """The marks of missing files to keep: recent ones, unless another file has their path and inode now."""
+    present = {(file.path, file.id) for file in files}
     marks = [
         replace(mark, missing_since=mark.missing_since or instant)
         for mark in missing
-        if mark.offset and (mark.path, mark.id) not in occupied
+        if mark.offset and (mark.path, mark.id) not in present
     ]
-    last = sorted(
+    recent = sorted(
         (mark for mark in marks if instant - mark.missing_since < GONE_NS), key=lambda mark: -mark.missing_since
     )
-    return tuple(last[:MAX_GONE_FILES])
+    return tuple(recent[:MAX_GONE_FILES])
 
 
 def _may_be(file: FoundFile, mark: FileMark) -> bool:
-    """Whether a file with the inode of a known one may be that one.
+    """Whether a file with the inode of a known file may be this file.
 
-    Packing makes a new file, which may get the inode of a packed one that is gone. Where nothing was captured of that, any
-    content would fit.
+    Compression creates a new file, which may get the inode of a removed one. If nothing of that one was captured, its contents
+    can't tell them apart, but its suffix can.
     """
-    return bool(mark.offset) or file.is_packed == mark.path.endswith(".gz")
+    return bool(mark.offset) or file.is_compressed == mark.path.endswith(".gz")
 
 
 def _may_follow(file: FoundFile, mark: FileMark) -> bool:
-    """Whether a file may be the renamed or copied successor of a known one, if both begin alike.
+    """Whether a file that begins like a known one may be it, renamed or copied.
 
-    A few bytes, such as a header, are in many files: then its name must say so. One that was away has its path.
+    Many files begin with the same few bytes, such as a header: then the names must fit, too. A file that was missing must have
+    the same path.
     """
     if mark.missing_since:
         return file.path == mark.path
@@ -237,7 +240,7 @@ def _loss(mark: FileMark, by_id: dict[tuple[int, int], FoundFile]) -> Loss | Non
     file = by_id.get(mark.id)
     if file is not None and file.path == mark.path:
         return Loss(
-            mark, f"was truncated or written anew: {mark.offset:,} bytes were captured, {file.size:,} are there now"
+            mark, f"was truncated or rewritten: {mark.offset:,} bytes were captured, it has {file.size:,} bytes now"
         )
     if mark.unread:
         return Loss(mark, f"is gone, with {mark.unread:,} bytes that were not captured")
@@ -248,21 +251,21 @@ def _new_files(
     unmatched: Iterable[FoundFile], matches: Mapping[FileMark, FoundFile], contents: FileContents, instant: int
 ) -> tuple[list[FoundFile], list[tuple[FoundFile, str]]]:
     new, waiting = list[FoundFile](), list[tuple[FoundFile, str]]()
-    # Of a file and its copy, both new, the one that is likely to be written on is taken.
-    for file in sorted(unmatched, key=lambda file: (file.is_packed, -file.size, len(file.path), file.path)):
-        if not file.is_asked:
+    # If a file and its copy are both new, the one to which a program probably still writes comes first.
+    for file in sorted(unmatched, key=lambda file: (file.is_compressed, -file.size, len(file.path), file.path)):
+        if not file.is_named:
             continue
         original = None
         if instant - file.touched < COPY_NS:
-            # At a name that the known file had before, it is what follows: a rotation that renames copies nothing.
+            # A file that has the former path of a known one is no copy, but its successor after a rotation by renaming.
             originals = [
                 original_file for mark, original_file in matches.items() if file.path not in (mark.name, mark.path)
             ]
             original = next((candidate for candidate in (*originals, *new) if contents.is_copy(file, candidate)), None)
         if original is not None:
-            waiting.append((file, f"holds what {original.path} begins with, as a copy would while files are rotated"))
+            waiting.append((file, f"begins like {original.path}, as a copy does while files are rotated"))
         elif not contents.is_whole(file):
-            waiting.append((file, "is not whole yet"))
+            waiting.append((file, "is not complete yet"))
         else:
             new.append(file)
     return new, waiting

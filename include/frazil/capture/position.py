@@ -1,5 +1,5 @@
-"""The position of a capture as plain data, stored in Kafka, the checks before a run continues from it, and which rows
-of a database come next after it.
+"""The position of a capture, which is stored in Kafka; the checks before a run continues from it; the rows of a database
+that come after it.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from frazil.pipeline.settings.capture import JdbcCapture
 
 _VERSION: Final = 1
 
-Where = Literal["beginning", "end", "position"]
-"""Where a person lets a capture go on: `position` is where it stood, of whichever topic."""
+RestartPoint = Literal["beginning", "end", "position"]
+"""Where a person restarts a capture. `position` keeps its position, although the topic is another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureOrder:
-    """The request for a capture run; a job receives it as JSON.
+    """The request for a capture run, which a job receives as JSON.
 
-    Tries of one run share its id. Without `restart_at` it continues at the position.
+    All attempts of a run have its id. Without `restart_at` the run continues at the position.
     """
 
     run: str
     requested_by: str = ""
-    restart_at: Where | None = None
+    restart_at: RestartPoint | None = None
     reason: str = ""
 
     def to_json(self) -> str:
-        """JSON text for the job."""
+        """The order for a job."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> CaptureOrder:
-        """Read the JSON text given to the job."""
+        """Read the order of a job."""
         return cls(**json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The last time that a person moved a capture.
+    """The last restart of a capture by a person.
 
-    `n` is the number of the position before; None if there was none.
+    `n` is the number of the position before it; None if there was none.
     """
 
-    target: Where
+    target: RestartPoint
     reason: str
     requested_by: str
     moved_at: str
@@ -56,12 +56,12 @@ class Reset:
 
 
 _KEYS: Final = {"target": "to", "requested_by": "by", "moved_at": "at"}
-"""Field of a reset -> its key in stored positions, where the two differ: the stored form stays."""
+"""Field of a reset -> its key in stored positions, if they differ. The stored form must not change."""
 
 _FIELDS: Final = {key: name for name, key in _KEYS.items()}
 
 
-def _written(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+def _with_stored_keys(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return {_KEYS.get(name, name): value for name, value in pairs}
 
 
@@ -75,12 +75,12 @@ class CapturePosition:
 
     Attributes:
         kind: `file` or `jdbc`.
-        topic: Topic that the records are in.
-        topic_id: Id of the topic; None where the broker gives none.
-        n: Counts transactions. The first one, 0, holds no records.
-        epoch: Counts resets.
-        run: The run that wrote it.
-        state: What the source continues from, in JSON's terms.
+        topic: Topic of the records.
+        topic_id: Id of the topic; None if the broker gives none.
+        n: Number of the transaction. The first one, 0, has no records.
+        epoch: Number of resets.
+        run: The run that wrote the position.
+        state: What was captured of the source, as a JSON value.
         reset: The last reset.
     """
 
@@ -99,14 +99,14 @@ class CapturePosition:
 
     def to_json(self) -> str:
         """The stored form, as JSON."""
-        return json.dumps({"v": _VERSION, **asdict(self, dict_factory=_written)}, separators=(",", ":"))
+        return json.dumps({"v": _VERSION, **asdict(self, dict_factory=_with_stored_keys)}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: bytes | str) -> CapturePosition:
-        """Read a kept position.
+        """Read a stored position.
 
         Raises:
-            Terminal: It is none, or of a later version.
+            Terminal: The text is no position, or one of a later version.
         """
         try:
             body = json.loads(text)
@@ -129,8 +129,7 @@ class CapturePosition:
 class TopicState:
     """The present state of a capture's topic.
 
-    The id is None where the broker gives none; `used` counts offsets that were ever given, markers of transactions
-    included.
+    The id is None if the broker gives none. `used` is the number of offsets that records and markers of transactions took.
     """
 
     name: str
@@ -139,7 +138,7 @@ class TopicState:
 
 
 def require_position(name: str, kind: str, position: CapturePosition | None, topic: TopicState) -> None:
-    """Refuse a run without a position: it would capture lines or rows again, or skip some.
+    """Check that the position fits the capture and its topic. Otherwise a run would capture lines or rows again, or skip some.
 
     Raises:
         Terminal: The position is lost, or of another topic or kind of source.
@@ -162,48 +161,45 @@ def require_position(name: str, kind: str, position: CapturePosition | None, top
         was, present = f"{position.topic!r} ({position.topic_id})", f"{topic.name!r} ({topic.id})"
         raise BAD_CAPTURE_POSITION.terminal(
             f"capture {name}: its position {position.n} is of topic {was}, and the topic is {present} now",
-            next_step=f"frazil capture {name} --from position --reason TEXT goes on in the new one; or {reset_command}",
+            next_step=f"frazil capture {name} --from position --reason TEXT continues in the new one; or {reset_command}",
         )
 
 
-Place = tuple[Any, ...]
-"""Where a row stands in the order of a capture: its values of the ordering columns, in JSON's terms."""
+OrderValues = tuple[Any, ...]
+"""A row's values of the ordering columns, as JSON values. A position has those of the last captured row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row as it becomes a record.
-
-    All rows of a bulk have one place.
-    """
+    """A row of a database, as key and value of a record. All rows of a bulk have the same order values."""
 
     key: bytes | None
     value: bytes
-    place: Place
+    order_values: OrderValues
 
 
-def initial_state(capture: JdbcCapture, last: Place | None) -> dict[str, Any]:
-    """The state after which a database is captured; None: from its beginning."""
+def row_state(capture: JdbcCapture, last: OrderValues | None) -> dict[str, Any]:
+    """The state of a position after the row with these order values; None: before the first row."""
     return {"by": list(capture.order), "last": None if last is None else list(last)}
 
 
 def require_order(capture: JdbcCapture, state: Any) -> None:
-    """Refuse to continue in another order than before.
+    """Check that the ordering columns are those of the position.
 
     Raises:
-        Terminal: The columns are others now.
+        Terminal: They are not.
     """
     if state["by"] != list(capture.order):
         raise BAD_CAPTURE_POSITION.terminal(
             f"capture {capture.name}: its position has the columns {state['by']}, its file says {list(capture.order)}",
-            next_step=f"take the change back, or: frazil capture {capture.name} --from beginning|end --reason TEXT",
+            next_step=f"undo the change, or: frazil capture {capture.name} --from beginning|end --reason TEXT",
         )
 
 
 def row_condition(capture: JdbcCapture, state: Any, now: datetime) -> str | None:
-    """Predicate in Spark SQL for the rows that come next; None for all. Spark translates it for the database.
+    """Condition in Spark SQL for the rows that come after a state; None for all. Spark translates it for the database.
 
-    Rows that are younger than the delay are left alone.
+    Rows that are younger than the capture's delay are left to a later run.
     """
     last = state["last"]
     number = capture.incrementing_column
@@ -212,38 +208,38 @@ def row_condition(capture: JdbcCapture, state: Any, now: datetime) -> str | None
             return None
         return f"`{number}` IS NOT NULL" if last is None else f"`{number}` > {int(last[0])}"
     time = capture.timestamp_column
-    until = f"`{time}` <= {_moment((now - capture.held_back).isoformat())}"
-    if number is not None:  # it is a part of the position, which no row without one could be behind
+    until = f"`{time}` <= {_timestamp((now - capture.held_back).isoformat())}"
+    if number is not None:  # a position has this number, so no row without one can come after it
         until += f" AND `{number}` IS NOT NULL"
     if last is None:
         return until
-    since = f"`{time}` > {_moment(last[0])}"
+    since = f"`{time}` > {_timestamp(last[0])}"
     if number is not None and last[1] is not None:
-        since = f"({since} OR (`{time}` = {_moment(last[0])} AND `{number}` > {int(last[1])}))"
+        since = f"({since} OR (`{time}` = {_timestamp(last[0])} AND `{number}` > {int(last[1])}))"
     return f"{since} AND {until}"
 
 
-def end_by_time(capture: JdbcCapture, now: datetime) -> Place:
-    """The place after all rows that are older than the delay."""
+def end_by_time(capture: JdbcCapture, now: datetime) -> OrderValues:
+    """Order values after all rows that are older than the capture's delay."""
     end = (now - capture.held_back).isoformat()
     return (end,) if capture.incrementing_column is None else (end, None)
 
 
-def _moment(text: str) -> str:
+def _timestamp(text: str) -> str:
     return f"TIMESTAMP '{datetime.fromisoformat(text).isoformat()}'"
 
 
-class Cuts:
-    """Cuts rows into transactions. A transaction ends only where the place changes: no position is between equal places.
+class Transactions:
+    """Rows, divided into transactions. Rows with equal order values share one, because no position can be between them.
 
-    `last` is the place of the last row that was taken.
+    `last` has the order values of the last row that was taken.
     """
 
     def __init__(self, rows: Iterator[Row], most: int) -> None:
         self._rows = rows
         self._most = most
         self._next = next(rows, None)
-        self.last: Place | None = None
+        self.last: OrderValues | None = None
         self.taken = 0
 
     @property
@@ -251,10 +247,10 @@ class Cuts:
         """Whether there is a further row."""
         return self._next is not None
 
-    def transaction(self) -> Iterator[Row]:
+    def take(self) -> Iterator[Row]:
         """The rows of the next transaction, one by one."""
         count = 0
-        while (row := self._next) is not None and (count < self._most or row.place == self.last):
-            self.last, self._next = row.place, next(self._rows, None)
+        while (row := self._next) is not None and (count < self._most or row.order_values == self.last):
+            self.last, self._next = row.order_values, next(self._rows, None)
             self.taken, count = self.taken + 1, count + 1
             yield row

@@ -1,6 +1,4 @@
-"""One run of a capture: its state when the run begins, then the lines of files, or the rows of a database, sent in
-transactions.
-"""
+"""One run of a capture: it finds the position, then sends the lines of files or the rows of a database in transactions."""
 
 from __future__ import annotations
 
@@ -15,19 +13,19 @@ from typing import Any, Final, Literal
 
 from frazil import shutdown
 from frazil.capture.contents import Batch, FileContents, batches, end_mark, find_files, is_captured
-from frazil.capture.files import FileDecisions, decide_files, marks_of, state_of
+from frazil.capture.files import FileDecisions, decide_files, files_state, marks_of
 from frazil.capture.position import (
     CaptureOrder,
     CapturePosition,
-    Cuts,
     Reset,
     Row,
     TopicState,
+    Transactions,
     end_by_time,
-    initial_state,
     require_order,
     require_position,
     row_condition,
+    row_state,
 )
 from frazil.error_codes import BAD_CAPTURE_POSITION, BAD_SETTING, RECORD_TOO_LARGE, RUN_OVERTAKEN, TOPIC_MISSING
 from frazil.failpoints import Failpoint, hit
@@ -39,15 +37,19 @@ from frazil.kafka.write.captures import CaptureProducer, capture_producer, last_
 from frazil.pipeline.settings.capture import Capture, FileCapture, JdbcCapture, beyond_reach
 from frazil.project import Project
 
-Begin = Callable[[Literal["beginning", "end"]], Any]
-"""Makes the state from which a source is captured from its beginning, or its end, on."""
+InitialState = Callable[[Literal["beginning", "end"]], Any]
+"""Returns the state of a position before everything in the source, or after all that it has now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """A capture with its cluster, its topic of positions and its environment.
+class CaptureContext:
+    """A capture with what its runs need.
 
-    The environment has a name if several share the cluster.
+    Attributes:
+        capture: The capture.
+        cluster: The cluster of its topic.
+        positions: The topic of positions.
+        environment: Name of the environment, if several share the cluster.
     """
 
     capture: Capture
@@ -57,11 +59,11 @@ class Ground:
 
     @property
     def identity(self) -> str:
-        """Name of its producer and its position, different for each environment that shares a cluster."""
+        """The name of the capture's producer and position, which differs between environments that share a cluster."""
         return self.capture.name if self.environment is None else f"{self.environment}.{self.capture.name}"
 
     def position(self) -> CapturePosition | None:
-        """Its last position; None if it has none.
+        """The last position; None if there is none.
 
         Raises:
             Terminal, Retryable: As `last_position`; or the stored text is no position.
@@ -70,7 +72,7 @@ class Ground:
         return None if stored is None else stored[0]
 
     def position_and_time(self) -> tuple[CapturePosition, datetime] | None:
-        """Its last position, and when that was committed.
+        """The last position, and when it was committed.
 
         Raises:
             Terminal, Retryable: As `position`.
@@ -79,17 +81,17 @@ class Ground:
         return None if stored is None else (CapturePosition.from_json(stored[0]), stored[1])
 
     def topic(self) -> TopicState | None:
-        """Its topic; None if it does not exist."""
+        """The state of the capture's topic; None if the topic does not exist."""
         facts = observe(self.cluster, [self.capture.topic], absent_ok=True).topics.get(self.capture.topic)
         if facts is None:
             return None
         return TopicState(self.capture.topic, facts.id, sum(partition.high_watermark for partition in facts.partitions))
 
     def ready_topic(self) -> TopicState:
-        """The capture's topic, created if it is missing and the capture file says how.
+        """The state of the capture's topic. A missing topic is created if the capture file has `partitions`.
 
         Raises:
-            Terminal: It is missing.
+            Terminal: The topic is missing.
             Retryable: No broker answers.
         """
         if self.capture.partitions is not None:
@@ -105,33 +107,52 @@ class Ground:
 
 @contextmanager
 def open_capture(
-    ground: Ground, order: CaptureOrder, begin: Begin, now: datetime, seconds: float | None = None
+    context: CaptureContext,
+    order: CaptureOrder,
+    initial_state: InitialState,
+    now: datetime,
+    seconds: float | None = None,
 ) -> Iterator[tuple[CaptureProducer, CapturePosition]]:
-    """Open a capture's producer, which fences earlier ones, and find its position. A first run or a reset commits one first.
+    """Open a capture's producer, which fences earlier ones, and find the position. A first run or a restart commits one first.
 
     Args:
-        ground: Its capture, cluster and positions topic.
-        order: What is asked for.
-        begin: Makes a state to begin with.
+        context: The capture with its cluster and topic of positions.
+        order: The request.
+        initial_state: Returns the state for a first run or a restart.
         now: The time, UTC.
         seconds: How long a transaction may be open; None for the usual minute.
 
     Raises:
-        Terminal: The position is lost or does not fit; topics are missing, or refuse.
+        Terminal: The position is lost or does not fit; a topic is missing, or access to it is refused.
         Retryable: No broker answers, or another run began at the same moment.
     """
-    topic = ground.ready_topic()
-    ready_positions(ground.cluster, ground.positions)
-    capture = ground.capture
-    with capture_producer(ground.cluster, capture.topic, ground.positions, ground.identity, seconds) as producer:
-        # Behind the opening: nobody else of this name commits any more.
-        last = ground.position()
-        if order.restart_at is not None and not _is_done(last, order):
-            position = _reset_position(capture, last, topic, order, begin, now)
+    topic = context.ready_topic()
+    ready_positions(context.cluster, context.positions)
+    capture = context.capture
+    with capture_producer(context.cluster, capture.topic, context.positions, context.identity, seconds) as producer:
+        # The position is read only now: the new producer has fenced all others, so it can't change any more.
+        last = context.position()
+        if (target := order.restart_at) is not None and not _has_reset(last, order):
+            if target != "position":
+                state = initial_state(target)
+            elif last is not None and last.kind == capture.capture:
+                state = last.state
+            else:
+                raise BAD_CAPTURE_POSITION.terminal(
+                    f"capture {capture.name} has no position of kind {capture.capture} to continue from",
+                    next_step="--from beginning, or --from end",
+                )
+            n, epoch = (None, 0) if last is None else (last.n, last.epoch)
+            reset = Reset(target, order.reason, order.requested_by, now.isoformat(timespec="seconds"), n)
+            number = 0 if n is None else n + 1
+            position = CapturePosition(
+                capture.capture, topic.name, topic.id, number, epoch + 1, order.run, state, reset
+            )
             producer.send((), position.to_json)
         elif last is None:
-            require_position(capture.name, capture.capture, None, replace(topic, used=ground.ready_topic().used))
-            position = CapturePosition(capture.capture, topic.name, topic.id, 0, 0, order.run, begin(capture.start))
+            require_position(capture.name, capture.capture, None, replace(topic, used=context.ready_topic().used))
+            state = initial_state(capture.start)
+            position = CapturePosition(capture.capture, topic.name, topic.id, 0, 0, order.run, state)
             producer.send((), position.to_json)
         else:
             require_position(capture.name, capture.capture, last, topic)
@@ -139,37 +160,11 @@ def open_capture(
         yield producer, position
 
 
-def _is_done(last: CapturePosition | None, order: CaptureOrder) -> bool:
-    """Whether an earlier try of this run did the reset."""
+def _has_reset(last: CapturePosition | None, order: CaptureOrder) -> bool:
+    """Whether an earlier attempt of this run committed the reset."""
     return (
         last is not None and last.run == order.run and last.reset is not None and last.reset.target == order.restart_at
     )
-
-
-def _reset_position(
-    capture: Capture,
-    last: CapturePosition | None,
-    topic: TopicState,
-    order: CaptureOrder,
-    begin: Begin,
-    now: datetime,
-) -> CapturePosition:
-    n = None if last is None else last.n
-    if order.restart_at is None or order.restart_at == "position":
-        if last is None or last.kind != capture.capture:
-            raise BAD_CAPTURE_POSITION.terminal(
-                f"capture {capture.name} has no position of kind {capture.capture} to continue from",
-                next_step="--from beginning, or --from end",
-            )
-        state = last.state
-    else:
-        state = begin(order.restart_at)
-    reset = Reset(
-        order.restart_at or "position", order.reason, order.requested_by, now.isoformat(timespec="seconds"), n
-    )
-    epoch = 1 if last is None else last.epoch + 1
-    number = 0 if n is None else n + 1
-    return CapturePosition(capture.capture, topic.name, topic.id, number, epoch, order.run, state, reset)
 
 
 Report = Callable[[str], None]
@@ -185,7 +180,7 @@ def utc_now() -> datetime:
 class CaptureResult:
     """The result of a run.
 
-    Transactions with only a position are counted too; `n` is the number of the position after the run.
+    `transactions` counts those without records too. `n` is the number of the position after the run.
     """
 
     capture: str
@@ -197,14 +192,14 @@ class CaptureResult:
     messages: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """JSON text of the job's result."""
+        """The result of a job, and of `frazil capture --json`, which has the messages under `said`."""
         body = asdict(self)
         body["said"] = body.pop("messages")
         return json.dumps(body)
 
     @classmethod
     def from_json(cls, text: str) -> CaptureResult:
-        """Read the JSON text of a job's result."""
+        """Read the result of a job."""
         body = json.loads(text)
         messages = tuple(body.pop("said"))
         return cls(**body, messages=messages)
@@ -217,42 +212,43 @@ class CaptureResult:
         return f"{self.capture}: {self.records:,} records in {self.topic}, {self.transactions:,} transactions"
 
 
-def ground_of(project: Project, capture: Capture) -> Ground:
-    """The fixed inputs of a capture run.
+def capture_context(project: Project, capture: Capture) -> CaptureContext:
+    """The context of a capture's runs.
 
     Raises:
-        Terminal: The settings have no such cluster, or don't let captures read what it reads.
+        Terminal: The settings have no such cluster, or don't let captures read its source.
     """
-    if (beyond := next(beyond_reach(capture, project.settings), None)) is not None:
-        raise BAD_SETTING.terminal(f"capture {capture.name}: {beyond}", next_step="change the capture, or the settings")
+    if (problem := next(beyond_reach(capture, project.settings), None)) is not None:
+        raise BAD_SETTING.terminal(
+            f"capture {capture.name}: {problem}", next_step="change the capture, or the settings"
+        )
     settings = project.settings
-    return Ground(capture, project.cluster(capture.cluster), settings.captures.positions, settings.environment)
+    return CaptureContext(capture, project.cluster(capture.cluster), settings.captures.positions, settings.environment)
 
 
 def capture_files(
     project: Project, capture: FileCapture, order: CaptureOrder, report: Report, clock: Clock = utc_now
 ) -> CaptureResult:
-    """Capture the present lines of a capture's files, from its position on.
+    """Send the lines of a capture's files that come after its position.
 
     Raises:
-        Terminal: The position is lost or does not fit, bytes of a file may be missing, a line is too large for the topic, or
-            a person must act otherwise.
+        Terminal: The position is lost or does not fit, bytes of a file may be missing, or a line is too large for the topic.
         Retryable: No broker answers, another run began, or files changed while they were read.
         Stopped: A signal asked it to stop. Transactions that were committed stay.
     """
-    ground = ground_of(project, capture)
+    context = capture_context(project, capture)
     folders = project.settings.captures.folders
-    begin = partial(_begin, capture, folders)
-    with shutdown.handled(report), open_capture(ground, order, begin, clock()) as (producer, start):
-        decided, remarks = plan_reads(capture, start.state, folders)
+    initial_state = partial(_initial_state, capture, folders)
+    with shutdown.handled(report), open_capture(context, order, initial_state, clock()) as (producer, start):
+        decisions, remarks = plan_reads(capture, start.state, folders)
         for line in remarks:
             report(f"{capture.name}: {line}")
         hit(Failpoint.PLANNED)
         position, records = start, 0
-        for batch in batches(capture, decided):
+        for batch in batches(capture, decisions):
             if shutdown.requester():
                 raise shutdown.stopped(f"capture {capture.name} has committed position {position.n}")
-            state = state_of(batch.marks)
+            state = files_state(batch.marks)
             if batch.records or state != position.state:
                 position = position.following(order.run, state)
                 _send(capture, producer, batch, position)
@@ -264,142 +260,141 @@ def capture_files(
 
 
 @dataclass(frozen=True, slots=True)
-class FileLook:
-    """The part of a file that a run would read."""
+class FilePreview:
+    """A file that a run would read, from an offset on. Its size is that of the compressed file if it is one."""
 
     path: str
     offset: int
     size: int
 
 
-def preview_files(project: Project, capture: FileCapture) -> tuple[tuple[FileLook, ...], list[str]]:
-    """Preview what a run would read and report, without creating, writing or changing anything.
+def preview_files(project: Project, capture: FileCapture) -> tuple[tuple[FilePreview, ...], list[str]]:
+    """The files that a run would read, and what it would report. Nothing is created or changed.
 
     Raises:
         Terminal: A run would be refused.
         Retryable: No broker answers.
     """
     folders = project.settings.captures.folders
-    ground = ground_of(project, capture)
-    position, topic = ground.position(), ground.topic()
+    context = capture_context(project, capture)
+    position, topic = context.position(), context.topic()
     if topic is not None:
         require_position(capture.name, capture.capture, position, topic)
-    decided, remarks = plan_reads(
-        capture, _begin(capture, folders, capture.start) if position is None else position.state, folders
-    )
-    reads = [(file, mark) for file, mark in decided.reads if not is_captured(file, mark)]
-    return tuple(FileLook(file.path, mark.offset, file.size) for file, mark in reads), remarks
+    state = _initial_state(capture, folders, capture.start) if position is None else position.state
+    decisions, remarks = plan_reads(capture, state, folders)
+    reads = [(file, mark) for file, mark in decisions.reads if not is_captured(file, mark)]
+    return tuple(FilePreview(file.path, mark.offset, file.size) for file, mark in reads), remarks
 
 
-def _begin(capture: FileCapture, folders: Sequence[str], where: Literal["beginning", "end"]) -> Any:
-    if where == "beginning":
-        return state_of(())
-    return state_of(mark for file in find_files(capture.paths, (), folders) if (mark := end_mark(file)) is not None)
+def _initial_state(capture: FileCapture, folders: Sequence[str], start: Literal["beginning", "end"]) -> Any:
+    if start == "beginning":
+        return files_state(())
+    return files_state(mark for file in find_files(capture.paths, (), folders) if (mark := end_mark(file)) is not None)
 
 
 def plan_reads(
     capture: FileCapture, state: Any, folders: Iterable[str], *, most_unpacked: int | None = None
 ) -> tuple[FileDecisions, list[str]]:
-    """Plan the reads of the files, and report what people should know. `most_unpacked`: bytes, of new packed files.
+    """Decide which files to read; returns also remarks for people. `most_unpacked`: see `FileContents`.
 
     Raises:
-        Terminal: Bytes may be missing, and the capture does not skip that.
+        Terminal: Lines may be lost, and the capture's `on_data_loss` is `fail`.
     """
     marks = marks_of(state)
-    decided = decide_files(
-        marks, find_files(capture.paths, marks, folders), FileContents(most_unpacked), time.time_ns()
-    )
-    if decided.losses and capture.on_data_loss == "fail":
-        lost = "\n  ".join(f"{loss.mark.path} {loss.why}" for loss in decided.losses)
+    files = find_files(capture.paths, marks, folders)
+    decisions = decide_files(marks, files, FileContents(most_unpacked), time.time_ns())
+    if decisions.losses and capture.on_data_loss == "fail":
+        lost = "\n  ".join(f"{loss.mark.path} {loss.why}" for loss in decisions.losses)
         raise BAD_CAPTURE_POSITION.terminal(
             f"capture {capture.name}: lines may be missing, so nothing is captured:\n  {lost}",
             next_step="if the files were rotated, add the names of rotated files to paths. Otherwise choose:"
             f" on_data_loss: skip, or frazil capture {capture.name} --from beginning|end --reason TEXT",
         )
-    remarks = [f"{loss.mark.path} {loss.why}; what is missing is skipped" for loss in decided.losses]
+    remarks = [f"{loss.mark.path} {loss.why}; missing lines are skipped" for loss in decisions.losses]
     remarks += [
-        f"{mark.path} is gone; all {mark.offset:,} bytes that were seen are captured" for mark in decided.captured_marks
+        f"{mark.path} is gone; all {mark.offset:,} bytes that were seen are captured"
+        for mark in decisions.captured_marks
     ]
-    remarks += [f"{file.path} is left alone: it {why}" for file, why in decided.waiting]
-    if not (decided.reads or decided.waiting):
-        remarks.append(f"no file is named by {', '.join(capture.paths)}")
-    return decided, remarks
+    remarks += [f"{file.path} is left alone: it {why}" for file, why in decisions.waiting]
+    if not (decisions.reads or decisions.waiting):
+        remarks.append(f"no file matches {', '.join(capture.paths)}")
+    return decisions, remarks
 
 
 def _send(capture: FileCapture, producer: CaptureProducer, batch: Batch, position: CapturePosition) -> None:
     try:
         producer.send(batch.records, position.to_json)
-    except RecordTooLarge as refused:
-        number = next((n for n, record in enumerate(batch.records) if record is refused.record), None)
-        if number is None:
+    except RecordTooLarge as error:
+        starts = (start for record, start in zip(batch.records, batch.starts, strict=True) if record is error.record)
+        if (start := next(starts, None)) is None:
             raise
-        path, offset = batch.places[number]
+        path, offset = start
         raise RECORD_TOO_LARGE.terminal(
-            f"{path}: the line at byte {offset:,} has {refused.record.size:,} bytes with its key and headers, more than topic"
+            f"{path}: the line at byte {offset:,} has {error.record.size:,} bytes with its key and headers, more than topic"
             f" {capture.topic!r} takes; this line and all after it wait",
             next_step=f"raise max.message.bytes of topic {capture.topic}; nothing was dropped, the next run goes on with it",
-        ) from refused
+        ) from error
 
 
 TRANSACTION_SECONDS: Final = 600.0
-"""How long a transaction of rows may take: a bulk is one. Brokers allow 15 minutes unless they say otherwise."""
+"""How long a transaction of rows may take: all rows of a bulk share one. Brokers allow 15 minutes by default."""
 
 
-def initial_state_maker(capture: JdbcCapture, now: datetime, largest_number: Callable[[], int | None]) -> Begin:
-    """Return the function that makes a capture's first state."""
+def initial_state_maker(capture: JdbcCapture, now: datetime, largest_number: Callable[[], int | None]) -> InitialState:
+    """A function that returns the first state of a capture of a database."""
 
-    def begin(where: Literal["beginning", "end"]) -> dict[str, Any]:
-        if where == "beginning" or capture.mode == "bulk":
-            return initial_state(capture, None)
+    def initial_state(start: Literal["beginning", "end"]) -> dict[str, Any]:
+        if start == "beginning" or capture.mode == "bulk":
+            return row_state(capture, None)
         if capture.timestamp_column is not None:
-            return initial_state(capture, end_by_time(capture, now))
+            return row_state(capture, end_by_time(capture, now))
         number = largest_number()
-        return initial_state(capture, None if number is None else (number,))
+        return row_state(capture, None if number is None else (number,))
 
-    return begin
+    return initial_state
 
 
 def is_done(capture: JdbcCapture, position: CapturePosition, run: str) -> bool:
-    """Whether an earlier attempt of the run captured its rows: a further one would send them again."""
+    """Whether an earlier attempt of the run captured the bulk: this attempt would send it again."""
     return capture.mode == "bulk" and position.state.get("done") == run
 
 
 def next_rows(capture: JdbcCapture, position: CapturePosition, now: datetime) -> str | None:
-    """Which rows come next, see `frazil.capture.position.row_condition`.
+    """The condition for the rows after a position; None for all rows.
 
     Raises:
-        Terminal: The position is of other columns.
+        Terminal: The position has other ordering columns.
     """
     require_order(capture, position.state)
     return row_condition(capture, position.state, now)
 
 
-def look_at_rows(project: Project, capture: JdbcCapture, clock: Clock = utc_now) -> str | None:
-    """Describe the rows that a run would capture, without a query to the database; None for all.
+def preview_rows(project: Project, capture: JdbcCapture) -> str | None:
+    """The condition for the rows that a run would capture; None for all rows. The database is not queried.
 
     Raises:
         Terminal: A run would be refused.
         Retryable: No broker answers.
     """
-    ground = ground_of(project, capture)
-    position, topic = ground.position(), ground.topic()
+    context = capture_context(project, capture)
+    position, topic = context.position(), context.topic()
     if topic is not None:
         require_position(capture.name, capture.capture, position, topic)
     if position is not None:
-        return next_rows(capture, position, clock())
+        return next_rows(capture, position, utc_now())
     if capture.start == "end" and capture.mode != "bulk":
-        return "they come from now on: the first run only notes where the end is"
-    return row_condition(capture, initial_state(capture, None), clock())
+        return "they come from now on: the first run only stores the position of the end"
+    return row_condition(capture, row_state(capture, None), utc_now())
 
 
 @dataclass(frozen=True, slots=True)
 class RowsTask:
     """Sends the rows of a run, in the driver or in an executor.
 
-    `planned` is the position for which the rows were asked.
+    `planned` is the position after which the rows were read.
     """
 
-    ground: Ground
+    context: CaptureContext
     capture: JdbcCapture
     run: str
     planned: CapturePosition
@@ -408,31 +403,33 @@ class RowsTask:
         """Send rows in transactions, each with the position after it.
 
         Returns:
-            How many rows were sent, and the last position.
+            The number of rows that were sent, and the last position.
 
         Raises:
-            Retryable: Somebody committed since the rows were asked for, another run began, or no broker answers.
+            Retryable: Another run or attempt committed after `planned`, another run began, or no broker answers.
             Terminal: The topic refuses a row, or credentials or permissions don't fit.
         """
-        capture, ground = self.capture, self.ground
-        opened = capture_producer(ground.cluster, capture.topic, ground.positions, ground.identity, TRANSACTION_SECONDS)
+        capture, context = self.capture, self.context
+        opened = capture_producer(
+            context.cluster, capture.topic, context.positions, context.identity, TRANSACTION_SECONDS
+        )
         with opened as producer:
-            start = ground.position()
+            start = context.position()
             if start != self.planned:
                 raise RUN_OVERTAKEN.retryable(
-                    f"capture {capture.name}: rows were requested after position {self.planned.n}, and it is"
+                    f"capture {capture.name}: rows were read after position {self.planned.n}, but the position is"
                     f" {None if start is None else start.n} now: another run or attempt committed meanwhile",
                     next_step="run again: it continues after that",
                 )
-            position, cuts = start, Cuts(rows, capture.max_records)
-            while cuts.has_more:
-                records = (OutgoingRecord(row.key, row.value) for row in cuts.transaction())
-                producer.send(records, lambda: self._behind(position, cuts).to_json())  # noqa: B023 - called at once
-                position = self._behind(position, cuts)
-        return cuts.taken, position
+            position, transactions = start, Transactions(rows, capture.max_records)
+            while transactions.has_more:
+                records = (OutgoingRecord(row.key, row.value) for row in transactions.take())
+                producer.send(records, lambda: self._next_position(position, transactions).to_json())  # noqa: B023 - called at once
+                position = self._next_position(position, transactions)
+        return transactions.taken, position
 
-    def _behind(self, position: CapturePosition, cuts: Cuts) -> CapturePosition:
-        """The position after the captured rows."""
+    def _next_position(self, position: CapturePosition, transactions: Transactions) -> CapturePosition:
+        """The position after the rows that were taken."""
         if self.capture.mode == "bulk":
-            return position.following(self.run, {**initial_state(self.capture, None), "done": self.run})
-        return position.following(self.run, initial_state(self.capture, cuts.last))
+            return position.following(self.run, {**row_state(self.capture, None), "done": self.run})
+        return position.following(self.run, row_state(self.capture, transactions.last))

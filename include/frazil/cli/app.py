@@ -32,7 +32,7 @@ from frazil.gc_tuning import collect_rarely
 from frazil.spark.jobs.imports import leave_out_pandas
 
 EXIT_INTERRUPTED = 130
-"""Ended by Ctrl-C, as shells say it: 128 and the number of the signal."""
+"""Exit code after Ctrl-C, by the convention of shells: 128 plus the signal's number."""
 
 _DEBUG = "--debug"
 
@@ -65,7 +65,7 @@ _COMMANDS: Mapping[str, tuple[Callable[..., Any], ...]] = {
     "Repair": (repair.replay, repair.reset, repair.repair),
     "Maintain": (run.maintain,),
 }
-"""Every sub-command, in the groups and the order of the help."""
+"""All sub-commands but `dead-letters`, in the groups and the order of the help."""
 
 _EXAMPLES = """\
 frazil init
@@ -139,7 +139,7 @@ def _show_version(value: bool) -> None:  # noqa: FBT001 - the shape of an option
 
 
 @app.callback()
-def _globals(
+def _global_options(
     *,
     debug: Annotated[bool, typer.Option(_DEBUG, help="Show stack traces.")] = False,
     version: Annotated[
@@ -163,13 +163,13 @@ def main() -> int:
     """Run the command of this process; returns its exit code."""
     codes: list[int] = []
     atexit.register(_end_at_once, codes)
-    _end_in_order()
+    _exit_on_signals()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # names from files and schemas may be what no encoding takes
+        if isinstance(stream, TextIOWrapper):  # names from files and schemas may have characters that no encoding has
             stream.reconfigure(errors="backslashreplace")
     collect_rarely()
-    leave_out_pandas()  # Spark's job, which insists on it, is a process of its own
-    # PyIceberg says so for each ORC file, whose times Arrow reads as nanoseconds. The table's are microseconds: nothing is lost.
+    leave_out_pandas()  # the job of Spark, which needs it, runs in another process
+    # PyIceberg warns of each ORC file, since Arrow reads its times as nanoseconds. The table has microseconds: nothing is lost.
     logging.getLogger("pyiceberg.io.pyarrow").addFilter(
         lambda log_record: "'ns' timestamp precision" not in log_record.getMessage()
     )
@@ -178,8 +178,8 @@ def main() -> int:
 
 
 def _end_at_once(codes: Sequence[int]) -> None:
-    """End the process behind all that was to be done at its exit, without taking it apart: a third of a small run's CPU time."""
-    with suppress(OSError, ValueError):  # Python flushes again, and says what is wrong
+    """End the process after all other exit handlers, without Python's clean-up: it takes a third of a small run's CPU time."""
+    with suppress(OSError, ValueError):  # then Python's own exit flushes again, and reports the error
         for stream in filter(None, (sys.stdout, sys.stderr)):
             stream.flush()
         if codes:
@@ -190,27 +190,27 @@ def invoke(argv: Sequence[str]) -> int:
     """Run one command.
 
     Returns:
-        The exit code: 0, that of the error's class (see `frazil.errors`), 2 for a wrong use, 130 for Ctrl-C
+        The exit code: 0, that of the error's class (see `frazil.errors`), 2 for wrong arguments, 130 for Ctrl-C
         where no run is at work.
     """
     arguments, debug = _debug_first(argv)
     try:
-        typer.main.get_command(_with_only(arguments))(arguments, prog_name="frazil")
+        typer.main.get_command(_application_for(arguments))(arguments, prog_name="frazil")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except FrazilError as error:
-        return _failed(error.label, error.message_with_code, error.next_step, error.exit_code, debug=debug)
-    except Exception as error:  # noqa: BLE001 - the outermost edge: whatever is left ends in one line
+        return _report_failure(error.label, error.message_with_code, error.next_step, error.exit_code, debug=debug)
+    except Exception as error:  # noqa: BLE001 - the outermost edge: an unexpected error becomes one line
         message = marked(f"{type(error).__name__}: {without_values(str(error))}", INTERNAL)
         step = "run it again with --debug and report what it shows"
-        return _failed("unexpected error", message, step, EXIT_FAILED, debug=debug)
+        return _report_failure("unexpected error", message, step, EXIT_FAILED, debug=debug)
     return 0
 
 
-def _with_only(arguments: Sequence[str]) -> typer.Typer:
-    """The application with the command alone that is called: Typer reads the signatures of all that it has, 50 ms."""
+def _application_for(arguments: Sequence[str]) -> typer.Typer:
+    """The application, reduced to the command that is called: Typer reads the signature of each command, 50 ms in all."""
     called = next((argument for argument in arguments if argument != _DEBUG), "")
     commands = [command for command in app.registered_commands if command.name == called]
     if not commands:
@@ -221,15 +221,15 @@ def _with_only(arguments: Sequence[str]) -> typer.Typer:
 
 
 def _debug_first(argv: Sequence[str]) -> tuple[list[str], bool]:
-    """Move `--debug` to the front: people add it at the end of a command that failed."""
+    """Move `--debug` to the front, where Typer expects it: people add it at the end of a command that failed."""
     end = argv.index("--") if "--" in argv else len(argv)
     debug = _DEBUG in argv[:end]
     arguments = [part for part in argv[:end] if part != _DEBUG]
     return [*([_DEBUG] if debug else []), *arguments, *argv[end:]], debug
 
 
-def _end_in_order() -> None:
-    """Turn SIGTERM and SIGHUP into an orderly exit, so that the command stops the processes it started."""
+def _exit_on_signals() -> None:
+    """Turn SIGTERM and SIGHUP into an exit of Python, so that the command stops the processes that it started."""
 
     def end(number: int, _: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -239,17 +239,12 @@ def _end_in_order() -> None:
             signal.signal(number, end)
 
 
-def _failed(label: str, message: str, next_step: str | None, code: int, *, debug: bool) -> int:
+def _report_failure(label: str, message: str, next_step: str | None, code: int, *, debug: bool) -> int:
     if debug:
         traceback.print_exc()
     console.show_failure(label, message, next_step)
-    _drop_closed_pipe()
-    return code
-
-
-def _drop_closed_pipe() -> None:
-    """After `frazil … | head`: without this, Python complains at exit that it could not flush."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except BrokenPipeError:  # after `frazil … | head` Python would print at exit that it could not flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code

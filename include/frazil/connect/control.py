@@ -1,4 +1,4 @@
-"""Events of the sink's control topic: which are committed to tables, and the offsets at which a stopped connector stopped."""
+"""The sink's control topic: whether its events are committed to the tables, and the offsets at which a connector stopped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ConnectorProgress:
     """Where a connector stores its progress: control topic, consumer groups, table branches.
 
     Attributes:
-        groups: Consumer groups with offsets of the source topics; where one lacks a partition, the next one counts.
+        groups: Consumer groups with offsets of the source topics. For a partition, the first group that has it counts.
         connect_group: The group whose members are the running tasks.
         group: The group that names the offsets in snapshot summaries, and that events of the control topic carry.
         control_topic: The control topic.
@@ -60,8 +60,7 @@ class ControlFacts:
 def recorded_offsets(summaries: Iterable[Mapping[str, str]], topic: str, group: str) -> dict[int, int]:
     """Offsets of the control topic that a branch's snapshots name, newest snapshot first.
 
-    Each partition counts as far as any snapshot names it: sinks before 1.10.1 leave out partitions that a commit had no
-    events of.
+    For each partition, the newest snapshot that names it counts: sinks before 1.10.1 leave out partitions without events.
 
     Raises:
         ValueError: A value is not of the sink's form.
@@ -94,8 +93,8 @@ def _recreated(progress: ConnectorProgress, facts: ControlFacts) -> Iterator[str
             _, end = facts.log.get(partition, (0, 0))
             if offset > end:
                 yield (
-                    f"{progress.control_topic}, partition {partition}: it ends at {end}, and {owner} has come to {offset}: the"
-                    " topic was created again, so nobody can tell which of its events are committed"
+                    f"{progress.control_topic}, partition {partition}: it ends at {end}, but {owner} has read it up to {offset}:"
+                    " the topic was created again, so it is unknown which of its events are committed"
                 )
 
 
@@ -110,15 +109,11 @@ def _pending(progress: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
         first, files = events[0], sum(event.files for event in events)
         where = f"{progress.control_topic}, partition {first.partition}, offset {first.offset}"
         if facts.recorded.get(table) is None:
-            yield f"table {table} is not there, and {files} files were announced for it ({where} on)"
+            yield f"table {table} does not exist, but {files} files were announced for it (from {where} on)"
         else:
             offset = (facts.recorded[table] or {}).get(first.partition)
-            upto = (
-                f"the table has them up to offset {offset}"
-                if offset is not None
-                else "the table names no offsets of it"
-            )
-            yield f"table {table}: {files} files were announced and never committed ({where} on; {upto})"
+            extent = "no offset of it is recorded" if offset is None else f"the table has them up to offset {offset}"
+            yield f"table {table}: {files} files were announced and never committed (from {where} on; {extent})"
 
 
 def _unread(progress: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
@@ -131,7 +126,7 @@ def _unread(progress: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
         if handled < log_start:
             yield (
                 f"{progress.control_topic}, partition {partition}: Kafka deleted its events {handled} to {log_start}, and neither"
-                " every table nor the coordinator's group says that it had come so far"
+                " the tables nor the coordinator's group record that they were committed"
             )
 
 
@@ -149,28 +144,28 @@ class OffsetBounds:
 
 @dataclass(frozen=True, slots=True)
 class StartOffsets:
-    """Start offsets by topic and partition, remarks about them, and reasons why they can't be determined."""
+    """Start offsets by topic and partition, remarks about them, and obstacles: reasons why no start can be determined."""
 
     offsets: dict[str, dict[int, int]]
     notes: tuple[str, ...] = ()
-    against: tuple[str, ...] = ()
+    obstacles: tuple[str, ...] = ()
 
 
 def start_offsets(
-    bounds: Mapping[Key, OffsetBounds], groups: Sequence[tuple[str, Mapping[Key, int]]], otherwise: str
+    bounds: Mapping[Key, OffsetBounds], groups: Sequence[tuple[str, Mapping[Key, int]]], default: str
 ) -> StartOffsets:
-    """The next offset of every partition.
+    """The offset of every partition at which the pipeline starts, after what the connector has read.
 
     Args:
         bounds: All partitions of the connector's topics.
-        groups: Consumer groups with their committed offsets; where one has none for a partition, the next one counts.
-        otherwise: `earliest` or `latest`, where the connector begins with a partition that no group knows.
+        groups: Consumer groups with their committed offsets. For a partition, the first group that has it counts.
+        default: `earliest` or `latest`: the start in a partition that no group has.
     """
     offsets: dict[str, dict[int, int]] = {}
-    notes, against = [], []
+    notes, obstacles = [], []
     if not any(key in committed for _, committed in groups for key in bounds):
         names = " and ".join(name for name, _ in groups)
-        against.append(
+        obstacles.append(
             f"no offsets of these topics in the consumer group {names}: the connector never committed, or Kafka forgot the"
             " group, as it does a week after its last member left"
         )
@@ -178,12 +173,12 @@ def start_offsets(
         start = next((committed[topic, partition] for _, committed in groups if (topic, partition) in committed), None)
         where = f"{topic}, partition {partition}"
         if start is None:
-            start = bound.end if otherwise == "latest" else bound.first
-            notes.append(f"{where}: the connector has not read it yet; it begins at {start} ({otherwise})")
+            start = bound.end if default == "latest" else bound.first
+            notes.append(f"{where}: the connector has not read it yet; the pipeline begins at {start} ({default})")
         elif start > bound.end:
-            against.append(f"{where}: the group is at {start}, the topic ends at {bound.end}: it was created again")
+            obstacles.append(f"{where}: the group is at {start}, the topic ends at {bound.end}: it was created again")
         elif start < bound.first:
             notes.append(f"{where}: Kafka deleted the offsets {start} to {bound.first}, which the connector never read")
             start = bound.first
         offsets.setdefault(topic, {})[partition] = start
-    return StartOffsets(offsets, tuple(notes), tuple(against))
+    return StartOffsets(offsets, tuple(notes), tuple(obstacles))

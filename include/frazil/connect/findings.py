@@ -1,6 +1,4 @@
-"""The keys of a connector: their current names, the one class that each given key is in, and values that must not be
-written down.
-"""
+"""The keys of a connector: their present names, the finding about each key, and the references that replace secret values."""
 
 from __future__ import annotations
 
@@ -32,9 +30,9 @@ LEGACY: Final = MappingProxyType(
         "iceberg.control.commitThreads": "iceberg.control.commit.threads",
     }
 )
-"""Old spellings of Tabular's early releases, and what they are called now."""
+"""Names of keys in Tabular's early releases, and their present names."""
 
-_LEGACY_OF_TABLES: Final = MappingProxyType(
+_LEGACY_OPTIONS: Final = MappingProxyType(
     {
         "routeRegex": "route-regex",
         "routeValues": "route-regex",
@@ -44,10 +42,10 @@ _LEGACY_OF_TABLES: Final = MappingProxyType(
 )
 
 TABLE_OPTIONS: Final = ("route-regex", "partition-by", "id-columns", "commit-branch")
-"""What `iceberg.table.<table>.` ends in."""
+"""Options of the keys `iceberg.table.<table>.<option>`."""
 
 _PER_TABLE: Final = re.compile(
-    rf"iceberg\.table\.(?P<table>.+)\.(?P<option>{'|'.join([*TABLE_OPTIONS, *_LEGACY_OF_TABLES])})"
+    rf"iceberg\.table\.(?P<table>.+)\.(?P<option>{'|'.join([*TABLE_OPTIONS, *_LEGACY_OPTIONS])})"
 )
 
 CANONICAL: Final = (
@@ -104,7 +102,7 @@ CANONICAL: Final = (
     "consumer.override.auto.offset.reset",
     "consumer.override.isolation.level",
 )
-"""Keys with a name of their own."""
+"""Keys whose whole name is fixed."""
 
 _FAMILIES: Final = (
     "iceberg.tables.auto-create-props.",
@@ -122,11 +120,11 @@ _FAMILIES: Final = (
     "producer.override.",
     "admin.override.",
 )
-"""Prefixes of keys that something else reads."""
+"""Prefixes of keys whose rest is free: a catalog, a converter or a client reads it."""
 
 
-def current(key: str) -> str:
-    """The present name of a key: its own, unless it is an old spelling."""
+def present_name(key: str) -> str:
+    """The present name of a key, which differs from the key only if that is an old name."""
     if key in LEGACY:
         return LEGACY[key]
     table = per_table(key)
@@ -134,26 +132,16 @@ def current(key: str) -> str:
 
 
 def per_table(key: str) -> tuple[str, str] | None:
-    """Table and option of a key that is about one table, by the option's present name."""
+    """Table and option of a key that is about one table; the option has its present name."""
     match = _PER_TABLE.fullmatch(key)
-    return (match["table"], _LEGACY_OF_TABLES.get(match["option"], match["option"])) if match else None
-
-
-def is_known(name: str) -> bool:
-    """Whether a present name is one of the sink or of the framework."""
-    return name in CANONICAL or name.startswith(_FAMILIES)
-
-
-def suggestions(tables: Collection[str]) -> list[str]:
-    """Names per table, for slips in them."""
-    return [f"iceberg.table.{table}.{option}" for table in tables for option in TABLE_OPTIONS]
+    return (match["table"], _LEGACY_OPTIONS.get(match["option"], match["option"])) if match else None
 
 
 Outcome = Literal["carried", "changed", "not_supported", "unknown", "refused"]
 """Carried over; changed in meaning; not supported (to be done by hand); unknown; refused (nothing is written)."""
 
 OUTCOMES: tuple[Outcome, ...] = ("refused", "not_supported", "unknown", "changed", "carried")
-"""The graver one first: what is said of one key twice counts as the graver."""
+"""The most serious first: of two findings about a key, the more serious one counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +149,10 @@ class Finding:
     """The finding about one key.
 
     Attributes:
-        key: The key as it was written, or one that should have been.
-        outcome: Its class.
+        key: The key as it was written, or a key that is missing.
+        outcome: What becomes of it.
         message: The key's new place, or why it has none. Never a value that may be secret.
-        by_hand: What to do, if there is something.
+        by_hand: What a person should do.
     """
 
     key: str
@@ -174,10 +162,9 @@ class Finding:
 
 
 class ConnectorKeys:
-    """The keys of one connector, and the findings about each.
+    """The keys of a connector or a worker, and the findings about them.
 
-    Legacy names count as the present ones. A key whose value is empty counts as not given, as an empty option of Kafka
-    Connect has no effect.
+    Old names count as the present ones. A key with an empty value counts as missing, because in Kafka Connect it has no effect.
     """
 
     def __init__(self, config: Mapping[str, str], origin: str = "") -> None:
@@ -187,18 +174,18 @@ class ConnectorKeys:
         self._findings: dict[str, Finding] = {}
         self.notes: list[str] = []
         for key, value in config.items():
-            self._take(key, value.strip())
+            self._add(key, value.strip())
 
-    def _take(self, key: str, value: str) -> None:
-        name = current(key)
+    def _add(self, key: str, value: str) -> None:
+        name = present_name(key)
         self._written.setdefault(name, []).append(key)
         if name in self._values and self._values[name] != value:
             spellings = " and ".join(self._written[name])
-            self.say(name, "refused", f"{spellings} are the same option with two values", "remove the wrong one")
+            self.report(name, "refused", f"{spellings} are the same option with two values", "remove the wrong one")
         if value or name not in self._values:
             self._values[name] = value
         if not value:
-            self.say(name, "changed", "empty, so it counts as missing")
+            self.report(name, "changed", "empty, so it counts as missing")
 
     def __contains__(self, name: str) -> bool:
         return bool(self._values.get(name))
@@ -209,31 +196,34 @@ class ConnectorKeys:
 
     @property
     def deprecated_names(self) -> list[str]:
-        """Keys that the configuration gives under deprecated names."""
+        """The old names that the configuration uses."""
         return sorted(key for name, written in self._written.items() for key in written if key != name)
 
     def is_true(self, name: str) -> bool:
-        """Whether a switch is on. Kafka Connect takes nothing but true and false, and refuses the connector otherwise."""
+        """Whether a switch is on. The connector is refused if its value is neither true nor false, as Kafka Connect does."""
         value = (self.get(name) or "").lower()
         if value not in ("", "true", "false"):
-            self.say(name, "refused", "neither true nor false: Kafka Connect refuses it", "write true or false")
+            self.report(name, "refused", "neither true nor false: Kafka Connect refuses it", "write true or false")
         return value == "true"
 
     def below(self, prefix: str) -> dict[str, str]:
-        """The keys with a prefix, without it; empty values left out."""
+        """The keys with a prefix, which is cut off. Keys with empty values are left out."""
         return {name[len(prefix) :]: value for name, value in self._values.items() if name.startswith(prefix) and value}
 
-    def say(self, name: str, outcome: Outcome, message: str, by_hand: str | None = None) -> None:
-        """Classify a key. If it is classified twice, the more serious class counts; if both are equal, the first one."""
+    def report(self, name: str, outcome: Outcome, message: str, by_hand: str | None = None) -> None:
+        """Add a finding about a key. Of several findings the most serious counts; of equally serious ones, the first.
+
+        Only a refusal may be about a missing key; any other finding about one is ignored.
+        """
         missing = [name] if outcome == "refused" else []
         for written in self._written.get(name, missing):
-            finding = Finding(self.origin + written, outcome, message + _old_name(written, name), by_hand)
+            old_name = "" if written == name else f" (old name of {name})"
             earlier = self._findings.get(written)
             if earlier is None or OUTCOMES.index(outcome) < OUTCOMES.index(earlier.outcome):
-                self._findings[written] = finding
+                self._findings[written] = Finding(self.origin + written, outcome, message + old_name, by_hand)
 
     def note(self, text: str) -> None:
-        """Add a remark that concerns no single key."""
+        """Add a remark that is not about a single key."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -242,39 +232,43 @@ class ConnectorKeys:
         """Whether a finding prevents the import of the connector."""
         return any(finding.outcome == "refused" for finding in self._findings.values())
 
-    def unsaid(self) -> Iterator[str]:
-        """Present keys that are not classified yet."""
+    def unreported(self) -> Iterator[str]:
+        """Names of the keys that have no finding yet."""
         for name, written in self._written.items():
             if any(key not in self._findings for key in written):
                 yield name
 
     def close(self, tables: Collection[str] = ()) -> tuple[Finding, ...]:
-        """Classify the remaining keys as unknown, each with the nearest known name, and return all findings."""
-        for name in list(self.unsaid()):
-            if is_known(name):
-                self.say(name, "changed", "has no effect in this configuration, as in Kafka Connect")
+        """Report the remaining keys, unknown ones with the nearest known name. Returns all findings."""
+        table_keys = [f"iceberg.table.{table}.{option}" for table in tables for option in TABLE_OPTIONS]
+        for name in list(self.unreported()):
+            if name in CANONICAL or name.startswith(_FAMILIES):
+                self.report(name, "changed", "has no effect in this configuration, as in Kafka Connect")
                 continue
-            similar = get_close_matches(name, [*suggestions(tables), *CANONICAL], 1, 0.75)
+            similar = get_close_matches(name, [*table_keys, *CANONICAL], 1, 0.75)
             hint = f"did you mean {similar[0]}?" if similar else None
-            self.say(name, "unknown", "not a key of the sink or of Kafka Connect, so nothing reads it", hint)
+            self.report(name, "unknown", "not a key of the sink or of Kafka Connect, so nothing reads it", hint)
         return tuple(
             sorted(self._findings.values(), key=lambda finding: (OUTCOMES.index(finding.outcome), finding.key))
         )
 
 
-def _old_name(written: str, name: str) -> str:
-    return "" if written == name else f" (old name of {name})"
-
-
-_MARKS = (
+_SECRET_PARTS = (
     *("password", "passwd", "secret", "token", "credential", "jaas", "user.info", "userinfo", "authorization"),
     *("apikey", "api-key", "api.key", "access-key", "access.key", "accesskey", "account-key", "account.key", "sas-"),
     *("connection-string", "private", "passphrase", "header.", "cookie", ".pem", "certificate.chain"),
 )
-"""Parts of names whose values open a door, in lower case."""
+"""Parts of the names of keys with secret values, in lower case."""
 
-_NO_SECRET = ("oauth2-server-uri", "token.endpoint", "token-refresh", "token-expires", "token-exchange", "endpoint.url")
-"""Parts of names that only look as if."""
+_PUBLIC_PARTS = (
+    "oauth2-server-uri",
+    "token.endpoint",
+    "token-refresh",
+    "token-expires",
+    "token-exchange",
+    "endpoint.url",
+)
+"""Parts of names that look secret, but are not."""
 
 _PROVIDED = re.compile(r"\$\{(?P<provider>[^}:$]+):(?P<rest>(?:(?!\$\{)[^}])*+)\}")
 """What Kafka Connect's config providers fill in: `${provider:[path:]key}`."""
@@ -283,54 +277,54 @@ _ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CREDENTIALS = re.compile(
     r"://[^/?#@\s]*+@|[?&;](?=[^=&;?]*+=)[^=&;?]*?(?:password|user|token|secret|key|sig)", re.IGNORECASE
 )
-"""Credentials in an address. Each part is looked at once: the value may be a megabyte, and Python holds its lock meanwhile."""
+"""Credentials in an address. The search takes linear time, because the value may be a megabyte."""
 
 
 @dataclass(slots=True)
 class Secrets:
-    """References given so far.
+    """Environment variables that take secret values of one entry of the settings file.
 
     Attributes:
-        prefix: How the variables of this entry begin.
-        values: Variable -> its value, where the configuration had it. Never written anywhere.
-        described: Variable -> what to put there.
+        prefix: The names of the variables begin with it.
+        values: Variable -> its value, if the configuration has it. Never written anywhere.
+        descriptions: Variable -> what to put there.
     """
 
     prefix: str
     values: dict[str, str] = field(default_factory=dict, repr=False)
-    described: dict[str, str] = field(default_factory=dict)
+    descriptions: dict[str, str] = field(default_factory=dict)
 
-    def hide(self, suffix: str, value: str | None, what: str) -> str:
-        """Replace a value by a reference to a variable. `value` None: a person must look up the value for the variable."""
+    def hide(self, suffix: str, value: str | None, description: str) -> str:
+        """Replace a value by a reference to a variable. If `value` is None, a person must find the value."""
         provided = _PROVIDED.fullmatch(value or "")
         if provided and provided["provider"] == "env" and _ENV.fullmatch(provided["rest"].lstrip(":")):
             name = provided["rest"].lstrip(":")
-            self.described[name] = what
+            self.descriptions[name] = description
             return f"${{env:{name}}}"
         name = self._variable(suffix, value)
-        self.described[name] = f"{what}; was ${{{provided['provider']}:…}}" if provided else what
+        self.descriptions[name] = f"{description}; was ${{{provided['provider']}:…}}" if provided else description
         if value is not None and not _PROVIDED.search(value):
             self.values[name] = value
         return f"${{env:{name}}}"
 
-    def value(self, key: str, value: str, what: str) -> str:
-        """A value as it may be written: itself, or a reference where it is secret or filled in by a config provider."""
+    def value(self, key: str, value: str, description: str) -> str:
+        """The value as it may be written: a reference if it is secret or comes from a config provider, else itself."""
         if is_secret(key, value) or _PROVIDED.search(value):
-            return self.hide(key, value, what)
+            return self.hide(key, value, description)
         return value
 
     def _variable(self, suffix: str, value: str | None) -> str:
-        plain = re.sub(r"[^A-Z0-9]+", "_", f"{self.prefix}_{suffix}".upper()).strip("_")
-        name, number = plain, 1
-        while name in self.described and self.values.get(name) != value:
+        base = re.sub(r"[^A-Z0-9]+", "_", f"{self.prefix}_{suffix}".upper()).strip("_")
+        name, number = base, 1
+        while name in self.descriptions and self.values.get(name) != value:
             number += 1
-            name = f"{plain}_{number}"
+            name = f"{base}_{number}"
         return name
 
 
 def is_secret(key: str, value: str = "") -> bool:
-    """Whether the value of a key must not be written down: its name says so, or it holds credentials in an address."""
+    """Whether a value must not be written down: the key's name says so, or the value is an address with credentials."""
     lowered = key.lower()
-    if any(part in lowered for part in _NO_SECRET) and not lowered.endswith(("password", "secret")):
-        return bool(_CREDENTIALS.search(value))
-    return any(mark in lowered for mark in _MARKS) or bool(_CREDENTIALS.search(value))
+    is_public = any(part in lowered for part in _PUBLIC_PARTS) and not lowered.endswith(("password", "secret"))
+    named_secret = not is_public and any(part in lowered for part in _SECRET_PARTS)
+    return named_secret or bool(_CREDENTIALS.search(value))

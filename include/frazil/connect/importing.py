@@ -1,4 +1,4 @@
-"""Connectors become pipelines with their entries of the settings, written as YAML with a comment at every value that a
+"""Connectors become pipelines and entries of the settings: as plain data, and as YAML with a comment at each value that a
 person must add.
 """
 
@@ -34,12 +34,12 @@ OTHERS: Mapping[str, str] = MappingProxyType(
         "com.snowflake.kafka.connector.SnowflakeSinkConnector": "writes to Snowflake",
     }
 )
-"""Connectors that are no Iceberg sink, and what they do."""
+"""Connectors that are not imported, and what they do."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportContext:
-    """What the user adds to a configuration.
+    """What an import knows besides the configuration of the connector.
 
     Attributes:
         worker: The worker's properties.
@@ -49,7 +49,7 @@ class ImportContext:
         cluster: Name of a cluster in the existing settings, instead of a new entry.
         catalog: Name of a catalog there, likewise.
         registry: Name of a registry there, likewise.
-        is_preview: Whether the catalog is asked for columns next: that they are not known yet is no reason to refuse.
+        is_preview: Whether columns are still to be read from the catalog, so that missing ones are no reason to refuse.
     """
 
     worker: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -60,11 +60,6 @@ class ImportContext:
     catalog: str | None = None
     registry: str | None = None
     is_preview: bool = False
-
-    @property
-    def typed_columns(self) -> Mapping[str, Mapping[str, Mapping[str, Any]]] | None:
-        """Columns by table; None if they are asked for next."""
-        return None if self.is_preview else self.columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +78,13 @@ class ImportedConnector:
     Attributes:
         connector: Its name.
         file: The file that it was read from.
-        pipeline: The pipeline file, empty if it is refused.
+        pipeline: The pipeline file, empty if the connector is refused.
         settings: Entries of the settings file: clusters, catalogs, registries.
-        findings: Every key that was given, once, the gravest first.
-        notes: Remarks that belong to no key.
+        findings: One for each given key, the most serious first.
+        notes: Remarks that are not about a single key.
         variables: Environment variable -> what to put there.
-        values: Environment variable -> the value that the configuration had. For this process only.
-        positions: What is needed to look up where the connector stopped.
+        values: Environment variable -> the value that the configuration has. For this process only.
+        progress: Where the connector stores its progress; None if it is refused.
     """
 
     connector: str
@@ -100,7 +95,7 @@ class ImportedConnector:
     notes: tuple[str, ...]
     variables: dict[str, str]
     values: dict[str, str] = field(repr=False)
-    positions: ConnectorProgress | None
+    progress: ConnectorProgress | None
 
     @property
     def is_refused(self) -> bool:
@@ -115,23 +110,24 @@ def import_connector(
     keys, worker = ConnectorKeys(connector.config), ConnectorKeys(context.worker, "worker: ")
     if not _is_sink(keys):
         return _result(connector, (keys, ConnectorKeys({})), {}, {}, ())
-    return _imported(connector, context, names, keys, worker)
+    return _import_sink(connector, context, names, keys, worker)
 
 
-def _imported(
+def _import_sink(
     connector: Connector, context: ImportContext, names: EntryNames, keys: ConnectorKeys, worker: ConnectorKeys
 ) -> ImportedConnector:
     name = pipeline_name(connector.name)
     if "name" in keys:
-        keys.say("name", "carried" if name == connector.name else "changed", f"name: {name}")
+        keys.report("name", "carried" if name == connector.name else "changed", f"name: {name}")
     secrets = [Secrets(prefix) for prefix in (names.cluster, names.catalog or "catalog", names.registry)]
     cluster = source.cluster(keys, worker, secrets[0])
     catalog_name, catalog_entry = source.catalog(keys, secrets[1])
     decoding = transforms.decoding(keys, worker, context.registry or names.registry, secrets[2])
     key = transforms.key_decoding(keys, worker, decoding, needed=transforms.works_on_keys(keys))
-    chain = transforms.chain(keys, decoding.value.get("format"), has_key=key is not None, columns=context.typed_columns)
+    columns_for_types = None if context.is_preview else context.columns
+    chain = transforms.chain(keys, decoding.value.get("format"), has_key=key is not None, columns=columns_for_types)
     merging = tables.merging(keys)
-    routes = tables.listed(keys, translate_route(keys, context.tables), merging)
+    routes = tables.require_listed_tables(keys, translate_route(keys, context.tables), merging)
     columns = {**{routes.name(table): named for table, named in context.columns.items()}, **context.columns}
     settings: dict[str, dict[str, Any]] = {}
     if context.cluster is None:
@@ -161,7 +157,7 @@ def _imported(
             f"{reference}, which a config provider fills in, is refused in a pipeline file unless the settings list it under"
             " references.allow: write the value, or list it there."
         )
-    keys.note(source.restart_remark(pipeline["start"]))
+    keys.note(source.start_remark(pipeline["start"]))
     source.hadoop(keys)
     source.framework(keys)
     used = [
@@ -179,34 +175,30 @@ def _route(keys: ConnectorKeys, routes: RouteResult) -> dict[str, Any]:
 
 
 def pipeline_name(connector: str) -> str:
-    """A pipeline's name for a connector's."""
-    plain = re.sub(r"[^a-z0-9]+", "_", connector.lower()).strip("_")[:90]
-    return plain if plain[:1].isalpha() else f"p_{plain}".rstrip("_")
+    """The name of the pipeline that a connector becomes."""
+    name = re.sub(r"[^a-z0-9]+", "_", connector.lower()).strip("_")[:90]
+    return name if name[:1].isalpha() else f"p_{name}".rstrip("_")
 
 
 def _is_sink(keys: ConnectorKeys) -> bool:
     connector_class = keys.get("connector.class")
     if connector_class in (APACHE, TABULAR, "IcebergSinkConnector", "IcebergSink"):
-        keys.say("connector.class", "carried", "one pipeline file")
+        keys.report("connector.class", "carried", "one pipeline file")
         if connector_class == APACHE and (old := keys.deprecated_names):
-            keys.note(f"Apache's sink ignores the old names {', '.join(old)}; here they are what they mean.")
+            keys.note(f"Apache's sink ignores the old names {', '.join(old)}; Frazil imports them as the present ones.")
         return True
-    kind = "connector.class"
+    by_hand = f"expected {APACHE} or {TABULAR}"
     if connector_class is None:
-        keys.say(
-            kind,
-            "refused",
-            "no connector.class, so the kind of connector is unknown",
-            f"expected {APACHE} or {TABULAR}",
-        )
+        message = "no connector.class, so the kind of connector is unknown"
+        keys.report("connector.class", "refused", message, by_hand)
         return False
-    what = OTHERS.get(connector_class) or (
+    description = OTHERS.get(connector_class) or (
         "reads a database's log into Kafka" if ".debezium.connector." in connector_class else "is no Iceberg sink"
     )
-    message = f"{connector_class} {what}: only the Iceberg sink is imported"
-    keys.say(kind, "refused", message, f"expected {APACHE} or {TABULAR}")
-    for name in list(keys.unsaid()):
-        keys.say(name, "not_supported", "a key of a connector that is not imported")
+    message = f"{connector_class} {description}: only the Iceberg sink is imported"
+    keys.report("connector.class", "refused", message, by_hand)
+    for name in list(keys.unreported()):
+        keys.report(name, "not_supported", "a key of a connector that is not imported")
     return False
 
 
@@ -223,9 +215,9 @@ def _value(keys: ConnectorKeys, value: dict[str, Any], chain: transforms.Chain, 
     name = "iceberg.tables.schema-case-insensitive"
     if keys.is_true(name):
         decoding["field_names"] = "case_insensitive"
-        keys.say(name, "carried", "value.field_names: case_insensitive")
+        keys.report(name, "carried", "value.field_names: case_insensitive")
     elif name in keys:
-        keys.say(name, "carried", "value.field_names: exact, the default")
+        keys.report(name, "carried", "value.field_names: exact, the default")
     return decoding
 
 
@@ -246,9 +238,9 @@ def _result(
         settings={} if refused else settings,
         findings=(*keys.close(tables), *close_worker(worker)),
         notes=(*keys.notes, *worker.notes),
-        variables={name: what for entry_secrets in secrets for name, what in entry_secrets.described.items()},
+        variables={name: text for entry_secrets in secrets for name, text in entry_secrets.descriptions.items()},
         values={name: value for entry_secrets in secrets for name, value in entry_secrets.values.items()},
-        positions=None if refused else _progress(connector, keys, tables),
+        progress=None if refused else _progress(connector, keys, tables),
     )
 
 
@@ -273,32 +265,32 @@ Settings = dict[str, dict[str, Any]]
 
 
 def import_all(connectors: Iterable[Connector], context: ImportContext) -> tuple[list[ImportedConnector], Settings]:
-    """Import connectors side by side.
+    """Import connectors that share a settings file.
 
     Returns:
-        What each became, in their order, and the settings of all together: clusters, catalogs, registries.
+        The result for each connector, in their order; and the settings of all: clusters, catalogs, registries.
     """
     settings: Settings = {}
     resolved: dict[tuple[str, str], Any] = {}
     pipeline_names: set[str] = set()
-    done = []
+    imports = []
     for connector in connectors:
-        imported = _import_beside_others(connector, context, resolved)
+        imported = _import_with_own_entries(connector, context, resolved)
         if imported.pipeline and imported.pipeline["name"] in pipeline_names:
-            imported = _twice(imported)
+            imported = _refuse_same_name(imported)
         if imported.pipeline:
             pipeline_names.add(imported.pipeline["name"])
         for kind, entries in imported.settings.items():
             settings.setdefault(kind, {}).update(entries)
-            resolved |= {(kind, name): _with_values(entry, imported.values) for name, entry in entries.items()}
-        done.append(imported)
-    return done, settings
+            resolved |= {(kind, name): with_values(entry, imported.values)[0] for name, entry in entries.items()}
+        imports.append(imported)
+    return imports, settings
 
 
-def _import_beside_others(
+def _import_with_own_entries(
     connector: Connector, context: ImportContext, resolved: Mapping[tuple[str, str], Any]
 ) -> ImportedConnector:
-    """Import one connector; its names must be free, or already mean the same thing."""
+    """Import one connector. An entry gets another name if an earlier connector has an entry of this name that differs."""
     names = EntryNames()
     imported = import_connector(connector, context, names)
     for kind, attribute in (("clusters", "cluster"), ("registries", "registry"), ("catalogs", "catalog")):
@@ -313,17 +305,13 @@ def _import_beside_others(
 
 def _clashes(kind: str, imported: ImportedConnector, resolved: Mapping[tuple[str, str], Any]) -> bool:
     return any(
-        (kind, name) in resolved and resolved[kind, name] != _with_values(entry, imported.values)
+        (kind, name) in resolved and resolved[kind, name] != with_values(entry, imported.values)[0]
         for name, entry in imported.settings.get(kind, {}).items()
     )
 
 
-def _with_values(entry: Any, values: Mapping[str, str]) -> Any:
-    return with_values(entry, values)[0]
-
-
 def with_values(entry: Any, values: Mapping[str, str]) -> tuple[Any, set[str]]:
-    """An entry with its references to variables filled in, and the names of variables that have no value."""
+    """An entry with values in place of its references to variables, and the names of variables without a value."""
     missing: set[str] = set()
 
     def fill(node: Any) -> Any:
@@ -339,61 +327,59 @@ def with_values(entry: Any, values: Mapping[str, str]) -> tuple[Any, set[str]]:
     return fill(entry), missing
 
 
-def _twice(imported: ImportedConnector) -> ImportedConnector:
+def _refuse_same_name(imported: ImportedConnector) -> ImportedConnector:
     message = f"another connector became the pipeline {imported.pipeline['name']} already"
-    finding = Finding("name", "refused", message, "give the connectors different names")
+    refusal = Finding("name", "refused", message, "give the connectors different names")
     findings = tuple(finding for finding in imported.findings if finding.key != "name")
-    return replace(imported, findings=(finding, *findings), pipeline={}, settings={}, positions=None)
+    return replace(imported, findings=(refusal, *findings), pipeline={}, settings={}, progress=None)
 
 
 _WIDTH = 118
-_HOLES = {
+_BLANKS = {
     "  columns: {}": "name the columns: name -> type; the connector takes them from the table",
     "destinations: []": "name every table that the field may name, with its columns",
 }
-"""Lines that validation refuses, and what to write there."""
+"""Lines of a pipeline file that validation refuses, and what to write there."""
 
 
 def pipeline_text(imported: ImportedConnector) -> str:
     """The pipeline file: manual steps as comments first, then the keys."""
     lines = _yaml(imported.pipeline).splitlines()
-    marked = [f"{line}  # {_HOLES[line]}" if line in _HOLES else line for line in lines]
-    return "\n".join([*_header(imported), *marked, ""])
+    return "\n".join(
+        [*_header(imported), *(f"{line}  # {_BLANKS[line]}" if line in _BLANKS else line for line in lines), ""]
+    )
 
 
 def settings_text(settings: Mapping[str, Any], imported: Sequence[ImportedConnector]) -> str:
-    """The settings file, with the variables that it reads."""
-    variables = {name: what for connector in imported for name, what in connector.variables.items()}
+    """The settings file, with comments that name the variables which it reads."""
+    variables = {name: text for connector in imported for name, text in connector.variables.items()}
     written = _yaml(dict(settings))
-    descriptions = [f"#   {name}: {what}" for name, what in sorted(variables.items()) if f"${{env:{name}}}" in written]
-    head = [
-        "# Carried over from Kafka Connect. Secrets are not in here; set these environment variables:",
-        *descriptions,
+    descriptions = [
+        f"#   {name}: {_one_line(text)}" for name, text in sorted(variables.items()) if f"${{env:{name}}}" in written
     ]
-    return "\n".join([*(head if descriptions else ["# Carried over from Kafka Connect."]), "", written])
+    head = "# Carried over from Kafka Connect."
+    if descriptions:
+        head += " Secrets are not in here; set these environment variables:"
+    return "\n".join([head, *descriptions, "", written])
 
 
 def blanks(imported: ImportedConnector) -> list[str]:
-    """The values that a person must add before `frazil validate` accepts the file."""
+    """The values that a person must add before `frazil validate` accepts the file; none if the connector is refused."""
     lines = _yaml(imported.pipeline).splitlines()
-    return list(dict.fromkeys(f"{line.strip()}  # {_HOLES[line]}" for line in lines if line in _HOLES))
+    return list(dict.fromkeys(f"{line.strip()}  # {_BLANKS[line]}" for line in lines if line in _BLANKS))
 
 
 def _header(imported: ImportedConnector) -> Iterator[str]:
     yield f"# Carried over from the connector {_one_line(imported.connector)} of Kafka Connect."
-    open_ends = [finding for finding in imported.findings if finding.outcome in ("not_supported", "unknown")]
+    unsolved = [finding for finding in imported.findings if finding.outcome in ("not_supported", "unknown")]
     changed = [finding for finding in imported.findings if finding.outcome == "changed" and finding.by_hand]
-    if open_ends or changed:
+    if unsolved or changed:
         yield "# To do by hand, or to know:"
-    for finding in (*open_ends, *changed):
-        yield from _finding(finding)
+    for finding in (*unsolved, *changed):
+        yield f"# - {_one_line(finding.key)}: {_one_line(finding.message)}"
+        if finding.by_hand:
+            yield f"#   {_one_line(finding.by_hand)}"
     yield ""
-
-
-def _finding(finding: Finding) -> Iterator[str]:
-    yield f"# - {_one_line(finding.key)}: {_one_line(finding.message)}"
-    if finding.by_hand:
-        yield f"#   {_one_line(finding.by_hand)}"
 
 
 def _one_line(text: str) -> str:
@@ -405,7 +391,7 @@ def _yaml(mapping: Mapping[str, Any]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML without anchors: the same properties of two tables are written twice."""
+    """A dumper without anchors: properties that two tables share are written twice."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
         return True

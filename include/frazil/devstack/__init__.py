@@ -1,1 +1,1 @@
-"""The embedded stack: a Kafka broker, Airflow, a registry, catalogs, storage and Spark, all under one folder."""
+"""The embedded stack: a Kafka broker, Airflow, a Schema Registry, a catalog, storage and Spark, all in one folder."""

@@ -1,5 +1,5 @@
-"""Airflow as separate processes: API server first, then scheduler, DAG processor and triggerer, with their database,
-environment and generated secrets.
+"""The processes of Airflow: first the API server, then scheduler, DAG processor and triggerer, with their metadata database
+and environment.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _ACCEPTED = ("postgresql", _DRIVER)
 _FORM = f"{_DRIVER}://USER:PASSWORD@HOST:5432/DATABASE"
 
 _BUSY_SECONDS = 30
-"""How long a writer of the SQLite file waits for the others: on two busy cores, longer than SQLite's 5."""
+"""How long a writer of the SQLite file waits for other writers. SQLite's default of 5 s is too short on two busy cores."""
 
 API_BUSY_SECONDS = 10
 """The same for the API server. Airflow 3.3 writes its audit log in the server's event loop, so such a write may wait for a request whose
-commit needs that very loop: only the end of the wait frees both. Tasks that start meanwhile ask again for 25 s, then they are lost."""
+commit needs that very loop: only the end of the wait frees both. Tasks that start meanwhile repeat their request for 25 s, then they fail."""
 
 _CONNECT_SECONDS = 10
-"""Bounds the first connection to PostgreSQL, so that an address behind a firewall is named soon."""
+"""Bounds the first connection to PostgreSQL, so that an address behind a firewall is reported soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,11 @@ class AirflowDatabase:
 
 
 def airflow_database(home: Home) -> AirflowDatabase:
-    """Return the database that the home asks for.
+    """Return the database of the home's Airflow.
 
     Raises:
-        Terminal: Its address can't be used; it is not quoted, since it may contain a password. Or a driver is missing.
+        Terminal: The address of the database can't be used (it is not quoted, since it may contain a password), or a driver is
+            missing.
     """
     if home.airflow_database is None:
         return AirflowDatabase(sqlite_url(home), SQLITE, is_file=True)
@@ -94,15 +95,15 @@ def airflow_database(home: Home) -> AirflowDatabase:
 
 
 def sqlite_url(home: Home, name: str = "airflow.db", busy_seconds: int = _BUSY_SECONDS) -> str:
-    """Return the SQLAlchemy address of an SQLite file, whose writers wait for each other instead of failing after 5 s."""
+    """Return the SQLAlchemy address of an SQLite file, with the time that a writer waits for others."""
     return f"sqlite:///{home.airflow / name}?timeout={busy_seconds}"
 
 
-def require_answer(database: AirflowDatabase, report: Callable[[str], None]) -> None:
-    """Connect once to a PostgreSQL database: Airflow's own words for what can be wrong come late, and are long.
+def _require_answer(database: AirflowDatabase, report: Callable[[str], None]) -> None:
+    """Check that a PostgreSQL database can be reached, because Airflow's own errors come late and are long.
 
     Raises:
-        Retryable: It does not answer, does not know the login, or has no such database; its own words are quoted.
+        Retryable: The server does not answer, does not know the login or has no such database; its message is quoted.
     """
     from sqlalchemy import create_engine
     from sqlalchemy.exc import OperationalError
@@ -117,7 +118,7 @@ def require_answer(database: AirflowDatabase, report: Callable[[str], None]) -> 
         raise STACK_FAILED.retryable(
             f"Airflow's database, {database.name}, can't be used: {str(error.orig).strip()}",
             next_step=f"start the server, or set {DATABASE_VARIABLE} to an existing database",
-        ) from None  # the cause knows the address
+        ) from None  # the cause has the address with the password
     finally:
         engine.dispose()
 
@@ -128,7 +129,7 @@ def _postgresql(text: str) -> URL:
 
     try:
         url = make_url(text)
-    except (ArgumentError, ValueError):  # the second: a port that is no number
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
         url = None
     if url is not None and url.query:
         raise BAD_SETTING.terminal(
@@ -151,18 +152,16 @@ SPARK_CONNECTION = {
 """Airflow connection `frazil_spark`: jobs run in one local JVM with two task threads. The production profile has a cluster."""
 
 REFRESH_SECONDS = 5
-"""How often the DAG files are looked at. Airflow's defaults (300 and 30) suit a cluster, not a
-person who waits."""
+"""Seconds between two readings of the DAG files. Airflow's defaults (300 and 30) are too long for a person who waits."""
 
 HEARTBEAT_TIMEOUT_SECONDS = 60
-"""When a task without heartbeat counts as lost. Airflow's default of 300 is several commit
-intervals."""
+"""Time after which a task without heartbeat counts as lost. Airflow's default of 300 is several commit intervals."""
 
 
 def environment(
     home: Home, java: Java, secrets_of_home: Secrets, database: AirflowDatabase, *, dags_paused: bool
 ) -> dict[str, str]:
-    """Return the whole environment of every Airflow process. Its Java is for Spark jobs."""
+    """Return the environment of the Airflow processes. They need Java for Spark jobs."""
     inherited = inherited_environment()
     variables = {
         **home.environment,
@@ -172,15 +171,17 @@ def environment(
         "JAVA_HOME": str(java.home),
         "PATH": _joined(interpreter_bin(), inherited.get("PATH", os.defpath)),
         "PYTHONPATH": _joined(home.project / "include", home.project / "plugins", inherited.get("PYTHONPATH", "")),
-        # A proxy set for the outside must not be asked for the loopback interface.
+        # Requests to the loopback interface must not go to a proxy.
         "NO_PROXY": ",".join(filter(None, [LOOPBACK, "localhost", inherited.get("NO_PROXY", "")])),
     }
     return {
         **inherited,
         **variables,
         **_configuration(home, dags_paused=dags_paused),
-        **_secret_configuration(secrets_of_home),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.url,
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets_of_home.jwt,
+        "AIRFLOW__CORE__FERNET_KEY": secrets_of_home.fernet,
+        "AIRFLOW__API__SECRET_KEY": secrets_of_home.api,
+        _ADDRESS: database.url,
     }
 
 
@@ -191,7 +192,7 @@ def _spark_connection(home: Home) -> Mapping[str, Any]:
 
 
 def _api_connection(home: Home, secrets_of_home: Secrets) -> Mapping[str, str]:
-    """The Airflow connection with which tasks write the notes of their runs: only the REST API can."""
+    """The Airflow connection with which tasks call Airflow's REST API, to write the notes of their runs."""
     return {
         "conn_type": "http",
         "host": home.airflow_url,
@@ -223,14 +224,6 @@ def _configuration(home: Home, *, dags_paused: bool) -> Mapping[str, str]:
     }
 
 
-def _secret_configuration(secrets_of_home: Secrets) -> Mapping[str, str]:
-    return {
-        "AIRFLOW__API_AUTH__JWT_SECRET": secrets_of_home.jwt,
-        "AIRFLOW__CORE__FERNET_KEY": secrets_of_home.fernet,
-        "AIRFLOW__API__SECRET_KEY": secrets_of_home.api,
-    }
-
-
 def _joined(*parts: Path | str) -> str:
     return os.pathsep.join(str(part) for part in parts if str(part))
 
@@ -239,22 +232,23 @@ _ADDRESS = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 API_SERVER = "airflow-api-server"
 MIGRATE = "airflow-migrate"
 WORKERS: Mapping[str, tuple[str, ...]] = {
-    # Their log servers would listen on every interface; with one disk nobody needs them.
+    # Without --skip-serve-logs, log servers would listen on every interface; on one disk nobody needs them.
     "airflow-scheduler": ("scheduler", "--skip-serve-logs"),
     "airflow-dag-processor": ("dag-processor",),
     "airflow-triggerer": ("triggerer", "--skip-serve-logs"),
 }
-"""The processes that need the API server, with their `airflow` arguments."""
+"""The processes that need the API server, with their arguments of `airflow`."""
 
 NAMES = (API_SERVER, *WORKERS)
-"""The components in the order they start."""
+"""The components in the order in which they start."""
 
 POOLS: Mapping[str, int] = {"frazil_spark": 1, "frazil_maintenance": 1}
-"""Pools and their slots. One ingest job at a time is what the demo's two cores carry; maintenance never keeps it waiting."""
+"""Pools and their slots. The demo's two cores can run one ingest job at a time; maintenance has its own pool, so no ingest job
+waits for it."""
 
 GRACE_SECONDS = 10.0
-"""7 s were measured for the API server. The scheduler would wait for its running tasks, however
-long: they are ended with their session after this time, and the next run carries on."""
+"""Time that a component gets to end. The API server needs 7 s. The scheduler would wait for its running tasks, however long: after
+this time they are killed, and the next run continues."""
 
 _START_SECONDS = 120.0
 """Bounds the wait for health: 20 s were measured with two idle cores."""
@@ -268,13 +262,13 @@ _EVERY_SECONDS = 0.25
 def start(home: Home, processes: Processes, report: Callable[[str], None], *, dags_paused: bool = True) -> None:
     """Start the stopped components of Airflow, in order, and wait until all are healthy.
 
-    Components that start now take whether a DAG that is seen for the first time waits to be unpaused (`dags_paused`).
+    `dags_paused` says whether new DAGs are paused. Components that run already keep their setting.
 
     Raises:
-        Terminal: Airflow is not installed, its port is taken, its database is another one than that of the components
-            that run or can't be used, or there is no fitting Java.
-        Retryable: A component ended or did not become healthy; the end of its log is quoted,
-            without secrets. Or the database does not answer.
+        Terminal: Airflow is not installed, its port is taken, its database can't be used or is not that of the running
+            components, or there is no fitting Java.
+        Retryable: A component ended or did not become healthy (the end of its log is quoted, without secrets), or the
+            database does not answer.
     """
     if find_spec("airflow") is None:
         raise PROGRAM_MISSING.terminal("Airflow is not installed", next_step="pip install 'frazil[airflow]'")
@@ -298,16 +292,17 @@ def stop(processes: Processes) -> None:
 
 def _refuse_moved_database(home: Home, processes: Processes, database: AirflowDatabase) -> None:
     """Refuse to start components of one Airflow on different databases."""
-    last_database = _database_note(home)
-    before = last_database.read_text(encoding="utf-8") if last_database.is_file() else SQLITE
-    if before != database.name and any(processes.running(name) is not None for name in NAMES):
+    file = _database_file(home)
+    last_name = file.read_text(encoding="utf-8") if file.is_file() else SQLITE
+    if last_name != database.name and any(processes.running(name) is not None for name in NAMES):
         raise STACK_FAILED.terminal(
-            f"Airflow runs with its metadata in {before}, but {DATABASE_VARIABLE} asks for {database.name}",
+            f"Airflow runs with its metadata in {last_name}, but {DATABASE_VARIABLE} asks for {database.name}",
             next_step=f"`frazil down` first, or set {DATABASE_VARIABLE} as it was; unset means SQLite",
         )
 
 
-def _database_note(home: Home) -> Path:
+def _database_file(home: Home) -> Path:
+    """The file with the name of the database that Airflow was started with."""
     return home.airflow / "database"
 
 
@@ -320,16 +315,16 @@ def _start_missing(
     report: Callable[[str], None],
 ) -> None:
     if processes.running(API_SERVER) is None:
-        processes.stop((API_SERVER, GRACE_SECONDS))  # what a crash may have left of its session
+        processes.stop((API_SERVER, GRACE_SECONDS))  # processes that a crash may have left
         require_free(home.ports.airflow, PORT_VARIABLES["airflow"], "Airflow")
-        require_answer(database, report)
+        _require_answer(database, report)
         _migrate(home, processes, database, env, hidden, report)
-        write_atomically(_database_note(home), database.name)
+        write_atomically(_database_file(home), database.name)
         report("airflow: starting the API server")
-        own = {_ADDRESS: sqlite_url(home, busy_seconds=API_BUSY_SECONDS)} if database.is_file else {}
-        processes.start(_spec(API_SERVER, ("api-server",), {**env, **own}, home.airflow_url))
+        address = {_ADDRESS: sqlite_url(home, busy_seconds=API_BUSY_SECONDS)} if database.is_file else {}
+        processes.start(_spec(API_SERVER, ("api-server",), {**env, **address}, home.airflow_url))
     with airflow_login.api(home) as client:
-        # A scheduler that is up before the API server answers fails the tasks it starts.
+        # Tasks fail if a scheduler starts them before the API server answers.
         _wait(client.answers, processes, (API_SERVER,), hidden)
     for name, arguments in WORKERS.items():
         if processes.running(name) is None:
@@ -352,8 +347,8 @@ def _migrate(
 ) -> None:
     """Migrate the metadata database to this Airflow's version.
 
-    A new SQLite file is made under another name: a kill half-way would leave one that can't be
-    migrated. PostgreSQL takes back what was not finished, and only it knows its contents.
+    A new SQLite file gets its name only when it is complete, because a killed migration leaves a file that can't be migrated.
+    PostgreSQL rolls back an unfinished migration, and is migrated at each start, because nothing else tells its version.
     """
     preparing = "airflow: preparing the metadata database"
     if not database.is_file:
@@ -381,19 +376,16 @@ def _run_migration(processes: Processes, env: Mapping[str, str], hidden: tuple[s
 
 
 def _are_healthy(client: AirflowApi, processes: Processes) -> bool:
-    """Return whether every component reports health by a heartbeat of its present process."""
+    """Return whether every component is healthy, by a heartbeat of its present process."""
     try:
         health = client.health()
     except Retryable:
         return False
     for name in WORKERS:
-        component, record = (
-            health.get(name.removeprefix("airflow-").replace("-", "_")),
-            processes.record(name),
-        )
-        if component is None or record is None or not component.is_healthy or component.heartbeat is None:
+        component, record = health.get(name.removeprefix("airflow-").replace("-", "_")), processes.record(name)
+        if component is None or record is None or not component.is_healthy:
             return False
-        if component.heartbeat < record.since:
+        if component.heartbeat is None or component.heartbeat < record.since:
             return False
     return True
 

@@ -27,27 +27,25 @@ from frazil.runtime.process import Processes, Spec
 NAME = "kafka"
 FORMAT = "kafka-format"
 GRACE_SECONDS = 20.0
-"""A clean stop writes the log's recovery points; 2 s were measured, a busy disk takes longer."""
+"""Time to end: the broker writes the log's recovery points, which takes 2 s, on a busy disk longer."""
 
 _START_SECONDS = 60.0
-"""Bounds the way from the process to its first answer; 3 s were measured, recovery after a kill
-reads the logs."""
+"""Bounds the time until the broker answers: 3 s, after a kill longer, because it reads its logs."""
 
 _FORMAT_SECONDS = 60
-"""Bounds the formatting of the data folder, one short JVM run."""
+"""Bounds the formatting of the data folder, a short run of a JVM."""
 
 _STARTED = "Kafka Server started"
-"""The broker's own word, after it caught up with the metadata log, was unfenced and took up its
-listeners."""
+"""Line in the broker's log when it has caught up with the metadata log, is unfenced and has opened its listeners."""
 
 _JVM = (
     "-Xms256m",
     "-Xmx512m",
     "-XX:+UseSerialGC",  # one small heap on few cores
-    "-XX:TieredStopAtLevel=1",  # no second compiler beside Spark and Airflow on two cores
+    "-XX:TieredStopAtLevel=1",  # without the second compiler, which would take time of two cores from Spark and Airflow
     "-Djava.awt.headless=true",
     "-Djava.net.preferIPv4Stack=true",
-    # Kafka's own remote management stays off: it would listen on every interface.
+    # No options of Kafka's remote management (JMX): it would listen on every interface.
 )
 
 _LOG4J = """\
@@ -69,16 +67,16 @@ def start(
 ) -> None:
     """Start the broker unless it runs, and wait until it answers. Missing jars are fetched.
 
-    A killed broker starts again on the same data. The first start formats the data folder with a random cluster id. One that is
-    not `secured` is open to who reaches the port.
+    A killed broker starts again on the same data. The first start formats the data folder with a random cluster id. Without
+    `secured`, everybody who reaches the port may do everything.
 
     Raises:
         Terminal: A port is taken, or there is no fitting Java.
-        Retryable: It ended or did not answer in time; the end of its log is quoted.
+        Retryable: The broker ended or did not answer in time; the end of its log is quoted.
     """
     if processes.running(NAME) is None:
         fetch(home, "broker", report=report)
-        processes.stop((NAME, GRACE_SECONDS))  # what a crash may have left of its session
+        processes.stop((NAME, GRACE_SECONDS))  # processes that a crash may have left
         require_free(home.ports.kafka, PORT_VARIABLES["kafka"], "the Kafka broker")
         require_free(home.ports.controller, PORT_VARIABLES["controller"], "the Kafka controller")
         if secured is not None:
@@ -89,7 +87,7 @@ def start(
 
 
 def stop(processes: Processes) -> None:
-    """Stop the broker; does nothing when it does not run."""
+    """Stop the broker if it runs."""
     processes.stop((FORMAT, GRACE_SECONDS), (NAME, GRACE_SECONDS))
 
 
@@ -107,7 +105,7 @@ def server_properties(home: Home) -> Mapping[str, str]:
         "inter.broker.listener.name": "PLAINTEXT",
         "log.dirs": str(home.kafka / "data"),
         "auto.create.topics.enable": "false",
-        # One broker holds the only copy of everything, internal topics included.
+        # There is one broker, so internal topics can have only one replica.
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "4",
         "transaction.state.log.replication.factor": "1",
@@ -116,7 +114,7 @@ def server_properties(home: Home) -> Mapping[str, str]:
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
-        # A stack that was down for a fortnight must still hold what no pipeline has read.
+        # Retention must not delete what no pipeline has read, even if the stack was down for weeks.
         "log.retention.ms": "-1",
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),  # the default is a quarter of the heap
         "num.network.threads": "2",
@@ -128,7 +126,7 @@ def new_cluster_id() -> str:
     """Return a random cluster id in Kafka's form: a UUID in 22 characters of URL-safe base64."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):  # it would be read as an option of the command line
+        if not text.startswith("-"):  # the command line would take it for an option
             return text
 
 
@@ -146,21 +144,14 @@ def _write_config(home: Home, secured: Secured | None) -> Path:
     if secured is not None:
         properties |= secured.server_properties(home.ports.kafka, home.ports.controller)
     written = "".join(f"{key}={value}\n" for key, value in properties.items())
-    write_atomically(path, written, mode=PRIVATE_FILE)  # a secured one has passwords
+    write_atomically(path, written, mode=PRIVATE_FILE)  # a secured broker has passwords in it
     write_atomically(home.kafka / "log4j2.properties", _LOG4J)
     return path
 
 
 def _format(home: Home, processes: Processes, java: Java, config: Path) -> None:
-    tool = [
-        "kafka.tools.StorageTool",
-        "format",
-        "--cluster-id",
-        new_cluster_id(),
-        "--config",
-        str(config),
-    ]
-    command = [*_java_command(home, java), *tool, "--ignore-formatted"]
+    arguments = ["format", "--cluster-id", new_cluster_id(), "--config", str(config), "--ignore-formatted"]
+    command = [*_java_command(home, java), "kafka.tools.StorageTool", *arguments]
     status = processes.finish(Spec(FORMAT, command, _environment(java)), _FORMAT_SECONDS)
     if status != 0:
         raise STACK_FAILED.retryable(
@@ -179,9 +170,9 @@ def _java_command(home: Home, java: Java, options: tuple[str, ...] = ()) -> list
 
 
 def _wait(home: Home, processes: Processes) -> None:
-    def started() -> bool:
+    def is_ready() -> bool:
         has_started = _STARTED in processes.log(NAME).read_text(encoding="utf-8", errors="replace")
         return has_started and answers(home.ports.kafka)
 
-    who = f"kafka: the broker at {bootstrap_servers(home)}"
-    processes.wait_ready(NAME, who, started, _START_SECONDS, advice=", then start it again")
+    title = f"kafka: the broker at {bootstrap_servers(home)}"
+    processes.wait_ready(NAME, title, is_ready, _START_SECONDS, advice=", then start it again")

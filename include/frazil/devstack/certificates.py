@@ -1,4 +1,4 @@
-"""A certificate authority of one's own, for servers and clients of a stack or of a test: no browser and no other machine trusts it."""
+"""A private certificate authority for servers and clients of a stack or a test. No browser and no other machine trusts it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,29 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from frazil.runtime.home import LOOPBACK, PRIVATE_FILE, write_atomically
 
 _VALID: Final = timedelta(days=3650)
-"""Long, because no person renews certificates of a stack on one machine."""
+"""How long certificates are valid: nobody renews certificates of a stack on one machine."""
 
-_CLOCKS: Final = timedelta(hours=1)
-"""How much earlier than now a certificate begins: a container's clock may be behind."""
+_BACKDATED: Final = timedelta(hours=1)
+"""How long before now certificates become valid, because a container's clock may be behind."""
 
 HOSTS: Final = (LOOPBACK, "localhost")
-"""Where servers of the embedded stack are."""
+"""Names of the host of the embedded stack's servers."""
 
 _BOTH_SIDES: Final = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
-"""A broker is a client of its controller, with the same certificate."""
+"""Uses of a certificate: a broker is a server, and a client of its controller, with the same certificate."""
+
+
+_ONLY_SIGNS: Final = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +47,15 @@ class Identity:
     """A certificate and its private key, in PEM.
 
     Attributes:
-        certificate: What is shown to the other side.
-        key: PKCS #8, without a password: where it is kept, it is readable by its owner only.
+        certificate: The certificate, which the other side sees.
+        key: The private key as PKCS #8 without a password. Its file is readable by its owner only.
     """
 
     certificate: str
     key: str = field(repr=False)
 
     def store(self, folder: Path, name: str) -> tuple[Path, Path]:
-        """Write `NAME.pem` and `NAME.key`; returns both paths."""
+        """Write `NAME.pem` and `NAME.key`. Returns both paths."""
         certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
         write_atomically(key, self.key, mode=PRIVATE_FILE)
         write_atomically(certificate, self.certificate)
@@ -51,32 +64,28 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A certificate authority.
-
-    Attributes:
-        identity: Its own certificate, which those must know who are to trust the signed ones, and its key.
-    """
+    """A certificate authority. Who trusts the certificate of its identity trusts all certificates that it issues."""
 
     identity: Identity
 
     @classmethod
     def make(cls, name: str, valid: timedelta = _VALID) -> Authority:
-        """Create a new authority. It does not trust certificates of another one with the same name."""
+        """Create a new authority, which has nothing in common with another one of the same name."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
             _builder(name, name, key.public_key(), datetime.now(UTC) + valid)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_signing(), critical=True)
+            .add_extension(_ONLY_SIGNS, critical=True)
         )
         return cls(_identity(builder.sign(key, hashes.SHA256()), key))
 
     @classmethod
     def load(cls, folder: Path, name: str) -> Authority:
-        """The one that `Identity.store` wrote."""
+        """Load the authority whose identity `Identity.store` wrote."""
         return cls(Identity((folder / f"{name}.pem").read_text(), (folder / f"{name}.key").read_text()))
 
     def issue(self, name: str, valid: timedelta = _VALID, hosts: tuple[str, ...] = HOSTS) -> Identity:
-        """Sign a certificate for a server or a client. Kafka's name of a client is made of its common name."""
+        """Issue a certificate for a server or a client. `name` becomes its common name, by which Kafka knows a client."""
         certificate, key = self._loaded()
         leaf = ec.generate_private_key(ec.SECP256R1())
         issuer = str(certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
@@ -102,23 +111,9 @@ def _builder(name: str, issuer: str, key: ec.EllipticCurvePublicKey, until: date
         .issuer_name(_distinguished(issuer))
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(min(datetime.now(UTC), until) - _CLOCKS)
+        .not_valid_before(min(datetime.now(UTC), until) - _BACKDATED)
         .not_valid_after(until)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-    )
-
-
-def _signing() -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
     )
 
 

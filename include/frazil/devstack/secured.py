@@ -1,8 +1,8 @@
-"""The embedded broker behind passwords and certificates: its listeners, its users, and what a client of each is given.
+"""The embedded broker with passwords and certificates: its listeners, its users, and the properties of their clients.
 
-Four listeners on the loopback interface. PLAINTEXT stays where it was, its clients are `User:ANONYMOUS`; SASL_SSL takes passwords
-(PLAIN, SCRAM-SHA-512) and, where somebody's keys are given, tokens (OAUTHBEARER); SSL and the controller's take certificates.
-The authorizer is on: a client may only do what it was granted; the broker may do everything.
+It has four listeners on the loopback interface. PLAINTEXT is as without security, but its clients are `User:ANONYMOUS`. SASL_SSL
+takes passwords (PLAIN, SCRAM-SHA-512) and, if it gets the keys of an issuer, tokens (OAUTHBEARER). SSL and the controller's take
+certificates. The authorizer is on: a client may only do what it was granted; the broker may do everything.
 
 Names of the broker's settings: https://kafka.apache.org/41/configuration/broker-configs/
 """
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from frazil.devstack.certificates import Authority
 
 SUPER_USER: Final = "broker"
-"""Common name of the broker's own certificate. Who has it may do everything."""
+"""Common name of the broker's own certificate. A client with this certificate may do everything."""
 
 ANONYMOUS: Final = "ANONYMOUS"
-"""Kafka's name of who comes without any."""
+"""Kafka's name of clients that do not log in."""
 
 AUDIENCE: Final = "kafka"
-"""Whom a token must be meant for."""
+"""The audience that tokens must have."""
 
 _AUTHORITY: Final = "ca"
 _USERS: Final = "users.json"
@@ -41,14 +41,14 @@ _LOGIN: Final = "org.apache.kafka.common.security"
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """How the broker is secured. The folder keeps it: the broker of a later start has the same users and certificates.
+    """Users and certificates of a secured broker. They are stored in its folder, so a later start has the same.
 
     Attributes:
-        folder: Certificates, keys and passwords, readable by their owner only.
+        folder: Folder of certificates, keys and passwords, readable by its owner only.
         sasl: Port of the listener SASL_SSL.
         ssl: Port of the listener SSL.
-        users: Name -> password, for PLAIN and SCRAM-SHA-512 alike.
-        keys: File of the public keys (JWKS) of who issues tokens; None: no OAUTHBEARER.
+        users: Name -> password, for PLAIN and SCRAM-SHA-512.
+        keys: File with the public keys (JWKS) of the issuer of tokens; None: no OAUTHBEARER.
     """
 
     folder: Path
@@ -66,32 +66,32 @@ class Secured:
 
     @property
     def ca(self) -> Path:
-        """Certificate of the authority: what a client trusts."""
+        """The authority's certificate, which clients must trust."""
         return self.folder / f"{_AUTHORITY}.pem"
 
     @property
     def jvm(self) -> tuple[str, ...]:
-        """Options of the broker's JVM: it fetches keys only from where it is allowed to."""
+        """Options of the broker's JVM: Kafka reads keys of issuers only from addresses that an option allows."""
         return () if self.keys is None else (f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.keys.as_uri()}",)
 
     def server_properties(self, plaintext: int, controller: int) -> dict[str, str]:
-        """Broker properties that replace or extend those of an unsecured broker. Contains passwords."""
-        reached = f"PLAINTEXT://{LOOPBACK}:{plaintext},SASL_SSL://{LOOPBACK}:{self.sasl},SSL://{LOOPBACK}:{self.ssl}"
+        """Properties that a secured broker has instead of, or besides, those of an unsecured one. They contain passwords."""
+        listeners = f"PLAINTEXT://{LOOPBACK}:{plaintext},SASL_SSL://{LOOPBACK}:{self.sasl},SSL://{LOOPBACK}:{self.ssl}"
         return {
             "listener.security.protocol.map": _PROTOCOLS,
-            "listeners": f"{reached},CONTROLLER://{LOOPBACK}:{controller}",
-            "advertised.listeners": reached,
+            "listeners": f"{listeners},CONTROLLER://{LOOPBACK}:{controller}",
+            "advertised.listeners": listeners,
             "inter.broker.listener.name": "SSL",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": f"User:{SUPER_USER}",
             "allow.everyone.if.no.acl.found": "false",
-            # A certificate's owner is called by the common name alone.
+            # Kafka's name of a client is only the common name of its certificate.
             "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self.folder / "keystore.pem"),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.ca),
-            # Whoever has no certificate of ours is sent away before a word is said.
+            # The TLS handshake refuses clients without a certificate of the authority.
             "listener.name.ssl.ssl.client.auth": "required",
             "listener.name.controller.ssl.client.auth": "required",
             **self._sasl(),
@@ -117,11 +117,11 @@ class Secured:
         return {"sasl.enabled.mechanisms": ",".join(enabled), **properties}
 
     def super_user(self) -> dict[str, str]:
-        """Properties of librdkafka for a client that may do everything: it makes users, and grants."""
+        """Properties of librdkafka for a client that may do everything, such as create users and grant rights."""
         return self.with_certificate(SUPER_USER)
 
     def with_certificate(self, name: str) -> dict[str, str]:
-        """Properties of librdkafka for a client with a certificate of the folder, at the listener SSL."""
+        """Properties of librdkafka for a client of the listener SSL, with a certificate of the folder."""
         return {
             "bootstrap.servers": f"{LOOPBACK}:{self.ssl}",
             "security.protocol": "SSL",
@@ -132,7 +132,7 @@ class Secured:
 
 
 def secured(folder: Path, sasl: int, ssl: int, users: Iterable[str], keys: Path | None = None) -> Secured:
-    """Make what a secured broker needs, or find it where an earlier call made it. New users get a password and a certificate."""
+    """Create certificates and passwords of a secured broker, unless an earlier call did. New users get both."""
     require("production", "a broker with certificates")
     from frazil.devstack.certificates import Authority
 
@@ -140,22 +140,14 @@ def secured(folder: Path, sasl: int, ssl: int, users: Iterable[str], keys: Path 
     if not (folder / f"{_AUTHORITY}.pem").is_file():
         Authority.make("frazil").identity.store(folder, _AUTHORITY)
     authority = Authority.load(folder, _AUTHORITY)
-    passwords_before = _known(folder / _USERS)
-    passwords = {name: passwords_before.get(name) or secrets.token_urlsafe(24) for name in users}
+    users_file = folder / _USERS
+    stored = json.loads(users_file.read_text()) if users_file.is_file() else {}
+    passwords = {name: stored.get(name) or secrets.token_urlsafe(24) for name in users}
     for name in (SUPER_USER, *passwords):
         if not (folder / f"{name}.pem").is_file():
             authority.issue(name).store(folder, name)
     chain = "".join((folder / f"{SUPER_USER}.{kind}").read_text() for kind in ("key", "pem"))
-    _keep(folder / "keystore.pem", chain)
-    _keep(folder / _USERS, json.dumps(passwords))
+    for path, text in ((folder / "keystore.pem", chain), (users_file, json.dumps(passwords))):
+        if not path.is_file() or path.read_text() != text:  # every command that uses the stack comes here
+            write_atomically(path, text, mode=PRIVATE_FILE)
     return Secured(folder, sasl, ssl, MappingProxyType(passwords), keys)
-
-
-def _keep(path: Path, text: str) -> None:
-    """Write a private file, unless it has this text already: every command that uses the stack calls this."""
-    if not path.is_file() or path.read_text() != text:
-        write_atomically(path, text, mode=PRIVATE_FILE)
-
-
-def _known(path: Path) -> dict[str, str]:
-    return dict(json.loads(path.read_text())) if path.is_file() else {}

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on this machine: a master, and workers with a core each."""
+"""A standalone Spark cluster on this machine: a master, and workers with one core each."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from frazil.runtime.process import Processes, Spec
 
 MASTER: Final = "spark-master"
 GRACE_SECONDS: Final = 15.0
-"""A worker that is asked to end ends its executors first, 1-3 s."""
+"""Time to end: a worker ends its executors first, which takes 1 to 3 s."""
 
 _START_SECONDS: Final = 60.0
-"""Bounds the way from the processes to workers that are registered; 4 s on two cores."""
+"""Bounds the time until the workers are registered: 4 s on two cores."""
 
 SECRET_VARIABLE: Final = "_SPARK_AUTH_SECRET"  # noqa: S105 - a name
-"""Where Spark's processes look for the secret first (`SecurityManager.ENV_AUTH_SECRET`): arguments can be read by everybody."""
+"""Variable from which Spark's processes take the secret (`SecurityManager.ENV_AUTH_SECRET`): everybody can read arguments."""
 
-_TIDY: Final = "-Dspark.worker.cleanup.enabled=true -Dspark.worker.cleanup.appDataTtl=86400"
-"""Workers keep a folder of each application, with what its executors wrote: for a day, not for ever."""
+_CLEANUP: Final = "-Dspark.worker.cleanup.enabled=true -Dspark.worker.cleanup.appDataTtl=86400"
+"""A worker's option: it removes the folder of an application, with the logs of its executors, after a day."""
 
 _REGISTERED: Final = "Successfully registered with master"
-"""A worker's own word, from which on executors start on it."""
+"""Line in a worker's log when executors can start on it."""
 
 
 def worker(number: int) -> str:
@@ -43,7 +43,7 @@ def worker(number: int) -> str:
 
 
 def url(port_of_master: int) -> str:
-    """The value for `master:` of an engine."""
+    """The master's address, for `master:` of an engine."""
     return f"spark://{LOOPBACK}:{port_of_master}"
 
 
@@ -57,39 +57,31 @@ def start(
 ) -> None:
     """Start the master and the workers unless they run, and wait until the workers are registered.
 
-    The master's page and the workers listen on any free ports. Executors on a worker have 1 GiB together. Drivers must know the
-    secret (`SECRET_VARIABLE`); without a secret, every client that reaches the port can run code.
+    The master's web page and the workers listen on free ports. The executors of a worker have 1 GiB together. Drivers must have
+    the secret (`SECRET_VARIABLE`); without a secret, every client that reaches the port can run code.
 
     Raises:
         Terminal: The port is taken, or there is no fitting Java.
-        Retryable: One of them ended, or the workers are not registered in time; the message quotes its log.
+        Retryable: A process ended, or a worker did not register in time; the message quotes its log.
     """
     spark_class, env = str(interpreter_bin() / "spark-class"), _environment(secret, report)
     listening = ("--host", LOOPBACK, "--webui-port", "0")
     master_url = url(home.ports.spark_master)
     if processes.running(MASTER) is None:
-        stop(processes, workers)  # workers of another master would go on waiting for it
+        stop(processes, workers)  # workers of an ended master would wait for it forever
         require_free(home.ports.spark_master, PORT_VARIABLES["spark_master"], "Spark's master")
         port_option = ("--port", str(home.ports.spark_master))
         master = (spark_class, "org.apache.spark.deploy.master.Master", *listening, *port_option)
         processes.start(Spec(MASTER, master, env, master_url, GRACE_SECONDS))
     _wait(processes, MASTER, lambda: answers(home.ports.spark_master), secret)
-    worker_command = (
-        spark_class,
-        "org.apache.spark.deploy.worker.Worker",
-        *listening,
-        "--cores",
-        "1",
-        "--memory",
-        "1g",
-    )
+    size = ("--cores", "1", "--memory", "1g")
+    worker_command = (spark_class, "org.apache.spark.deploy.worker.Worker", *listening, *size)
     for number in range(workers):
         if processes.running(worker(number)) is None:
-            processes.stop((worker(number), GRACE_SECONDS))  # executors that a crash left
+            processes.stop((worker(number), GRACE_SECONDS))  # executors that a crash may have left
             folder = private_folder(home.run / worker(number))
-            processes.start(
-                Spec(worker(number), (*worker_command, "--work-dir", str(folder), master_url), env, "", GRACE_SECONDS)
-            )
+            command = (*worker_command, "--work-dir", str(folder), master_url)
+            processes.start(Spec(worker(number), command, env, "", GRACE_SECONDS))
     for number in range(workers):
         _wait(processes, worker(number), partial(_is_registered, processes.log(worker(number))), secret)
 
@@ -100,20 +92,19 @@ def stop(processes: Processes, workers: int) -> None:
 
 
 def _environment(secret: str | None, report: Callable[[str], None]) -> dict[str, str]:
-    options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    secret_environment = {} if secret is None else {SECRET_VARIABLE: secret}
-    if secret is not None:
-        options.append("-Dspark.authenticate=true")
-    return {
+    options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    env = {
         **inherited_environment(),
         "JAVA_HOME": str(ensure_java(report).home),
-        "PYSPARK_DRIVER_PYTHON": str(interpreter_bin() / "python"),  # by it Spark's scripts find Spark
+        "PYSPARK_DRIVER_PYTHON": str(interpreter_bin() / "python"),  # Spark's scripts find Spark by this Python
         "SPARK_LOCAL_IP": LOOPBACK,
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": " ".join(options),
-        "SPARK_WORKER_OPTS": _TIDY,
-        **secret_environment,
+        "SPARK_DAEMON_JAVA_OPTS": options,
+        "SPARK_WORKER_OPTS": _CLEANUP,
     }
+    if secret is None:
+        return env
+    return env | {SECRET_VARIABLE: secret, "SPARK_DAEMON_JAVA_OPTS": f"{options} -Dspark.authenticate=true"}
 
 
 def _is_registered(log: Path) -> bool:

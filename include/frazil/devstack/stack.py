@@ -1,6 +1,4 @@
-"""The embedded stack as a whole: its components for each profile of `frazil up`, how each reaches the others; start
-it, stop it, report its status.
-"""
+"""The embedded stack as a whole: the parts of each profile of `frazil up`. Starts them, stops them, and reports their status."""
 
 from __future__ import annotations
 
@@ -44,11 +42,7 @@ _AIRFLOW, _CATALOG, _REGISTRY = "airflow", "catalog", "registry"
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The inputs for starting a part.
-
-    Attributes:
-        dags_paused: Whether a DAG seen for the first time waits to be unpaused.
-    """
+    """The inputs for starting a part. `dags_paused`: whether new DAGs are paused."""
 
     home: Home
     processes: Processes
@@ -61,14 +55,14 @@ class Part:
     """One server of a stack, of one or several processes.
 
     Attributes:
-        name: What `frazil up --only` calls it.
-        processes: Names of its processes, in the order they start.
-        url: Where it answers.
-        port: Name of its port in `Ports`. The first process of the part listens there.
-        start: Starts what does not run of it, and waits until it answers.
-        stop: Stops what runs of it.
-        require: Raises Terminal if the machine lacks what the part needs; asked before any part is started.
-        needs: Parts that it does not start without.
+        name: Its name in `frazil up --only`.
+        processes: Names of its processes, in the order in which they start.
+        url: Its address.
+        port: Name of its port in `Ports`, on which its first process listens.
+        start: Starts its processes unless they run, and waits until it answers.
+        stop: Stops its processes if they run.
+        require: Raises Terminal if the machine lacks what the part needs. It is called before any part starts.
+        needs: Parts that must run before it starts.
     """
 
     name: PartName
@@ -97,7 +91,7 @@ def _start_secured_kafka(launch: Launch) -> None:
 
 
 def _start_postgres(launch: Launch) -> None:
-    """With the databases of the other parts."""
+    """Start PostgreSQL, and create the databases of the other parts."""
     password = ensure_passwords(launch.home).postgres
     postgres.start(launch.home, launch.processes, launch.report, password)
     for database in (_AIRFLOW, _CATALOG, _REGISTRY):
@@ -109,7 +103,7 @@ def _start_s3(launch: Launch) -> None:
 
 
 def _start_catalog(launch: Launch) -> None:
-    """Its list of tables is in PostgreSQL, their metadata in S3."""
+    """Start the REST catalog, whose list of tables is in PostgreSQL and whose metadata files are in S3."""
     passwords = ensure_passwords(launch.home)
     login = {"CATALOG_USER": postgres.USER, "CATALOG_PASSWORD": passwords.postgres, "CATALOG_LOGIN": passwords.catalog}
     keys = {"AWS_ACCESS_KEY_ID": passwords.s3_access_key, "AWS_SECRET_ACCESS_KEY": passwords.s3_secret_key}
@@ -131,9 +125,7 @@ def _start_cluster(launch: Launch) -> None:
 
 
 def _start_airflow(launch: Launch) -> None:
-    """Start Airflow. In the production profile, its metadata is in the stack's PostgreSQL, unless the home names another
-    database.
-    """
+    """Start Airflow. In the production profile, its metadata database is in PostgreSQL, unless the home names another one."""
     home = launch.home
     if home.profile == "production" and home.airflow_database is None:
         home = replace(home, airflow_database=postgres.url(home, _AIRFLOW, ensure_passwords(home).postgres))
@@ -195,17 +187,16 @@ PARTS: Mapping[Profile, tuple[Part, ...]] = {
         replace(_AIRFLOW_PART, needs=("postgres",)),
     ),
 }
-"""What `up` starts, in this order; `down` stops it from the last to the first."""
+"""The parts of each profile, in the order in which `up` starts them; `down` stops them in reverse."""
 
 
 def names(profile: Profile) -> tuple[PartName, ...]:
-    """Names of the parts of a profile, in the order they start."""
+    """Names of the parts of a profile, in the order in which they start."""
     return tuple(part.name for part in PARTS[profile])
 
 
 CATALOG = "lake"
-"""Name of the embedded catalog; part of its rows' keys, so Spark and PyIceberg must use the
-same."""
+"""Name of the embedded catalog. Keys of its rows in the database contain it, so Spark and PyIceberg must use the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +204,11 @@ class ComponentStatus:
     """One process of the stack.
 
     Attributes:
-        state: `running`; `stopped` when it was never started or stopped in order; `dead` when it
-            ended otherwise.
-        pid: Process id while running.
-        url: Where it answers, for those that do.
-        since: Start time in UTC while running.
+        name: Name of the process.
+        state: `running`; `stopped` if it was never started, or was stopped in order; `dead` if it ended otherwise.
+        pid: Process id of a running process.
+        url: Address of a running process that has one.
+        since: Start time of a running process, in UTC.
     """
 
     name: str
@@ -229,7 +220,7 @@ class ComponentStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The stack of one home."""
+    """The status of a home's stack."""
 
     home: Home
     components: tuple[ComponentStatus, ...]
@@ -240,7 +231,7 @@ class Status:
         return all(component.state == "running" for component in self.components if component.name in needed)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what other programs need to use the stack, as JSON values. No secret is in it."""
+        """Return addresses and processes of the stack as a JSON object, without secrets."""
         return {
             "home": str(self.home.root),
             "profile": self.home.profile,
@@ -267,19 +258,17 @@ def up(
     *,
     dags_paused: bool = True,
 ) -> None:
-    """Start the stopped parts of the stack and wait until they answer. Returns at once if all run.
+    """Start the stopped parts of the stack, and wait until they answer.
 
-    Calls on one home wait for each other. What was started before a failure keeps running; `down`
-    ends it.
+    Calls on one home wait for each other. Parts that started before a failure keep running, until `down` stops them.
 
     Raises:
-        Terminal: A port is taken or was moved under a running component, another profile runs, or something must be
-            installed.
-        Retryable: A download failed, or a component did not start; its log is quoted.
+        Terminal: A port is taken, or a setting moved the port of a running part; another profile runs; or a program is missing.
+        Retryable: A download failed, or a part did not start; its log is quoted.
     """
     processes = processes_of(home)
     launch = Launch(home, processes, report, dags_paused)
-    with _alone(home, report):
+    with _exclusive(home, report):
         _refuse_other_profile(home, processes)
         _refuse_moved_ports(home, processes)
         needed = {
@@ -289,7 +278,7 @@ def up(
             for name in (part.name, *part.needs)
         }
         parts = [part for part in PARTS[home.profile] if part.name in needed]
-        for part in parts:  # before the home is noted: else it would change its profile, and then lack something
+        for part in parts:  # before `home.record`: a home must not change its profile if this machine lacks a program
             part.require(home)
         if home.profile == "production":
             production.write_settings(home)
@@ -302,18 +291,18 @@ def up(
 
 
 def down(home: Home, report: Callable[[str], None] = lambda _: None, only: Collection[str] | None = None) -> None:
-    """Stop every process of the stack in reverse start order, including those of a crashed `up`.
+    """Stop the processes of the stack, of every profile, in the reverse order of their start; also those of a crashed `up`.
 
-    Whatever the profile of the home was. `only` names parts, and `spark` for a managed spark connect server; None: all.
+    `only` names parts, and `spark` for a managed Spark Connect server; None: all.
 
     Raises:
-        Retryable: A process could not be ended.
+        Retryable: A process did not end.
     """
     processes = processes_of(home)
     if not home.run.is_dir():
         return
-    with _alone(home, report):
-        for part in reversed(PARTS["production"]):  # it has every part that there is
+    with _exclusive(home, report):
+        for part in reversed(PARTS["production"]):  # this profile has all parts
             if only is None or part.name in only:
                 part.stop(processes)
             if part.name == "airflow" and (only is None or "spark" in only):
@@ -322,26 +311,26 @@ def down(home: Home, report: Callable[[str], None] = lambda _: None, only: Colle
 
 
 def status(home: Home) -> Status:
-    """Return how the stack is, from its process records."""
+    """Return the status of the stack, by its process records."""
     processes = processes_of(home)
     components = [name for part in PARTS[home.profile] for name in part.processes]
-    if processes.record(spark_server.NAME) is not None:  # only where the settings ask for it
+    if processes.record(spark_server.NAME) is not None:  # not every project has a managed server
         components.append(spark_server.NAME)
     return Status(home, tuple(_component(processes, name) for name in components))
 
 
-def _alone(home: Home, report: Callable[[str], None]) -> AbstractContextManager[None]:
+def _exclusive(home: Home, report: Callable[[str], None]) -> AbstractContextManager[None]:
     return exclusive(home.run / "stack.lock", lambda: report("waiting for another `frazil up` or `frazil down`"))
 
 
 def _refuse_other_profile(home: Home, processes: Processes) -> None:
-    before = Home.resolve({PROJECT_VARIABLE: str(home.project), HOME_VARIABLE: str(home.root)}).profile
-    if before == home.profile:
+    recorded = Home.resolve({PROJECT_VARIABLE: str(home.project), HOME_VARIABLE: str(home.root)}).profile
+    if recorded == home.profile:
         return
-    running = [name for part in PARTS[before] for name in part.processes if processes.running(name) is not None]
+    running = [name for part in PARTS[recorded] for name in part.processes if processes.running(name) is not None]
     if running:
         raise STACK_FAILED.terminal(
-            f"{', '.join(running)} run in profile {before} of {home.root}; profile {home.profile} was requested",
+            f"{', '.join(running)} run in profile {recorded} of {home.root}; profile {home.profile} was requested",
             next_step="`frazil down` first, or set FRAZIL_HOME to another folder",
         )
 

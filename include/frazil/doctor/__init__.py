@@ -1,1 +1,1 @@
-"""Whether this machine and the services that the settings name are fit for the pipelines: small checks, each with what to do."""
+"""Checks of this machine, of the services that the settings name, and of pipelines. Each finding has its next step."""

@@ -1,4 +1,4 @@
-"""Checks of Airflow: its components, and what the DAGs need there, pools and connections."""
+"""Checks of Airflow: its components, and the pools and connections that the DAGs need."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from frazil.runtime.airflow_api import AirflowApi
 
 _API: Final = "frazil_api"
-"""Airflow connection by which tasks ask Airflow itself."""
+"""The Airflow connection with which tasks call Airflow's own API."""
 
 _ADD_API: Final = (
     f"airflow connections add {_API} --conn-type http --conn-host URL --conn-login USER --conn-password PASSWORD"
@@ -31,14 +31,14 @@ _ADD_API: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """What Airflow's tasks run on: engines of ingestion and of JDBC captures, and engines of maintenance that has a schedule."""
+    """The engines of Airflow's tasks: those of ingestion and JDBC captures, and those of scheduled maintenance."""
 
     ingest: Sequence[EngineSettings]
     maintenance: Sequence[EngineSettings] = ()
 
     @classmethod
     def from_project(cls, project: Project, pipelines: Sequence[Pipeline], captures: Iterable[Capture] = ()) -> Tasks:
-        """Those of these pipelines and captures, as far as the settings have the engines."""
+        """The engines of these pipelines and captures, except those that the settings lack."""
         ingest = [pipeline.engine for pipeline in pipelines]
         ingest += [capture.engine for capture in captures if isinstance(capture, JdbcCapture)]
         maintenance = [pipeline.maintenance_engine for pipeline in pipelines if pipeline.maintenance.schedule]
@@ -51,27 +51,25 @@ class Tasks:
 
     @property
     def pools(self) -> frozenset[str]:
-        """Names of Airflow's pools in which they wait."""
+        """Names of the pools in which the tasks wait."""
         return frozenset(
             [engine.pool for engine in self.ingest] + [engine.maintenance_pool for engine in self.maintenance]
         )
 
 
 def airflow(project: Project, tasks: Tasks) -> Iterator[Finding]:
-    """Whether the configured Airflow answers, its components are healthy, and it has what these tasks need. No finding without
-    Airflow.
-    """
-    if find_spec("httpx") is None:  # comes with Airflow's packages
+    """Whether the configured Airflow answers, is healthy, and has what these tasks need. No finding if there is no Airflow."""
+    if find_spec("httpx") is None:  # then Airflow's packages are not installed
         return
     is_embedded = remote_url() is None
     try:
         with any_api(project.home) as api:
             yield from _components(api, is_embedded=is_embedded)
             yield from pools(api, tasks.pools, is_embedded=is_embedded)
-            if not is_embedded:  # whose connections are variables of its processes
+            if not is_embedded:  # the embedded one has its connections in environment variables
                 yield from connections(api, [*tasks.ingest, *tasks.maintenance])
     except Terminal as refusal:
-        if not is_embedded:  # else it was never started in this home
+        if not is_embedded:  # the embedded one was never started in this home
             yield error_finding("airflow", refusal)
         return
     except Retryable as problem:
@@ -82,16 +80,16 @@ def airflow(project: Project, tasks: Tasks) -> Iterator[Finding]:
 
 def _components(api: AirflowApi, *, is_embedded: bool) -> Iterator[Finding]:
     states = api.health()
-    ill = sorted(name for name, component in states.items() if not component.is_healthy)
-    if ill:
+    unhealthy = sorted(name for name, component in states.items() if not component.is_healthy)
+    if unhealthy:
         step = "look at their logs" + ("; `frazil up` starts what ended" if is_embedded else "")
-        yield Finding("airflow", "failed", f"not healthy: {', '.join(ill)}", "all components are", step)
+        yield Finding("airflow", "failed", f"not healthy: {', '.join(unhealthy)}", "all components are healthy", step)
     else:
         yield Finding("airflow", "ok", f"answers, with {', '.join(sorted(states)) or 'no component yet'}")
 
 
 def pools(api: AirflowApi, needed: frozenset[str], *, is_embedded: bool) -> Iterator[Finding]:
-    """Whether there are these pools: a task waits forever for one that does not exist."""
+    """Whether Airflow has the needed pools: a task waits forever for a missing one."""
     check = "airflow pools"
     try:
         missing = sorted(needed - api.pools().keys())
@@ -100,15 +98,15 @@ def pools(api: AirflowApi, needed: frozenset[str], *, is_embedded: bool) -> Iter
         return
     for name in missing:
         step = f'airflow pools set {shlex.quote(name)} 1 "Spark jobs that may run at once"'
-        if is_embedded:  # in a terminal, that command asks another Airflow
+        if is_embedded:  # in a terminal, the command `airflow` would change another Airflow
             step = "frazil up" if name in POOLS else f"add pool {name} in Airflow's UI: Admin, Pools"
-        yield Finding(check, "failed", f"there is no pool {name}", "tasks wait forever for a missing pool", step)
+        yield Finding(check, "failed", f"there is no pool {name}, so its tasks wait forever", f"a pool {name}", step)
     if needed and not missing:
         yield Finding(check, "ok", ", ".join(sorted(needed)))
 
 
 def connections(api: AirflowApi, engines: Sequence[EngineSettings]) -> Iterator[Finding]:
-    """Whether Airflow's database has the connections that tasks use. They may be elsewhere, where nobody can ask for them."""
+    """Whether Airflow's database has the connections that tasks use. Workers may have them elsewhere, which the API does not show."""
     check, commands = "airflow connections", {_API: _ADD_API}
     for engine in engines:
         if engine.has_connection:
@@ -122,7 +120,7 @@ def connections(api: AirflowApi, engines: Sequence[EngineSettings]) -> Iterator[
         yield Finding(check, "ok", f"this login may not see them; needed: {', '.join(sorted(commands))}")
         return
     for name in missing:
-        elsewhere = f"one there, or in AIRFLOW_CONN_{name.upper()} or a secrets backend of the workers"
-        yield Finding(check, "warning", f"Airflow's database has no connection {name}", elsewhere, commands[name])
+        expected = f"one there, or in AIRFLOW_CONN_{name.upper()} or a secrets backend of the workers"
+        yield Finding(check, "warning", f"Airflow's database has no connection {name}", expected, commands[name])
     if not missing:
         yield Finding(check, "ok", ", ".join(sorted(commands)))

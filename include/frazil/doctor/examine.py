@@ -1,5 +1,5 @@
-"""All checks, several at once, since most of them wait for others; and those of an engine's executors, by a Spark job
-that runs on them.
+"""Runs all checks, several at the same time, because most of them wait for servers; and checks an engine's executors by a
+Spark job.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from frazil.spark.submit.configuration import digest
 from frazil.spark.submit.submission import run_probe
 
 _ENVIRONMENT: Final = "give the executors the driver's environment: the image, a packed archive, or the same packages"
-"""Next step where an executor lacks something; see docs/spark-on-a-cluster.md."""
+"""Next step if executors differ from the driver; see docs/spark-on-a-cluster.md."""
 
 _CAUSES: Final = (
     (
@@ -40,11 +40,11 @@ _CAUSES: Final = (
     (re.compile(r"No module named '?([\w.]+)"), "an executor lacks the module {0}", _ENVIRONMENT),
     (
         re.compile(r"(Initial job has not accepted any resources)"),
-        "no executor came: {0}",
+        "no executor started: {0}",
         "is the cluster up, and does it have the cores and the memory that the engine asks for?",
     ),
 )
-"""Lines of Spark's log where no task could report: the pattern, what it means, what to do."""
+"""Errors of Spark if no task could answer: pattern of the message, cause, next step."""
 
 
 def executor_checks(project: Project, pipelines: Sequence[Pipeline], engines: Iterable[str]) -> list[Check]:
@@ -62,7 +62,7 @@ def _users(project: Project, pipelines: Sequence[Pipeline], engine: str) -> list
 
 
 def executors(project: Project, engine: str, pipelines: list[str]) -> Iterator[Finding]:
-    """Whether the executors of an engine have what tasks need, and reach brokers and storage."""
+    """Whether the executors of an engine have what tasks need, and can reach brokers and storage."""
     check = f"executors of {engine}"
     try:
         answer = run_probe(project, engine, pipelines, lambda _: None)
@@ -78,8 +78,8 @@ def failure_finding(check: str, error: FrazilError) -> Finding:
     """The finding for a failed job, with cause and next step if Spark's message is a known one."""
     for pattern, problem, step in _CAUSES:
         if (match := pattern.search(error.message)) is not None:
-            return Finding(check, "failed", problem.format(*match.groups()), "a task on each", step)
-    return error_finding(check, error, expected="a job that ends well")
+            return Finding(check, "failed", problem.format(*match.groups()), "a task on each executor", step)
+    return error_finding(check, error, expected="a job that succeeds")
 
 
 def executor_findings(
@@ -87,14 +87,14 @@ def executor_findings(
 ) -> Iterator[Finding]:
     """Compare the executors' answers (of `frazil.spark.jobs.probe`) with the driver's versions and code digest."""
     by_executor = {facts["executor"]: facts for facts in answer["told"]}
-    wrong = 0
+    has_mismatch = False
     for name, facts in by_executor.items():
         for problem, expected, step in _mismatches(facts, driver, sources):
-            wrong += 1
+            has_mismatch = True
             yield Finding(check, "failed", f"{name}: {problem}", expected, step)
         if (ahead := _ahead(facts["time"], answer)) != 0:
             yield clock_finding(name, ahead)
-    if not wrong:
+    if not has_mismatch:
         python = next(iter(by_executor.values()))["python"] if by_executor else python_version()
         yield Finding(check, "ok", f"{len(by_executor)} answered, with Python {python} and the driver's packages")
 
@@ -104,30 +104,33 @@ def _mismatches(
 ) -> Iterator[tuple[str, str, str | None]]:
     if facts["lacks"] is not None:
         yield f"it can't import what tasks need: {facts['lacks']}", "Frazil and its packages", _ENVIRONMENT
-    other_versions = {
-        name: has for name, has in facts["versions"].items() if name in driver and has not in (None, driver[name])
-    }
-    for name, has in other_versions.items():
-        yield f"{name} is {has}", f"{driver[name]}, as the driver's", _ENVIRONMENT
+    for name, version in facts["versions"].items():
+        if name in driver and version not in (None, driver[name]):
+            yield f"{name} is {version}", f"{driver[name]}, as the driver's", _ENVIRONMENT
     if facts["sources"] not in (None, sources):
         yield "its Frazil is another one", "the driver's, file by file", _ENVIRONMENT
-    for what, message, step in facts["problems"]:
-        yield f"{what}: {message}", f"an executor reaches {what}", step
+    for server, message, step in facts["problems"]:
+        yield f"{server}: {message}", f"an executor reaches {server}", step
 
 
 def _ahead(instant: float, answer: Mapping[str, Any]) -> float:
-    """Least number of seconds that a clock is ahead of the driver's: the answer came between the job's start and end."""
-    off = instant - answer["ended"] if instant > answer["ended"] else min(0.0, instant - answer["began"])
-    return off if abs(off) > TOLERATED else 0.0
+    """Seconds that an executor's clock is ahead of the driver's, at least: it was read between the job's start and end."""
+    difference = instant - answer["ended"] if instant > answer["ended"] else min(0.0, instant - answer["began"])
+    return difference if abs(difference) > TOLERATED else 0.0
 
 
-_AT_ONCE: Final = 8
-"""Checks at work together: a cluster that is away is waited for 8 s, and there may be several."""
+_THREADS: Final = 8
+"""Checks that run at the same time: a cluster that is down costs 8 s, and there may be several."""
 
 
 def examine(project: Project, pipelines: Sequence[Pipeline], *, is_all: bool, with_spark: bool) -> list[Finding]:
-    """Look at this machine, the services and the pipelines. If the pipelines are all of the project (`is_all`), all that the
-    settings name is looked at. `with_spark` runs a task per executor, which takes seconds.
+    """Check this machine, the services and the pipelines.
+
+    Args:
+        project: The project.
+        pipelines: The pipelines to check, with the services that they use.
+        is_all: Whether these are all pipelines of the project: then all services of the settings are checked, and captures.
+        with_spark: Whether a Spark job checks the executors, which takes seconds.
     """
     engines = {
         name
@@ -135,29 +138,27 @@ def examine(project: Project, pipelines: Sequence[Pipeline], *, is_all: bool, wi
         for name in (pipeline.engine, pipeline.maintenance_engine)
         if name != INLINE_ENGINE
     }
-    named = {project.settings.auto.engine if name == AUTO_ENGINE else name for name in engines}
-    named &= project.settings.engines.keys()  # what is unknown, the files' check says
-    starts = any(engine.type == "submit" or engine.managed for engine in map(project.engine_entry, named))
-    checks = machine_checks(project.home, needs_spark=starts)
+    spark_engines = {project.settings.auto.engine if name == AUTO_ENGINE else name for name in engines}
+    spark_engines &= project.settings.engines.keys()  # unknown names are findings of the files' check
+    needs_spark = any(engine.type == "submit" or engine.managed for engine in map(project.engine_entry, spark_engines))
+    checks = machine_checks(project.home, needs_spark=needs_spark)
     checks += service_checks(project, pipelines, is_all=is_all)
     captures = project.captures.usable.values() if is_all else ()
     checks.append(partial(airflow, project, Tasks.from_project(project, pipelines, captures)))
     findings = run_checks(checks)
     failed_checks = {finding.check for finding in findings if finding.state == "failed"}
-    of_pipelines = (
-        pipeline_checks(project, pipeline, has_cluster=cluster_check(pipeline) not in failed_checks)
+    findings += run_checks(
+        check
         for pipeline in pipelines
+        for check in pipeline_checks(project, pipeline, has_cluster=cluster_check(pipeline) not in failed_checks)
     )
-    findings += run_checks(check for checks in of_pipelines for check in checks)
-    if with_spark:  # alone: it uses all cores
-        findings += run_checks(executor_checks(project, pipelines, sorted(named)), at_once=1)
+    if with_spark:  # one after the other: each job uses all cores
+        findings += run_checks(executor_checks(project, pipelines, sorted(spark_engines)), threads=1)
     return findings
 
 
-def run_checks(checks: Iterable[Check], at_once: int = _AT_ONCE) -> list[Finding]:
-    """The findings of all checks, in order."""
-    with ThreadPoolExecutor(at_once, "doctor") as pool:
-        findings_of_all = [
-            finding for findings in pool.map(lambda check: list(check()), checks) for finding in findings
-        ]
-    return list(dict.fromkeys(findings_of_all))  # pipelines of one cluster say the same of its clock
+def run_checks(checks: Iterable[Check], threads: int = _THREADS) -> list[Finding]:
+    """The findings of all checks, in the order of the checks; equal ones only once."""
+    with ThreadPoolExecutor(threads, "doctor") as pool:
+        findings = [finding for results in pool.map(lambda check: list(check()), checks) for finding in results]
+    return list(dict.fromkeys(findings))  # pipelines of one cluster have equal findings about its clock

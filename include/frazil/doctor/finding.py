@@ -1,4 +1,4 @@
-"""What one check found, as plain data."""
+"""Findings of checks as plain data, and the comparison of clocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from frazil.errors import FrazilError
 
 State = Literal["ok", "warning", "failed"]
-"""`warning`: runs go on, for now. `failed`: a run would fail."""
+"""`warning`: runs work for now. `failed`: a run would fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class Finding:
 
     Attributes:
         check: Name of the check, such as `cluster local`.
-        state: The state that was found.
-        observed: The observation.
-        expected: The expectation; empty if nothing is wrong.
-        next_step: What to do; None where nothing is wrong.
+        state: Whether runs would work.
+        observed: What the check found.
+        expected: What it expects; empty if nothing is wrong.
+        next_step: What to do; None if nothing is wrong.
     """
 
     check: str
@@ -36,21 +36,21 @@ class Finding:
     next_step: str | None = None
 
     def to_body(self) -> dict[str, Any]:
-        """In JSON's terms, under the keys that `frazil doctor --json` has always had."""
+        """The finding as a JSON object of `frazil doctor --json`."""
         return {"found" if name == "observed" else name: value for name, value in asdict(self).items()}
 
 
 Check = Callable[[], Iterable[Finding]]
-"""Looks at one thing, and may ask others for it."""
+"""Checks one thing, and may ask servers for it."""
 
 
 def error_finding(check: str, error: FrazilError, state: State = "failed", expected: str = "") -> Finding:
-    """The finding that an error is."""
+    """An error as a finding."""
     return Finding(check, state, error.message_with_code, expected, error.next_step)
 
 
 def findings_of(check: str, ask: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Findings of one check; an error of Frazil ends the check and becomes a finding."""
+    """Findings of one check. An error of Frazil ends the check and becomes a finding."""
     try:
         yield from ask()
     except FrazilError as error:
@@ -58,15 +58,15 @@ def findings_of(check: str, ask: Callable[[], Iterable[Finding]]) -> Iterator[Fi
 
 
 TOLERATED: Final = 5.0
-"""Seconds: far from what breaks anything, and more than a machine whose clock is kept ever shows."""
+"""Seconds that clocks may differ: too little to break anything, and more than clocks differ that NTP keeps."""
 
 REFUSED: Final = 900.0
 """Seconds from which S3 refuses signed requests (RequestTimeTooSkewed); tokens expire long before."""
 
 _SECONDS: Final = 5.0
-"""Bounds the one request."""
+"""Bounds the request for a server's time."""
 
-_STEP: Final = "keep the clocks of both machines by NTP: `timedatectl` says whether they are"
+_STEP: Final = "keep the clocks of both machines by NTP: `timedatectl` shows whether they are synchronized"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class ServerTime:
     """A server's clock reading.
 
     Attributes:
-        date: Its time, seconds since 1970 in whole seconds.
-        asked_at, answered_at: When it was asked and when it answered, by this clock.
+        date: The server's time, seconds since 1970 without fractions.
+        asked_at, answered_at: Times of request and answer, by this machine's clock.
     """
 
     date: float
@@ -84,7 +84,7 @@ class ServerTime:
 
     @property
     def ahead(self) -> float:
-        """Least number of seconds that the server's clock is ahead of this one; negative if behind; 0 if both may agree."""
+        """Seconds that the server's clock is ahead of this one, at least. Negative if it is behind, 0 if both may agree."""
         least, most = self.date - self.answered_at, self.date + 1 - self.asked_at
         return 0.0 if least <= 0 <= most else min(least, most, key=abs)
 
@@ -95,10 +95,10 @@ def ask_time(url: str) -> ServerTime | None:
     try:
         with urllib.request.urlopen(url, timeout=_SECONDS) as answer:  # noqa: S310 - an address of the settings file
             date = answer.headers.get("Date")
-    except urllib.error.HTTPError as refused:  # whoever refuses says the time all the same
-        with refused:
-            date = refused.headers.get("Date")
-    except (OSError, HTTPException, ValueError):  # reachability is another check's
+    except urllib.error.HTTPError as refusal:  # it has a Date header too
+        with refusal:
+            date = refusal.headers.get("Date")
+    except (OSError, HTTPException, ValueError):  # another check reports that the server does not answer
         return None
     answered_at = time.time()
     try:
@@ -108,7 +108,7 @@ def ask_time(url: str) -> ServerTime | None:
 
 
 def clock_finding(machine: str, ahead: float) -> Finding:
-    """Judge how far a clock is ahead of this one (below zero: behind), in seconds."""
+    """Judge how many seconds a clock is ahead of this one; negative if it is behind."""
     check = f"clock of {machine}"
     if abs(ahead) <= TOLERATED:
         return Finding(check, "ok", "agrees with this machine's within a few seconds")
@@ -119,7 +119,7 @@ def clock_finding(machine: str, ahead: float) -> Finding:
 
 
 def record_finding(cluster: str, newest: float, now: float) -> Finding:
-    """Judge the newest timestamp of a cluster's records, seconds since 1970."""
+    """Judge the newest timestamp of a cluster's records. Both times are seconds since 1970."""
     check, ahead = f"clock of cluster {cluster}", newest - now
     if ahead <= TOLERATED:
         return Finding(check, "ok", "no record has a timestamp in the future; Kafka shows no more about clocks")

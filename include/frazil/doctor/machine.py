@@ -31,18 +31,18 @@ _EXTRAS: Final = {
     "spark": "pyspark",
     "sql": "duckdb",
 }
-"""Groups of packages that a machine has or has not, each with the one that tells: a worker needs no Airflow."""
+"""Extra -> its main package. Only extras of which a machine has the main package are checked: a worker needs no Airflow."""
 
 _SETS: Final = ("broker", "spark")
-"""Jars that are run here; those of tests and measurements are their own business."""
+"""Sets of jars that are checked: not those of tests and measurements."""
 
 _GIB: Final = 2**30
 
 _LITTLE_DISK: Final = 5 * _GIB
-"""A day of logs, and a Spark that spills: with less, somebody should look."""
+"""Free bytes below which a finding warns: logs of a day and files that Spark spills may need as much."""
 
 _NO_DISK: Final = _GIB // 2
-"""Below it Spark's local files of one batch may not fit."""
+"""Free bytes below which a check fails: Spark's local files of one batch may not fit."""
 
 
 def machine_checks(home: Home, *, needs_spark: bool) -> list[Check]:
@@ -62,7 +62,8 @@ def python_and_packages() -> Iterator[Finding]:
         requirements = metadata.requires(_PACKAGE) or []
     except metadata.PackageNotFoundError:
         step = "install Frazil into this environment: `make setup` in a checkout, or pip install the wheel"
-        yield Finding("packages", "warning", "Frazil is on the path, and not installed", "its pins in metadata", step)
+        observed = "Frazil is on Python's path, but not installed as a package"
+        yield Finding("packages", "warning", observed, "its metadata, with the versions to compare", step)
         return
     yield python_finding(platform.python_version(), distribution["Requires-Python"] or "")
     yield packages_finding(requirements, installed_version)
@@ -72,13 +73,14 @@ def python_finding(version: str, specifier: str) -> Finding:
     """Whether a version of Python fits `requires-python`."""
     if SpecifierSet(specifier).contains(version, prereleases=True):
         return Finding("python", "ok", version)
-    step = "make the environment anew with such a Python: PYTHON=/path/to/python3 make setup"
+    step = "create the environment again with such a Python: PYTHON=/path/to/python3 make setup"
     return Finding("python", "failed", version, specifier, step)
 
 
 def packages_finding(requirements: Iterable[str], version_of: Callable[[str], str | None]) -> Finding:
     """Whether packages are installed in fitting versions. Those of an extra are checked only if its main package is installed.
-    Requirements are written as in pyproject.toml.
+
+    Requirements have the form of pyproject.toml.
     """
     parsed_requirements = [Requirement(text) for text in requirements]
     needed = [
@@ -86,43 +88,41 @@ def packages_finding(requirements: Iterable[str], version_of: Callable[[str], st
         for requirement in parsed_requirements
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
     ]
-    for extra, telling in _EXTRAS.items():
-        if version_of(telling) is not None:
+    for extra, main_package in _EXTRAS.items():
+        if version_of(main_package) is not None:
             needed += [
                 requirement
                 for requirement in parsed_requirements
                 if requirement.marker is not None and requirement.marker.evaluate({"extra": extra})
             ]
-    wrong = [
+    mismatches = [
         text for requirement in needed if (text := _mismatch(requirement, version_of(requirement.name))) is not None
     ]
-    if not wrong:
+    if not mismatches:
         return Finding("packages", "ok", f"{len(needed)} packages in versions that fit")
-    step = "make the environment anew from the lock: `make setup` in a checkout, the image elsewhere"
-    return Finding("packages", "failed", "; ".join(wrong), "the versions that pyproject.toml pins", step)
+    step = "create the environment again from the lock: `make setup` in a checkout, the image elsewhere"
+    return Finding("packages", "failed", "; ".join(mismatches), "the versions that pyproject.toml pins", step)
 
 
 def _mismatch(requirement: Requirement, version: str | None) -> str | None:
     if version is None:
         return f"{requirement.name} is missing ({requirement.specifier or 'any version'})"
-    return (
-        None
-        if requirement.specifier.contains(version, prereleases=True)
-        else f"{requirement.name} is {version}, not {requirement.specifier}"
-    )
+    if requirement.specifier.contains(version, prereleases=True):
+        return None
+    return f"{requirement.name} is {version}, not {requirement.specifier}"
 
 
 def java_finding(*, needed: bool) -> Finding:
-    """Whether there is a Java that Spark runs on."""
+    """Whether this machine has a Java that Spark runs on."""
     java = find_java()
     if java is not None:
         return Finding("java", "ok", f"{java.major} in {java.home}")
     expected = f"Java {OLDEST} to {NEWEST}"
-    return Finding("java", "failed" if needed else "warning", "no suitable one", expected, INSTALL_HINT)
+    return Finding("java", "failed" if needed else "warning", "no suitable Java", expected, INSTALL_HINT)
 
 
 def jar_findings(home: Home, *, needs_spark: bool) -> Iterator[Finding]:
-    """Whether the jars that were fetched are those of the lock, byte by byte."""
+    """Whether the jars of this machine are those of the lock, byte by byte."""
     lock = read_lock()
     for name in _SETS:
         check, folder = f"jars {name}", home.jars / name
@@ -130,15 +130,15 @@ def jar_findings(home: Home, *, needs_spark: bool) -> Iterator[Finding]:
         step = f"python -m frazil.runtime.jars fetch {name}"
         if not folder.is_dir():
             if is_needed:
-                state = f"nothing in {folder}"
-                yield Finding(check, "warning", state, f"{len(lock.artifacts(name))} jars, which a run fetches", step)
+                expected = f"{len(lock.artifacts(name))} jars, which a run fetches"
+                yield Finding(check, "warning", f"nothing in {folder}", expected, step)
             continue
-        wrong = first_mismatch(folder, lock.artifacts(name))
-        if wrong is None:
+        mismatch = first_mismatch(folder, lock.artifacts(name))
+        if mismatch is None:
             yield Finding(check, "ok", f"{len(lock.artifacts(name))} in {folder}")
         else:
             step = f"rm -r {folder} && {step}"
-            yield Finding(check, "failed" if is_needed else "warning", wrong, "the files of jars.lock.json", step)
+            yield Finding(check, "failed" if is_needed else "warning", mismatch, "the files of jars.lock.json", step)
 
 
 def free_bytes(folder: Path) -> int:
@@ -148,9 +148,9 @@ def free_bytes(folder: Path) -> int:
 
 
 def disk_finding(folder: Path, free: int) -> Finding:
-    """Whether there is room for logs, plans and what Spark spills."""
-    state = f"{free / _GIB:,.1f} GiB free for {folder}"
+    """Whether the disk has room for logs, plans and the files that Spark spills."""
+    observed = f"{free / _GIB:,.1f} GiB free for {folder}"
     if free >= _LITTLE_DISK:
-        return Finding("disk", "ok", state)
-    step = f"make room, or set FRAZIL_HOME to a larger disk; logs are in {folder / 'logs'}"
-    return Finding("disk", "warning" if free >= _NO_DISK else "failed", state, f"{_LITTLE_DISK // _GIB} GiB", step)
+        return Finding("disk", "ok", observed)
+    step = f"free some space, or set FRAZIL_HOME to a larger disk; logs are in {folder / 'logs'}"
+    return Finding("disk", "warning" if free >= _NO_DISK else "failed", observed, f"{_LITTLE_DISK // _GIB} GiB", step)

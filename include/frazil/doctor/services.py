@@ -1,5 +1,5 @@
-"""Checks of what settings and pipeline files name: Kafka clusters, catalogs and their storage, Schema Registries;
-topics, positions and tables.
+"""Checks of services, which the settings name: Kafka clusters, catalogs and their storage, Schema Registries, the managed
+Spark server; and of a pipeline's topics, position and tables.
 """
 
 from __future__ import annotations
@@ -35,25 +35,23 @@ from frazil.spark.submit.server import managed_engine
 
 _CLUSTER: Final = "cluster {}"
 
-_WARM: Final = "spark connect"
+_SPARK_CONNECT: Final = "spark connect"
 
 _S3: Final = "s3.endpoint"
-"""Catalog property: address of an object store."""
+"""Catalog property with the address of an object store."""
 
 
 def service_checks(project: Project, pipelines: Iterable[Pipeline], *, is_all: bool) -> list[Check]:
-    """The checks of services. If the pipelines are all (`is_all`), of everything that the settings name, else of what these
-    pipelines name.
-    """
-    named, settings = list(pipelines), project.settings
-    clusters = settings.clusters if is_all else {pipeline.source.cluster for pipeline in named}
-    catalogs = settings.catalogs if is_all else {name for pipeline in named for name in pipeline.catalogs}
-    halves = [half for pipeline in named for half in (pipeline.value, pipeline.key) if half is not None]
-    registries = settings.registries if is_all else {half.registry for half in halves if half.registry is not None}
+    """The checks of the services that these pipelines use; if they are all pipelines, of all services of the settings."""
+    chosen, settings = list(pipelines), project.settings
+    clusters = settings.clusters if is_all else {pipeline.source.cluster for pipeline in chosen}
+    catalogs = settings.catalogs if is_all else {name for pipeline in chosen for name in pipeline.catalogs}
+    parts = [part for pipeline in chosen for part in (pipeline.value, pipeline.key) if part is not None]
+    registries = settings.registries if is_all else {part.registry for part in parts if part.registry is not None}
     checks: list[Check] = [
         partial(findings_of, _CLUSTER.format(name), partial(cluster, project, name)) for name in sorted(clusters)
     ]
-    tables = tuple(table for pipeline in named for table in (*pipeline.tables, pipeline.ledger_table))
+    tables = tuple(table for pipeline in chosen for table in (*pipeline.tables, pipeline.ledger_table))
     checks += [partial(catalog, project, name, tables) for name in sorted(catalogs)]
     checks += [partial(registry, project, name) for name in sorted(registries)]
     return [*checks, partial(warm_spark, project)]
@@ -66,19 +64,19 @@ def cluster_check(pipeline: Pipeline) -> str:
 
 def cluster(project: Project, name: str) -> Iterator[Finding]:
     """Whether brokers of a cluster answer."""
-    door = project.cluster(name)
+    target = project.cluster(name)
     began = time.monotonic()
-    facts = observe(door, ())
-    took = 1_000 * (time.monotonic() - began)
-    answer = f"{door.bootstrap_servers} answers in {took:.0f} ms; cluster id {facts.cluster_id}"
+    facts = observe(target, ())
+    milliseconds = 1_000 * (time.monotonic() - began)
+    answer = f"{target.bootstrap_servers} answers in {milliseconds:.0f} ms; cluster id {facts.cluster_id}"
     yield Finding(_CLUSTER.format(name), "ok", answer)
 
 
 def catalog(project: Project, name: str, tables: tuple[str, ...]) -> Iterator[Finding]:
-    """Whether a catalog answers and can be written, its storage too, and what clocks their servers have."""
+    """Whether a catalog and its storage answer and can be written, and whether the clocks of their servers are right."""
     check = f"catalog {name}"
 
-    def ask() -> Iterator[Finding]:
+    def check_catalog() -> Iterator[Finding]:
         lake = project.lake(name)
         lake.check_writable()
         answer = "answers" if lake.kind in ("rest", "glue") else "answers, and can be written"
@@ -86,7 +84,7 @@ def catalog(project: Project, name: str, tables: tuple[str, ...]) -> Iterator[Fi
         yield Finding(check, "ok", answer + lacks)
         yield from findings_of(f"storage of {name}", lambda: [storage(lake, tables)])
 
-    yield from findings_of(check, ask)
+    yield from findings_of(check, check_catalog)
     settings = project.settings.catalogs[name]
     if settings.type == "rest":
         yield from clock(check, settings.uri)
@@ -95,66 +93,65 @@ def catalog(project: Project, name: str, tables: tuple[str, ...]) -> Iterator[Fi
 
 
 def storage(lake: Lake, tables: Iterable[str]) -> Finding:
-    """Whether files can be written where a catalog's tables keep theirs.
+    """Whether files can be written where the tables of a catalog are stored.
 
     Raises:
         Retryable, Terminal: They can't.
     """
-    check, place = f"storage of {lake.name}", lake.storage(tables)
-    if place is None:
+    check, target = f"storage of {lake.name}", lake.storage(tables)
+    if target is None:
         return Finding(check, "ok", "unknown until there is a table: the server decides where it is")
-    place.check_writable()
-    answer = f"a file was written to {place.location}, read and removed"
-    if (end := credentials_expire_ms(place.properties)) is not None:
-        answer += (
-            f"; the catalog lends its keys for {(end / 1000 - time.time()) / 60:.0f} minutes: batches must be shorter"
-        )
+    target.check_writable()
+    answer = f"a file was written to {target.location}, read and removed"
+    if (end := credentials_expire_ms(target.properties)) is not None:
+        minutes = (end / 1000 - time.time()) / 60
+        answer += f"; the catalog lends its keys for {minutes:.0f} minutes: batches must be shorter"
     return Finding(check, "ok", answer)
 
 
 def registry(project: Project, name: str) -> Iterator[Finding]:
-    """Whether a Schema Registry answers, and what clock it has."""
+    """Whether a Schema Registry answers, and whether its clock is right."""
     check = f"registry {name}"
 
-    def ask() -> Iterator[Finding]:
+    def check_registry() -> Iterator[Finding]:
         require("registry", f"registry {name}")
         from frazil.registry.client import RegistrySchemas
 
-        asked_registry = project.registry(name)
-        schemas = RegistrySchemas(asked_registry)
+        target = project.registry(name)
+        schemas = RegistrySchemas(target)
         try:
             schemas.ask()
         finally:
             schemas.close()
-        yield Finding(check, "ok", f"{asked_registry.redact(asked_registry.url) or 'AWS Glue'} answers")
+        yield Finding(check, "ok", f"{target.redact(target.url) or 'AWS Glue'} answers")
 
-    yield from findings_of(check, ask)
+    yield from findings_of(check, check_registry)
     for url in filter(None, project.settings.registries[name].url.split(",")):
         yield from clock(check, url.strip())
 
 
 def warm_spark(project: Project) -> Iterator[Finding]:
-    """Whether the managed Spark Connect server is up. No finding if no engine has one."""
+    """Whether the managed Spark Connect server is up. No finding if no engine has such a server."""
     if managed_engine(project) is None:
         return
     address = spark_server.url(project.home)
     if home.answers(project.home.ports.spark_connect):
-        yield Finding(_WARM, "ok", f"{address} answers")
+        yield Finding(_SPARK_CONNECT, "ok", f"{address} answers")
         return
     state = "ended by itself" if spark_server.is_started(project.home) else "is not up"
     step = "`frazil up --only spark`; until then each run starts a Spark of its own, which takes some seconds"
-    yield Finding(_WARM, "warning", f"the server {state}", f"one at {address}", step)
+    yield Finding(_SPARK_CONNECT, "warning", f"the server {state}", f"a server at {address}", step)
 
 
 def clock(server: str, url: str) -> Iterator[Finding]:
-    """Compare an HTTP server's clock with this one, if its answer has a time."""
+    """Compare an HTTP server's clock with this one. No finding if its answer has no time."""
     answer = ask_time(url)
     if answer is not None:
         yield clock_finding(server, answer.ahead)
 
 
 _FAILED: Final = ("Refused", "Failed")
-_SHAKY: Final = ("Degraded", "Behind", "Paused")
+_WARNING: Final = ("Degraded", "Behind", "Paused")
 
 _STEPS: Final = {
     "Failed": "frazil history {0}; the failed run's log is in Airflow",
@@ -165,7 +162,7 @@ _STEPS: Final = {
 
 
 def pipeline_checks(project: Project, pipeline: Pipeline, *, has_cluster: bool) -> list[Check]:
-    """The checks of one pipeline. If its cluster does not answer, checks of topics are left out."""
+    """The checks of one pipeline. Without its cluster, those of topics and position are left out."""
     name, tables, position = pipeline.name, f"tables of {pipeline.name}", f"position of {pipeline.name}"
     checks: list[Check] = [
         lambda: findings_of(tables, lambda: [tables_finding(tables, name, table_health(project, pipeline))])
@@ -181,7 +178,7 @@ def topics(project: Project, pipeline: Pipeline) -> Iterator[Finding]:
     cluster, source = project.cluster(pipeline.source.cluster), pipeline.source
     names = source.topics if source.topics_pattern is None else matching_topics(cluster, source.topics_pattern)
     if not names:
-        step = "a topic that appears is read from its beginning; is the pattern right, and may the topics be seen?"
+        step = "check the pattern, and that the credentials may see the topics; a new topic is read from its beginning"
         no_match = f"none matches {source.topics_pattern}"
         yield Finding(f"topics of {pipeline.name}", "warning", no_match, "at least one topic", step)
         return
@@ -194,43 +191,39 @@ def topics(project: Project, pipeline: Pipeline) -> Iterator[Finding]:
 
 def access_finding(check: str, access: dict[str, TopicAccess]) -> Finding:
     """Whether the credentials have the topic permissions that a pipeline needs."""
-    lacking = {
+    missing = {
         name: sorted(NEEDED - topic.operations)
         for name, topic in access.items()
         if topic.operations is not None and not topic.operations >= NEEDED
     }
-    if not lacking:
+    if not missing:
         partitions = sum(topic.partitions for topic in access.values())
         return Finding(check, "ok", f"{', '.join(access)}: {partitions} partitions, which may be read")
-    lacks = "; ".join(f"{name}: no {' and no '.join(operations)}" for name, operations in lacking.items())
-    step = f"have {' and '.join(sorted(NEEDED))} on {', '.join(lacking)} granted to the credentials of the settings"
-    return Finding(check, "failed", lacks, " and ".join(sorted(NEEDED)), step)
+    observed = "; ".join(f"{name}: no {' and no '.join(operations)}" for name, operations in missing.items())
+    step = f"have {' and '.join(sorted(NEEDED))} on {', '.join(missing)} granted to the credentials of the settings"
+    return Finding(check, "failed", observed, " and ".join(sorted(NEEDED)), step)
 
 
 def position_finding(condition: Condition, pipeline: Pipeline) -> Finding:
     """The finding for a pipeline's position, by its state."""
     check, name = f"position of {pipeline.name}", pipeline.name
-    word, why = state_of(condition, freshness_objective(pipeline, condition.read_at))
-    state: State = "failed" if word in _FAILED else "warning" if word in _SHAKY else "ok"
+    pipeline_state, why = state_of(condition, freshness_objective(pipeline, condition.read_at))
+    state: State = "failed" if pipeline_state in _FAILED else "warning" if pipeline_state in _WARNING else "ok"
     if state == "ok":
         return Finding(check, state, why if condition.n is None else f"batch {condition.n}: {why}")
-    expected = "a position that Kafka still has" if word == "Refused" else "Idle or Running"
-    complaint = condition.refusal if word == "Refused" else condition.unreadable if word == "Degraded" else None
-    step = _next_step(complaint) or _STEPS.get(word, "").format(name) or None
-    return Finding(check, state, f"{word}: {why}", expected, step)
-
-
-def _next_step(complaint: str | None) -> str | None:
-    """The next step of an error that is text by now, see `frazil.errors`."""
-    return None if complaint is None else complaint.partition("\n  next: ")[2] or None
+    expected = "a position that Kafka still has" if pipeline_state == "Refused" else "Idle or Running"
+    error_text = {"Refused": condition.refusal, "Degraded": condition.unreadable}.get(pipeline_state) or ""
+    step = error_text.partition("\n  next: ")[2]  # the form of an error's text, see `frazil.errors`
+    step = step or _STEPS.get(pipeline_state, "").format(name)
+    return Finding(check, state, f"{pipeline_state}: {why}", expected, step or None)
 
 
 def tables_finding(check: str, pipeline: str, scores: dict[str, int]) -> Finding:
     """Judge health scores, table by table."""
     if not scores:
-        return Finding(check, "ok", "there are none yet: the first run creates them")
+        return Finding(check, "ok", "no table exists yet: the first run creates them")
     shown = ", ".join(f"{table} {score}" for table, score in sorted(scores.items()))
     if min(scores.values()) >= HEALTH:
         return Finding(check, "ok", f"health of 100: {shown}")
-    step = f"frazil maintain {pipeline} --dry-run says what is due; frazil maintain {pipeline} does it"
+    step = f"frazil maintain {pipeline} --dry-run shows which steps are due; frazil maintain {pipeline} does them"
     return Finding(check, "warning", f"health of 100: {shown}", f"{HEALTH} or more", step)

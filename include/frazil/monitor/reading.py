@@ -15,9 +15,9 @@ from frazil.batch.audit import check_position, check_vanished
 from frazil.batch.facts import ClusterFacts, TopicPartition
 from frazil.batch.position import Position
 from frazil.capture.contents import find_files, has_line
-from frazil.capture.files import FileMark, FoundFile, marks_of, state_of
+from frazil.capture.files import FileMark, FoundFile, files_state, marks_of
 from frazil.capture.position import CapturePosition, require_order, require_position
-from frazil.capture.run import ground_of, plan_reads
+from frazil.capture.run import capture_context, plan_reads
 from frazil.error_codes import CAPTURE_UNREADABLE
 from frazil.errors import FrazilError, Terminal
 from frazil.iceberg.commit.summary_state import BATCH_KEY, SummaryValue, lookup_position, read_summary, remaining_value
@@ -402,7 +402,7 @@ def read_capture(project: Project, capture: Capture, *, clock: Clock = utc_now, 
     try:
         if (unknown_name := next(unknown_in_capture(capture, project.settings), None)) is not None:
             return replace(condition, refusal=unknown_name, runs=runs)
-        ground = ground_of(project, capture)
+        ground = capture_context(project, capture)
         stored, topic = ground.position_and_time(), ground.topic()
         position = None
         if stored is not None:
@@ -450,7 +450,7 @@ def _with_files(
         files = find_files(capture.paths, marks, folders)
         if _is_other_machine(marks, files):
             return condition
-        decided, _ = plan_reads(capture, state_of(marks), folders, most_unpacked=_MOST_UNPACKED)
+        decided, _ = plan_reads(capture, files_state(marks), folders, most_unpacked=_MOST_UNPACKED)
         waiting = [(file, mark) for file, mark in decided.reads if has_line(file, mark)]
     except FrazilError as problem:
         if problem.code is not CAPTURE_UNREADABLE:
@@ -460,7 +460,7 @@ def _with_files(
     seconds = (
         0.0 if changed is None else (condition.read_at - datetime.fromtimestamp(changed / 1e9, UTC)).total_seconds()
     )
-    size = sum(file.size - (0 if file.is_packed else mark.offset) for file, mark in waiting)
+    size = sum(file.size - (0 if file.is_compressed else mark.offset) for file, mark in waiting)
     return replace(condition, lag=len(waiting), lag_bytes=size, lag_seconds=max(0.0, seconds))
 
 

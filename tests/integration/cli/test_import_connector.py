@@ -167,7 +167,7 @@ def test_table_without_offsets_is_refused(stopped: Stopped) -> None:
     """Nothing tells that the announced files are in."""
     announce(stopped, "committed")
 
-    assert "names no offsets" in stopped.reasons()
+    assert "no offset of it is recorded" in stopped.reasons()
 
 
 def test_running_connector_is_refused(stopped: Stopped) -> None:

@@ -64,7 +64,7 @@ def test_values_that_were_not_compared_are_reported(shop: Make, frazil: Make) ->
 
     code, out = frazil(orders, "verify", "orders")
     assert code == 0
-    assert "values were not compared, since transforms change them (Flatten): only places, bytes and counts" in out
+    assert "values were not compared, since transforms change them (Flatten): only offsets, bytes and counts" in out
     assert "orders: clean but for values, 2 records through batch 1" in out.splitlines()[-1]
 
     body = json.loads(frazil(orders, "verify", "orders", "--json")[1])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil.capture.contents import FileContents, batches, find_files
-from frazil.capture.files import FileDecisions, decide_files, marks_of, state_of
+from frazil.capture.files import FileDecisions, decide_files, files_state, marks_of
 from frazil.kafka.client.cluster import OutgoingRecord
 from frazil.pipeline.settings.capture import FileCapture
 
@@ -22,7 +22,7 @@ class Captured:
     """A capture whose topic is a list."""
 
     capture: FileCapture
-    state: Any = field(default_factory=lambda: state_of(()))
+    state: Any = field(default_factory=lambda: files_state(()))
     records: list[OutgoingRecord] = field(default_factory=list)
     decided: FileDecisions | None = None
 
@@ -39,7 +39,7 @@ class Captured:
             if number == transactions:
                 break
             self.records += batch.records
-            self.state = state_of(batch.marks)
+            self.state = files_state(batch.marks)
         return [record.value or b"" for record in self.records[before:]]
 
     @property

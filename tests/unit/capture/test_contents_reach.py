@@ -11,7 +11,7 @@ import pytest
 
 from frazil.capture.contents import find_files
 from frazil.capture.files import FileMark
-from frazil.capture.run import ground_of
+from frazil.capture.run import capture_context
 from frazil.cli.files.verdict import judge
 from frazil.errors import Terminal
 from frazil.pipeline.settings.capture import FileCapture, JdbcCapture, beyond_reach
@@ -98,7 +98,7 @@ def test_capture_beyond_its_reach_is_refused_by_validate_and_by_each_run(
 
     project = Project.load(env)
     with pytest.raises(Terminal, match=f"{key}: "):
-        ground_of(project, project.capture(str(capture["name"])))
+        capture_context(project, project.capture(str(capture["name"])))
 
 
 @pytest.fixture

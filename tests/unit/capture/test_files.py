@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.capture.contents import LONGEST_LINE, FileContents, batches, end_mark, find_files
-from frazil.capture.files import COPY_NS, FileMark, decide_files, marks_of, state_of
+from frazil.capture.files import COPY_NS, FileMark, decide_files, files_state, marks_of
 from frazil.errors import Retryable, Terminal
 from tests.unit.capture.captured import Captured, append, capture_of
 
@@ -207,7 +207,7 @@ def test_start_at_the_end_keeps_the_line_being_written(log: Path) -> None:
     (file,) = find_files(captured.capture.paths, (), ["/"])
     mark = end_mark(file)
     assert mark is not None
-    captured.state = state_of([mark])
+    captured.state = files_state([mark])
     append(log, b"x\n")
 
     assert captured.run() == [b"3x"]

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from frazil.capture.position import (
     CapturePosition,
-    Cuts,
     Reset,
     Row,
     TopicState,
+    Transactions,
     end_by_time,
-    initial_state,
     require_order,
     require_position,
     row_condition,
+    row_state,
 )
 from frazil.errors import Terminal
 from frazil.pipeline.settings.capture import JdbcCapture
@@ -59,14 +59,14 @@ def capture_of(mode: Any) -> JdbcCapture:
 def test_rows_between_two_runs_are_all_read(mode: str, last: list[Any] | None, expected: str | None) -> None:
     """A run asks for what is behind its position, less what is younger than the delay of 30 s."""
     capture = capture_of(mode)
-    assert row_condition(capture, initial_state(capture, None if last is None else tuple(last)), NOW) == expected
+    assert row_condition(capture, row_state(capture, None if last is None else tuple(last)), NOW) == expected
 
 
 def test_position_carries_no_sql_into_the_statement() -> None:
     """Places become numbers and times before they are asked for; nothing else gets through."""
     for mode, last in (("incrementing", ("1 OR 1=1",)), ("timestamp", ("x' OR '1'='1",))):
         with pytest.raises(ValueError, match=r"invalid literal|Invalid isoformat"):
-            row_condition(capture_of(mode), initial_state(capture_of(mode), last), NOW)
+            row_condition(capture_of(mode), row_state(capture_of(mode), last), NOW)
 
 
 def test_end_by_time_leaves_out_the_delay() -> None:
@@ -78,16 +78,16 @@ def test_end_by_time_leaves_out_the_delay() -> None:
 def test_changed_columns_do_not_take_the_position_over() -> None:
     """A position by id says nothing of times."""
     with pytest.raises(Terminal, match=r"has the columns \['id'\], its file says \['at'\]"):
-        require_order(capture_of("timestamp"), initial_state(capture_of("incrementing"), (1,)))
+        require_order(capture_of("timestamp"), row_state(capture_of("incrementing"), (1,)))
 
 
 @given(st.lists(st.integers(0, 5)).map(sorted), st.integers(1, 4))
 def test_transactions_never_split_rows_of_equal_position(places: list[int], most: int) -> None:
     """All rows are taken once, in order; no place is in two transactions; each but the last one is full."""
-    cuts = Cuts((Row(None, b"", (place,)) for place in places), most)
+    cuts = Transactions((Row(None, b"", (place,)) for place in places), most)
     transactions = []
     while cuts.has_more:
-        transactions.append([row.place[0] for row in cuts.transaction()])
+        transactions.append([row.order_values[0] for row in cuts.take()])
         assert cuts.last == (transactions[-1][-1],)
 
     assert [place for transaction in transactions for place in transaction] == places

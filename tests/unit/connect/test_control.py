@@ -121,7 +121,7 @@ def test_files_for_a_dropped_table_refuse_the_takeover() -> None:
     """The sink leaves such files out with a warning."""
     (reason,) = takeover_obstacles(STANDING, facts("committed", None))
 
-    assert "is not there" in reason
+    assert "does not exist" in reason
 
 
 def test_files_for_a_table_outside_the_configuration_count_too() -> None:
@@ -210,13 +210,13 @@ def test_group_without_offsets_refuses_the_takeover() -> None:
     """Kafka forgets groups; beginning anew would land everything twice."""
     assert (
         "Kafka forgot the group"
-        in start_offsets({A: OffsetBounds(0, 10)}, [("g", {("other", 0): 1})], "earliest").against[0]
+        in start_offsets({A: OffsetBounds(0, 10)}, [("g", {("other", 0): 1})], "earliest").obstacles[0]
     )
 
 
 def test_offset_beyond_the_topic_refuses_the_takeover() -> None:
     """A topic that was made anew has other records at the old offsets."""
-    assert "created again" in start_offsets({A: OffsetBounds(0, 10)}, [("g", {A: 11})], "earliest").against[0]
+    assert "created again" in start_offsets({A: OffsetBounds(0, 10)}, [("g", {A: 11})], "earliest").obstacles[0]
 
 
 def test_records_that_kafka_deleted_are_reported() -> None:

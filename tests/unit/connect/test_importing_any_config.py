@@ -193,3 +193,12 @@ def test_two_connectors_of_one_name_are_not_one_pipeline() -> None:
 
     assert not first.is_refused
     assert second.is_refused
+
+
+def test_key_with_a_line_break_stays_in_a_comment() -> None:
+    """The settings file describes its variables in comments, with names of keys."""
+    config = {**_BASE, "connector.class": APACHE, "iceberg.catalog.a\nother: 1 #token": "x"}
+
+    connector, settings = _import(config, {})
+
+    assert yaml.safe_load(settings_text(settings, [connector])) == settings

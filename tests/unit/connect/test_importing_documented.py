@@ -96,12 +96,12 @@ def test_transform_becomes_a_step_that_validates(name: str, converter: str) -> N
 
 
 MERGING: dict[str, tuple[dict[str, str | None], str]] = {
-    "no columns": ({"iceberg.tables.default-id-columns": "id"}, "nothing tells the types of its columns"),
+    "no columns": ({"iceberg.tables.default-id-columns": "id"}, "the types of its columns are unknown"),
     "a key that is no column": ({"iceberg.tables.default-id-columns": "nr"}, "nr: shop.orders has no such column"),
-    "no key of a table that is not there": ({}, "there are no id-columns"),
+    "no key of a table that is not there": ({}, "neither id-columns nor an existing table"),
     "tables that only records name": (
         {"iceberg.tables": None, "iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "t"},
-        "records alone name the tables",
+        "only records name the tables",
     ),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.connect.connectors import SMT, imported
+from tests.unit.connect.connectors import SMT, imported, outcome
 
 STEPS = {
     "Kafka Connect's": (
@@ -146,3 +146,24 @@ def test_keys_are_decoded_only_where_a_transform_needs_them() -> None:
 
     assert "key" not in imported(text).pipeline
     assert imported(text | needed).pipeline["key"] == {"format": "string"}
+
+
+def test_registry_keys_are_decoded_if_values_have_the_same_registry() -> None:
+    """A key of another registry could not be read: the pipeline has one registry for both."""
+    avro, url = "io.confluent.connect.avro.AvroConverter", "https://registry.example.org"
+    values = {"value.converter": avro, "value.converter.schema.registry.url": url}
+    keys = {"key.converter": avro, "key.converter.schema.registry.url": url}
+    needed = {"transforms": "k", "transforms.k.type": f"{SMT}HoistField$Key", "transforms.k.field": "id"}
+
+    assert imported(values | keys | needed).pipeline["key"] == {"format": "avro", "registry": "registry"}
+    other = {"key.converter.schema.registry.url": "https://other.example.org"}
+    assert "key" not in imported(values | keys | other | needed).pipeline
+
+
+def test_negated_predicate_is_reported_as_carried() -> None:
+    """The report must not say that a key has no effect if the pipeline file has it."""
+    config, _ = STEPS["a predicate"]
+    alone = {"transforms": "d", "transforms.d.type": f"{SMT}DropHeaders", "transforms.d.headers": "a"}
+
+    assert outcome(imported(config), "transforms.f.negate") == "carried"
+    assert outcome(imported(alone | {"transforms.d.negate": "true"}), "transforms.d.negate") == "changed"

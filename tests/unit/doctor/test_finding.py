@@ -152,7 +152,7 @@ def test_executor_differences_are_reported_once(said: dict[str, Any], expected: 
     [
         ('Cannot run program "/opt/venv/bin/python": error=2', "no Python at /opt/venv/bin/python"),
         ("ModuleNotFoundError: No module named 'pyarrow'", "lacks the module pyarrow"),
-        ("Initial job has not accepted any resources; check", "no executor came"),
+        ("Initial job has not accepted any resources; check", "no executor started"),
         ("something else", "something else"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`frazil demo`: the whole way of a record, from the topic through Airflow and Spark into the table. What the demo started is stopped at its end."""
+"""`frazil demo`: the way of a record from the topic through Airflow and Spark into the table. At its end, the demo stops the servers that it started."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -21,18 +21,14 @@ from frazil.extras import require
 from frazil.runtime import spark_server
 from frazil.runtime.home import Home, write_atomically
 
-if TYPE_CHECKING:
-    from frazil.runtime.home import Home
-
-
-_UNDISTURBED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def demo_stack(home: Home, progress: Progress) -> Iterator[None]:
-    """Bring the stack up for the time of a block.
+    """Bring the stack up for a block, and stop the parts that were not up before.
 
-    Which parts are the demo's is written down first: a demo that was killed outright is cleaned up by the next.
+    The names of these parts are in a file before they start. So if a demo is killed, the next one stops them too.
 
     Raises:
         FrazilError: As `frazil.devstack.stack.up` and `down`.
@@ -41,13 +37,13 @@ def demo_stack(home: Home, progress: Progress) -> Iterator[None]:
 
     record = home.run / "demo.json"
     stack_status = stack.status(home)
-    start_server, before = server_start(is_asked_for=False), _read_record(record)
-    owned: list[str] = [
-        part for part in stack.names(home.profile) if part in before or not stack_status.is_running(part)
+    start_server, recorded = server_start(is_required=False), _read_record(record)
+    own_parts: list[str] = [
+        part for part in stack.names(home.profile) if part in recorded or not stack_status.is_running(part)
     ]
-    if start_server is not None and ("spark" in before or not spark_server.is_started(home)):
-        owned.append("spark")
-    write_atomically(record, json.dumps(owned))
+    if start_server is not None and ("spark" in recorded or not spark_server.is_started(home)):
+        own_parts.append("spark")
+    write_atomically(record, json.dumps(own_parts))
     try:
         with progress:
             stack.up(home, report=progress.done)
@@ -55,19 +51,19 @@ def demo_stack(home: Home, progress: Progress) -> Iterator[None]:
                 start_server(progress.done)
         yield
     finally:
-        for number in _UNDISTURBED:
+        for number in _ENDING_SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not leave half of the stack behind
         with progress:
             progress.doing("stopping")
-            stack.down(home, only=owned)
-            progress.done(f"stopped: {', '.join(owned) or 'nothing, all of it ran before'}")
+            stack.down(home, only=own_parts)
+            progress.done(f"stopped: {', '.join(own_parts) or 'nothing, all of it ran before'}")
         record.unlink(missing_ok=True)
 
 
 def _read_record(record: Path) -> list[str]:
     try:
         return list(json.loads(record.read_text(encoding="utf-8")))
-    except (FileNotFoundError, ValueError):  # none, or cut off by a kill: then nothing is known to be the demo's
+    except (FileNotFoundError, ValueError):  # no demo was killed, or its file is damaged
         return []
 
 
@@ -87,7 +83,7 @@ TOUR = (
         'frazil sql "SELECT store_id, count(*) AS orders FROM rpc.pizzas GROUP BY 1 ORDER BY 2 DESC LIMIT 5"',
     ),
 )
-"""What to try while the stack is up: what a line shows, and the line to paste."""
+"""Commands to try while the stack is up, each after what it shows."""
 
 
 def demo(
@@ -103,7 +99,6 @@ def demo(
     """
     require("airflow", "the demo")
     from frazil.cli.demo.run import land_pizzas, print_page, print_report
-    from frazil.cli.output.console import Progress
     from frazil.project import Project
 
     project = Project.load()
@@ -139,8 +134,8 @@ def _keep_stack_up(home: Home) -> None:
     console.say(f"  page      {page_address(home, PIPELINE)}")
     console.say("  stop      Ctrl-C")
     console.headline("Five things to try, in another terminal")
-    for says, line in TOUR:
-        console.say(f"  # {says}\n  {line}")
+    for text, command in TOUR:
+        console.say(f"  # {text}\n  {command}")
     try:
         while True:
             signal.pause()

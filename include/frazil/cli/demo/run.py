@@ -1,5 +1,5 @@
-"""The steps of a demo on a running stack: produce, trigger the DAG, follow it, let the schedule read the rest, show
-what is there at the end, clean up.
+"""The steps of the demo on a running stack: produce records, trigger the DAG, follow it, let the schedule land the rest,
+report on tables and page.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DAG_SECONDS = 60.0
 """Bounds the wait for Airflow to read the DAG files, 5 to 10 s after its start."""
 
 _FIRST_RUN_SECONDS = 75.0
-"""Bounds the wait for the schedule's first run, which comes within a minute. Without it, all goes on."""
+"""Bounds the wait for the schedule's first run, which comes within a minute. If it does not come, the demo goes on."""
 
 _RUN_SECONDS = 300.0
 """Bounds one DAG run: 20 s on two idle cores, and its task may be tried again."""
@@ -64,13 +64,13 @@ T = TypeVar("T")
 
 
 def land_pizzas(project: Project, pipeline: Pipeline, records: int, progress: Progress) -> None:
-    """Produce records and wait until the DAG, triggered once and then on schedule, has landed them all.
+    """Produce records in two parts, and wait until a triggered run and then scheduled runs have landed them all.
 
-    While the second part lands, the table is maintained, whether it is due or not.
+    While the second part lands, a run maintains the table, whether that is due or not.
 
     Raises:
         Terminal: A run failed, its DAG does not exist, or records that were acknowledged are not in the topic.
-        Retryable: Something did not happen in time.
+        Retryable: A run did not end in time.
     """
     dag, maintenance = f"ingest__{pipeline.name}", f"maintain__{pipeline.name}"
     cluster, topic = project.cluster(pipeline.source.cluster), pipeline.source.topics[0]
@@ -79,31 +79,31 @@ def land_pizzas(project: Project, pipeline: Pipeline, records: int, progress: Pr
             progress.done(f"topic {topic}: created with {PARTITIONS} partitions")
         _start_schedule(api, dag, progress)
         _wait_for_dag(api, maintenance, progress)
-        _patiently(lambda: api.unpause(maintenance))  # its own first run finds nothing due
+        _retry(lambda: api.unpause(maintenance))  # its first scheduled run finds nothing due
         _send(project, pipeline, records, progress)
         _run_once(project, pipeline, api, dag, progress)
-        maintained = _triggered(api, maintenance, {"table": pipeline.tables[0], "force": True}, progress)
+        maintenance_run = _trigger(api, maintenance, {"table": pipeline.tables[0], "force": True}, progress)
         _send(project, pipeline, max(1, records // _SECOND_SHARE), progress)
         if not _landed_by_schedule(project, pipeline, progress):
             _run_once(project, pipeline, api, dag, progress)
-        _follow(project.home, api, maintained, lambda: "beside the schedule", progress)
+        _follow(project.home, api, maintenance_run, lambda: "beside the schedule", progress)
 
 
 def _start_schedule(api: AirflowApi, dag: str, progress: Progress) -> None:
     """Unpause the DAG, and wait for the run that Airflow starts at once for the interval that just ended.
 
-    Otherwise that run would land the records, and the triggered one would wait for nothing.
+    Otherwise this run would land the records, and the triggered one would find none.
     """
     began = datetime.now(UTC)
     _wait_for_dag(api, dag, progress)
-    _patiently(lambda: api.unpause(dag))
+    _retry(lambda: api.unpause(dag))
     progress.doing(f"{dag}: unpaused, waiting for the schedule's first run")
 
-    def passed() -> bool:
-        runs = _patiently(lambda: api.runs(dag))
+    def has_ended() -> bool:
+        runs = _retry(lambda: api.runs(dag))
         return all(run.has_finished for run in runs) and any(run.end_date and run.end_date > began for run in runs)
 
-    if until(passed, _FIRST_RUN_SECONDS, _EVERY_SECONDS):
+    if until(has_ended, _FIRST_RUN_SECONDS, _EVERY_SECONDS):
         progress.done(f"{dag}: the schedule's first run is over")
 
 
@@ -127,7 +127,7 @@ def _send(project: Project, pipeline: Pipeline, count: int, progress: Progress) 
 
 def _wait_for_dag(api: AirflowApi, dag: str, progress: Progress) -> None:
     progress.doing(f"waiting for Airflow to read {dag}")
-    if not until(lambda: dag in _patiently(api.dag_ids), _DAG_SECONDS, _EVERY_SECONDS):
+    if not until(lambda: dag in _retry(api.dag_ids), _DAG_SECONDS, _EVERY_SECONDS):
         errors = [f"{error.filename}: {error.stack_trace.strip().splitlines()[-1]}" for error in api.import_errors()]
         raise AIRFLOW_FAILED.terminal(
             f"Airflow does not know {dag} after {_DAG_SECONDS:.0f} s",
@@ -136,31 +136,31 @@ def _wait_for_dag(api: AirflowApi, dag: str, progress: Progress) -> None:
 
 
 def _run_once(project: Project, pipeline: Pipeline, api: AirflowApi, dag: str, progress: Progress) -> None:
-    """Trigger a run and follow it. A scheduled run may be at work too: the later one finds nothing to do."""
+    """Trigger a run and follow it. A scheduled run may be at work too: the later of both finds nothing to do."""
     before = landing(project, pipeline).landed
-    run = _triggered(api, dag, {}, progress)
+    run = _trigger(api, dag, {}, progress)
     firsts: list[float] = []
 
     def progress_text() -> str:
-        state = landing(project, pipeline)
-        if state.landed > before and not firsts:
+        counts = landing(project, pipeline)
+        if counts.landed > before and not firsts:
             firsts.append(time.monotonic() - run.began)
             progress.done(f"{dag}: the first batch landed {firsts[0]:.1f} s after the trigger")
-        return _landing_text(state)
+        return _landing_text(counts)
 
     _follow(project.home, api, run, progress_text, progress)
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run that the demo triggered, and when, by the monotonic clock."""
+    """A run that the demo triggered, and the time of the trigger by the monotonic clock."""
 
     dag: str
     id: str
     began: float
 
 
-def _triggered(api: AirflowApi, dag: str, conf: Mapping[str, Any], progress: Progress) -> _Run:
+def _trigger(api: AirflowApi, dag: str, conf: Mapping[str, Any], progress: Progress) -> _Run:
     run_id = f"demo__{datetime.now(UTC).isoformat(timespec='seconds')}"
     api.trigger(dag, run_id=run_id, conf=conf, note="triggered by `frazil demo`")
     progress.done(f"{dag}: run {run_id} triggered through the REST API")
@@ -168,19 +168,25 @@ def _triggered(api: AirflowApi, dag: str, conf: Mapping[str, Any], progress: Pro
 
 
 def _follow(home: Home, api: AirflowApi, run: _Run, landed_so_far: Callable[[], str], progress: Progress) -> None:
-    last = ""
+    """Show the progress of a run until it has ended.
 
-    def finished() -> bool:
-        nonlocal last
-        tasks = _patiently(lambda: api.task_instances(run.dag, run.id))
-        last = _patiently(lambda: api.run(run.dag, run.id)).state
+    Raises:
+        Terminal: It failed.
+        Retryable: It did not end in time.
+    """
+    state = ""
+
+    def has_ended() -> bool:
+        nonlocal state
+        tasks = _retry(lambda: api.task_instances(run.dag, run.id))
+        state = _retry(lambda: api.run(run.dag, run.id)).state
         steps = ", ".join(f"{task.task_id} {task.state or 'waiting'}" for task in tasks)
-        progress.doing(f"{run.dag}: {last} ({steps}); {landed_so_far()}")
-        return last in ("success", "failed")
+        progress.doing(f"{run.dag}: {state} ({steps}); {landed_so_far()}")
+        return state in ("success", "failed")
 
-    if not until(finished, _RUN_SECONDS, _EVERY_SECONDS):
-        raise RUN_FAILED.retryable(f"run {run.id} of {run.dag} is still {last} after {_RUN_SECONDS:.0f} s")
-    if last == "failed":
+    if not until(has_ended, _RUN_SECONDS, _EVERY_SECONDS):
+        raise RUN_FAILED.retryable(f"run {run.id} of {run.dag} is still {state} after {_RUN_SECONDS:.0f} s")
+    if state == "failed":
         raise RUN_FAILED.terminal(
             f"run {run.id} of {run.dag} failed\n{_last_log(api, run.dag, run.id)}",
             next_step=f"see {home.airflow_url}",
@@ -191,12 +197,12 @@ def _follow(home: Home, api: AirflowApi, run: _Run, landed_so_far: Callable[[], 
 def _landed_by_schedule(project: Project, pipeline: Pipeline, progress: Progress) -> bool:
     began = time.monotonic()
 
-    def landed() -> bool:
-        progress_made = landing(project, pipeline)
-        progress.doing(f"waiting for the schedule ({pipeline.interval}); {_landing_text(progress_made)}")
-        return progress_made.is_complete
+    def all_landed() -> bool:
+        counts = landing(project, pipeline)
+        progress.doing(f"waiting for the schedule ({pipeline.interval}); {_landing_text(counts)}")
+        return counts.is_complete
 
-    if not until(landed, _SCHEDULE_SECONDS, _EVERY_SECONDS):
+    if not until(all_landed, _SCHEDULE_SECONDS, _EVERY_SECONDS):
         progress.done(f"the schedule has not picked up everything after {_SCHEDULE_SECONDS:.0f} s")
         return False
     progress.done(
@@ -205,11 +211,11 @@ def _landed_by_schedule(project: Project, pipeline: Pipeline, progress: Progress
     return True
 
 
-def _landing_text(progress_made: Landing) -> str:
-    return f"{progress_made.landed:,} of {progress_made.produced:,} records landed"
+def _landing_text(counts: Landing) -> str:
+    return f"{counts.landed:,} of {counts.produced:,} records landed"
 
 
-def _patiently(ask: Callable[[], T]) -> T:
+def _retry(request: Callable[[], T]) -> T:
     """Retry a request while Airflow is too busy to answer: its metadata database is one SQLite file."""
     retrying = Retrying(
         retry=retry_if_exception_type(Retryable),
@@ -217,38 +223,38 @@ def _patiently(ask: Callable[[], T]) -> T:
         wait=wait_fixed(_EVERY_SECONDS),
         reraise=True,
     )
-    return retrying(ask)
+    return retrying(request)
 
 
 def _last_log(api: AirflowApi, dag: str, run_id: str) -> str:
-    failed = [task for task in api.task_instances(dag, run_id) if task.state == "failed"]
     parts = []
-    for task in failed:
-        lines = api.log(dag, run_id, task.task_id, try_number=task.try_number).splitlines()
-        parts.append(f"the log of task {task.task_id} ends with\n" + "\n".join(lines[-_LOG_LINES:]))
+    for task in api.task_instances(dag, run_id):
+        if task.state == "failed":
+            lines = api.log(dag, run_id, task.task_id, try_number=task.try_number).splitlines()
+            parts.append(f"the log of task {task.task_id} ends with\n" + "\n".join(lines[-_LOG_LINES:]))
     return "\n".join(parts)
 
 
 _SAMPLE_ROWS = 5
-_WHOLE = 20
-"""Values up to this length are never cut; order ids have 39 digits, toppings as much text."""
+_SHORT = 20
+"""Characters of a value that is never cut. Order ids have 39, toppings about as many."""
 
 
 def print_report(project: Project, pipeline: Pipeline) -> bool:
-    """Print the results of the pipeline.
+    """Print rows, batches, dead letters, maintenance and the reconciliation of the pipeline.
 
     Returns:
         Whether every produced record is accounted for.
     """
     table, letters = pipeline.destinations[0].table, pipeline.dead_letters_table
     names = ", ".join(f'"{column}"' for column in pipeline.destinations[0].columns)
-    # Names come from the pipeline file, whose model lets nothing else pass.
+    # The pipeline file's model has checked the names of columns and tables, so they can't inject SQL.
     sample = f"SELECT {names} FROM {table} LIMIT {_SAMPLE_ROWS}"  # noqa: S608
     stores = f"SELECT store_id, count(*) AS pizzas FROM {table} GROUP BY store_id ORDER BY 2 DESC, 1 LIMIT 10"  # noqa: S608
     reasons = f"SELECT code, stage, count(*) AS records FROM {letters} GROUP BY ALL ORDER BY records DESC, code"  # noqa: S608
     console.headline(f"Rows of {table}")
     out = console.out()
-    out.print(_sample(query(project, sample), out.width))
+    out.print(_sample_table(query(project, sample), out.width))
     console.headline("The ten stores with most pizzas")
     show_result(query(project, stores))
     console.headline(f"Snapshots of {table}")
@@ -260,22 +266,22 @@ def print_report(project: Project, pipeline: Pipeline) -> bool:
     return _print_reconciliation(project, pipeline)
 
 
-def print_maintenance(noted: Maintained | None) -> None:
-    """Print the last maintenance result that is stored in the table's properties."""
-    if noted is None:
-        console.say("the table has no note of a maintenance step")
+def print_maintenance(maintained: Maintained | None) -> None:
+    """Print the last maintenance result, which the table's properties have."""
+    if maintained is None:
+        console.say("no maintenance of the table is recorded")
         return
-    before, after = noted.outcome.before, noted.outcome.after
+    before, after = maintained.outcome.before, maintained.outcome.after
     console.say(
         f"health {before.score} -> {after.score}, {before.files:,} -> {after.files:,} files,"
         f" {before.bytes:,} -> {after.bytes:,} bytes, {before.snapshots:,} -> {after.snapshots:,} snapshots"
     )
-    for step in noted.outcome.steps:
+    for step in maintained.outcome.steps:
         console.say(step.line)
 
 
 def _print_reconciliation(project: Project, pipeline: Pipeline) -> bool:
-    """Print whether each record became a row or a dead letter, as `frazil verify` compares them, record by record."""
+    """Print whether each record became a row or a dead letter, by the comparison of `frazil verify`."""
     console.headline("Reconciliation")
     produced, verification = landing(project, pipeline).produced, verify(project, pipeline)
     agrees = verification.is_clean
@@ -285,30 +291,30 @@ def _print_reconciliation(project: Project, pipeline: Pipeline) -> bool:
             sum(getattr(partition, name) for partition in partitions) for name in ("rows", "letters", "filtered")
         )
         total = f"rows {rows} + dead letters {letters}" + (f" + filtered {filtered}" if filtered else "")
-        # Of several tables each has the records that are meant for it.
+        # Only a single table must have all records; of several tables, each has those that are meant for it.
         difference = produced - rows - letters - filtered if len(pipeline.destinations) == 1 else 0
         agrees = agrees and not difference
         line = Text(f"produced {produced} {'=' if agrees else '!='} {total}", style="green" if agrees else "bold red")
         console.out().print(line if len(pipeline.destinations) == 1 else Text(f"{table}: {total}"), soft_wrap=True)
         if difference:
             console.say(f"{abs(difference)} records {'are missing' if difference > 0 else 'occur too often'}")
-    for wrong in verification.differences:
-        console.say(str(wrong))
+    for mismatch in verification.differences:
+        console.say(str(mismatch))
     return agrees
 
 
-def _sample(rows: pa.Table, page: int) -> Table:
-    """A table that fits a page of so many columns: short values stay whole, the others share the room and are cut."""
+def _sample_table(rows: pa.Table, page_width: int) -> Table:
+    """A table that fits the width of a page: short values stay whole, long ones are cut to equal widths."""
     cells = {
         name: [str(value) for value in column.to_pylist()]
         for name, column in zip(rows.column_names, rows.columns, strict=True)
     }
     widths = {name: max(map(len, [name, *values])) for name, values in cells.items()}
-    cut = [name for name, width in widths.items() if width > _WHOLE]
-    whole_width = sum(width for name, width in widths.items() if name not in cut) + 2 * len(widths)
+    long = [name for name, width in widths.items() if width > _SHORT]
+    short_width = sum(width for name, width in widths.items() if name not in long) + 2 * len(widths)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name, width in widths.items():
-        room = max(len(name), (page - whole_width) // len(cut)) if name in cut else width
+        room = max(len(name), (page_width - short_width) // len(long)) if name in long else width
         table.add_column(name, no_wrap=True, overflow="ellipsis", width=min(width, room))
     for row in zip(*cells.values(), strict=True):
         table.add_row(*row)
@@ -316,7 +322,7 @@ def _sample(rows: pa.Table, page: int) -> Table:
 
 
 _READ_SECONDS: Final = 120.0
-"""Bounds the wait until the page has read the pipeline: it begins with the first look, and takes 1-2 s on two idle cores."""
+"""Bounds the wait until the page has read the pipeline, which its first request starts: 1-2 s on two idle cores."""
 
 _STATE: Final = re.compile(r'class="state state-\w+">.*?</svg>\s*(\w+)</span>', re.DOTALL)
 _READ: Final = re.compile(r'class="sub">Read <time datetime="([^"]+)"')
@@ -361,10 +367,10 @@ def page_address(home: Home, pipeline: str) -> str:
 
 
 def read_page(api: AirflowApi, pipeline: str, table: str) -> PageReading:
-    """Return what the page says of a pipeline now: of a reading that was begun after this call, the health of a table in it.
+    """Return the state of a pipeline by its page. The page must have read it after this call, with the health of a table.
 
     Raises:
-        Retryable: It has not said so in time.
+        Retryable: The page did not in time.
     """
     called, readings = datetime.now(UTC), list[PageReading]()
 
@@ -381,13 +387,13 @@ def read_page(api: AirflowApi, pipeline: str, table: str) -> PageReading:
 
 
 def read_at(html: str) -> datetime | None:
-    """Return when the pipeline on a page was last read; None if not yet, and the page shows dashes."""
+    """Return when the page last read its pipeline; None if it has not yet, and shows dashes."""
     match = _READ.search(html)
     return None if match is None else datetime.fromisoformat(match[1])
 
 
 def parse_page(html: str) -> PageReading:
-    """Return what a pipeline's page says."""
+    """Return the figures of a pipeline's page."""
     state, figures = _STATE.search(html), dict(_FIGURE.findall(html))
     return PageReading(
         state=state[1] if state else "no state",

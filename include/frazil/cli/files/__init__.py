@@ -1,1 +1,1 @@
-"""Commands about files and the machine: validate, import-connector, doctor, plugins."""
+"""Commands about files and the machine: init, new, peek, validate, import-connector, doctor, plugins."""

@@ -1,4 +1,4 @@
-"""`frazil doctor`: is everything there that runs need, and if not, what to do."""
+"""`frazil doctor`: checks what runs need of machine, settings, services and tables, and names the next step of each finding."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -11,8 +11,6 @@ from frazil.cli.output.console import Json
 from frazil.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from frazil.cli.files.verdict import Verdict
     from frazil.doctor.finding import Finding
 
@@ -56,7 +54,7 @@ def _findings(name: str | None, *, with_spark: bool) -> "Iterator[Finding]":
 
     verdicts = judge([], os.environ)
     yield from verdict_findings(verdicts)
-    if verdicts[0].problems:  # nothing else is known without settings
+    if verdicts[0].problems:  # without settings, only the machine can be checked
         yield from run_checks(machine_checks(Home.resolve(), needs_spark=False))
         return
     project = Project.load()
@@ -68,7 +66,7 @@ def _findings(name: str | None, *, with_spark: bool) -> "Iterator[Finding]":
 
 
 def verdict_findings(verdicts: "Iterable[Verdict]") -> "Iterator[Finding]":
-    """What `frazil validate` finds, as findings: the settings, then the pipeline files that can't be used."""
+    """The verdicts of `frazil validate` as findings: the settings, each file that can't be used, and how many can."""
     from frazil.doctor.finding import Finding
 
     usable = 0
@@ -90,31 +88,20 @@ def verdict_findings(verdicts: "Iterable[Verdict]") -> "Iterator[Finding]":
 def _show(findings: "list[Finding]") -> None:
     from rich.text import Text
 
-    console.show_table(_table(findings))
+    table = console.new_table("check", "state", "found", is_tight=True)
+    for finding in findings:
+        observed = finding.observed if finding.state == "ok" else "see below"
+        table.add_row(finding.check, Text(finding.state, _STYLES[finding.state]), observed)
+    console.show_table(table)
     for finding in findings:
         if finding.state == "ok":
             continue
         console.say()
-        console.out().print(
-            Text.assemble((f"{finding.state}: ", _STYLES[finding.state]), f"{finding.check}: {finding.observed}"),
-            soft_wrap=True,
-        )
+        title = (f"{finding.state}: ", _STYLES[finding.state])
+        console.say(Text.assemble(title, f"{finding.check}: {finding.observed}"))
         for label, text in (("expected", finding.expected), ("next", finding.next_step)):
             if text:
-                console.out().print(Text.assemble((f"  {label}: ", "bold"), text), soft_wrap=True)
+                console.say(Text.assemble((f"  {label}: ", "bold"), text))
     console.say()
-    counted = {state: sum(finding.state == state for finding in findings) for state in _STYLES}
-    console.say(", ".join(f"{count} {state}" for state, count in counted.items() if count))
-
-
-def _table(findings: "list[Finding]") -> "Table":
-    from rich.text import Text
-
-    table = console.new_table("check", "state", "found", is_tight=True)
-    for finding in findings:
-        table.add_row(
-            finding.check,
-            Text(finding.state, _STYLES[finding.state]),
-            finding.observed if finding.state == "ok" else "see below",
-        )
-    return table
+    counts = {state: sum(finding.state == state for finding in findings) for state in _STYLES}
+    console.say(", ".join(f"{count} {state}" for state, count in counts.items() if count))

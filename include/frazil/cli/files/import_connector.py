@@ -1,9 +1,8 @@
 """`frazil import-connector`: configurations of Kafka Connect's Iceberg sink become pipeline files and settings."""
 
 import os
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,13 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from frazil.cli.files.imported_files import ImportFiles
-    from frazil.connect.findings import Finding
-
-
-class Positions(StrEnum):
-    """Where first runs begin."""
-
-    CONNECT = "connect"
+    from frazil.connect.importing import ImportedConnector
 
 
 def import_connector(  # noqa: PLR0913 - one parameter per option
@@ -62,7 +55,7 @@ def import_connector(  # noqa: PLR0913 - one parameter per option
     ] = None,
     registry: Annotated[str | None, typer.Option("--registry", help="A Schema Registry of your settings.")] = None,
     positions: Annotated[
-        Positions | None,
+        Literal["connect"] | None,
         typer.Option("--positions", help="Start where the stopped connector stopped, or fail if that is unknown."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
@@ -106,39 +99,37 @@ _TITLES = {
 
 
 def _show(written: "ImportFiles") -> None:
-    from rich.text import Text
+    from frazil.connect.importing import blanks
 
     for imported, file in written.pipelines:
-        console.headline(f"{imported.connector} ({imported.file})  {file or 'refused, nothing is written'}")
-        for outcome, (title, style) in _TITLES.items():
-            findings = [finding for finding in imported.findings if finding.outcome == outcome]
-            if findings:
-                console.out().print(Text(f"{title} ({len(findings)})", style=style))
-                _list(findings)
-        for note in imported.notes:
-            console.say(f"note: {note}")
-        for hole in written.holes(imported):
-            console.say(f"to fill in: {hole}")
+        _show_connector(imported, file, blanks(imported))
     console.say()
-    _end(written)
-
-
-def _list(findings: "Sequence[Finding]") -> None:
-    for finding in findings:
-        console.say(f"  {finding.key}: {finding.message}")
-        if finding.by_hand:
-            console.say(f"    -> {finding.by_hand}")
-
-
-def _end(written: "ImportFiles") -> None:
     if written.settings_file:
         console.say(f"settings: {written.settings_file}")
     if written.variables:
         console.say("environment variables to set:")
-        for name, what in sorted(written.variables.items()):
-            console.say(f"  {name}: {what}")
+        for name, description in sorted(written.variables.items()):
+            console.say(f"  {name}: {description}")
     refused = sum(imported.is_refused for imported, _ in written.pipelines)
     total = len(written.pipelines)
     console.say(f"{total} connector{'s'[: total != 1]}, {f'{refused} refused' if refused else 'all imported'}")
-    if refused < len(written.pipelines):
+    if refused < total:
         console.say("next: fill in what is missing, then check: frazil validate FILE")
+
+
+def _show_connector(imported: "ImportedConnector", file: Path | None, blanks: "Sequence[str]") -> None:
+    from rich.text import Text
+
+    console.headline(f"{imported.connector} ({imported.file})  {file or 'refused, nothing is written'}")
+    for outcome, (title, style) in _TITLES.items():
+        findings = [finding for finding in imported.findings if finding.outcome == outcome]
+        if findings:
+            console.say(Text(f"{title} ({len(findings)})", style=style))
+        for finding in findings:
+            console.say(f"  {finding.key}: {finding.message}")
+            if finding.by_hand:
+                console.say(f"    -> {finding.by_hand}")
+    for note in imported.notes:
+        console.say(f"note: {note}")
+    for blank in blanks:
+        console.say(f"to fill in: {blank}")

@@ -1,11 +1,12 @@
-"""Files of `frazil import-connector`: reads its input, queries cluster and catalog of a stopped connector where needed, and
-writes the output.
+"""Input and output of `frazil import-connector`: reads files, asks the cluster and the catalog of a stopped connector where
+needed, and writes pipeline files and settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,18 +50,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImportTargets:
-    """Clusters and catalogs by the names that imported pipelines have for them: the project's, or just imported ones."""
+    """The clusters and catalogs that imported pipelines name: imported entries, or else those of the project's settings."""
 
-    project: Project | None
+    load_project: Callable[[], Project]
     settings: Settings
     values: Mapping[str, str]
-
-    @classmethod
-    def open(
-        cls, cluster: str | None, catalog: str | None, settings: Settings, values: Mapping[str, str]
-    ) -> ImportTargets:
-        """The project's settings are read only if one of them is named."""
-        return cls(Project.load() if cluster or catalog else None, settings, values)
 
     def cluster(self, name: str) -> Cluster:
         """The cluster of that name.
@@ -72,7 +66,7 @@ class ImportTargets:
 
         entry = self._entry("clusters", name)
         if entry is None:
-            return self._project().cluster(name)
+            return self.load_project().cluster(name)
         settings = _model(ClusterSettings, entry, name)
         return Cluster(name, settings.client_properties)
 
@@ -84,11 +78,8 @@ class ImportTargets:
         """
         entry = self._entry("catalogs", name)
         if entry is None:
-            return self._project().lake(name)
+            return self.load_project().lake(name)
         return catalog_of(name, _model(CatalogSettings, entry, name))
-
-    def _project(self) -> Project:
-        return self.project or Project.load()
 
     def _entry(self, kind: str, name: str) -> Any:
         entry = self.settings.get(kind, {}).get(name)
@@ -101,10 +92,10 @@ class ImportTargets:
         return filled
 
 
-def column_facts(
-    targets: ImportTargets, done: Sequence[ImportedConnector], tables: Sequence[str]
+def read_columns(
+    targets: ImportTargets, imports: Sequence[ImportedConnector], declared: Collection[str]
 ) -> tuple[dict[str, Columns], frozenset[str]]:
-    """Columns of the existing tables, and the names of missing ones.
+    """The columns of destinations that exist, except those in `declared`; and the names of destinations that don't exist.
 
     Raises:
         Terminal: A column has a type that can't be declared.
@@ -114,10 +105,10 @@ def column_facts(
 
     columns: dict[str, Columns] = {}
     absent = set()
-    for connector in done:
+    for connector in imports:
         for destination in connector.pipeline.get("destinations", ()):
             name = destination["table"]
-            if name not in tables or name in columns or name in absent:
+            if name in declared or name in columns or name in absent:
                 continue
             table = targets.lake(connector.pipeline["catalog"]).find_table(name)
             if table is None:
@@ -128,13 +119,13 @@ def column_facts(
 
 
 def with_start_offsets(targets: ImportTargets, imported: ImportedConnector) -> ImportedConnector:
-    """The connector with the offsets where it stopped, or refused with the reason.
+    """The connector with the offsets at which it stopped; refused if they can't be taken over.
 
     Raises:
         Terminal: The control topic or a topic is missing, or access is refused.
         Retryable: A broker or the catalog can't be reached.
     """
-    progress = imported.positions
+    progress = imported.progress
     if progress is None:
         return imported
     cluster = targets.cluster(imported.pipeline["source"]["cluster"])
@@ -187,10 +178,9 @@ def _with_offsets(cluster: Cluster, progress: ConnectorProgress, imported: Impor
     }
     groups = [(name, group_offsets(cluster, name, list(bounds))) for name in progress.groups]
     start = start_offsets(bounds, groups, imported.pipeline["start"])
-    if start.against:
-        return as_refused(
-            imported, start.against, "choose a start by hand: frazil import-connector without --positions"
-        )
+    if start.obstacles:
+        step = "choose a start by hand: frazil import-connector without --positions"
+        return as_refused(imported, start.obstacles, step)
     pipeline = {**imported.pipeline, "start": {"offsets": start.offsets}}
     notes = tuple(note for note in imported.notes if not note.startswith("start: "))
     return replace(imported, pipeline=pipeline, notes=(*notes, *start.notes))
@@ -201,9 +191,9 @@ def _model(model: Any, entry: Any, name: str) -> Any:
         return model.model_validate(entry)
     except ValidationError as error:
         problems = error.errors(include_input=False, include_url=False)
-        complaints = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
+        details = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
         raise BAD_SETTING.terminal(
-            f"{name} can't be reached: {complaints}", next_step="name an entry of your settings"
+            f"{name} can't be reached: {details}", next_step="name an entry of your settings"
         ) from error
 
 
@@ -225,7 +215,13 @@ class ImportOptions:
 
 @dataclass(frozen=True, slots=True)
 class ImportFiles:
-    """The files that the command wrote: pipeline files by connector (None if refused), and the settings file."""
+    """The result of the command.
+
+    Attributes:
+        pipelines: The connectors with their pipeline files; None if a connector is refused.
+        settings_file: The settings file; None if none was written.
+        variables: Environment variable -> what to put there.
+    """
 
     pipelines: tuple[tuple[ImportedConnector, Path | None], ...]
     settings_file: Path | None
@@ -235,11 +231,6 @@ class ImportFiles:
     def is_refused(self) -> bool:
         """Whether one of the connectors was refused."""
         return any(imported.is_refused for imported, _ in self.pipelines)
-
-    @staticmethod
-    def holes(imported: ImportedConnector) -> list[str]:
-        """Values that a person must add."""
-        return blanks(imported) if imported.pipeline else []
 
     def as_json(self) -> dict[str, Any]:
         """The report for programs."""
@@ -258,7 +249,7 @@ class ImportFiles:
                     for finding in imported.findings
                 ],
                 "notes": imported.notes,
-                "to_fill_in": self.holes(imported),
+                "to_fill_in": blanks(imported),
             }
             for imported, file in self.pipelines
         ]
@@ -270,8 +261,8 @@ def import_files(options: ImportOptions, env: Mapping[str, str]) -> ImportFiles:
     """Import connectors and write their files.
 
     Raises:
-        Terminal: A file can't be read, or exists already; or what must be asked refuses.
-        Retryable: A broker or catalog that must be asked does not answer.
+        Terminal: A file can't be read or written, or exists already; or a cluster or catalog refuses.
+        Retryable: A cluster or catalog does not answer.
     """
     connectors = [connector for file in options.files for connector in _connectors(file)]
     context = ImportContext(
@@ -283,14 +274,20 @@ def import_files(options: ImportOptions, env: Mapping[str, str]) -> ImportFiles:
         registry=options.registry,
         is_preview=options.positions or options.catalog is not None,
     )
-    done, settings = import_all(connectors, context)
+    imports, settings = import_all(connectors, context)
     if context.is_preview:
-        done, settings = _with_facts(options, context, connectors, done, settings, env)
-    return _write(options, [_usable(connector) for connector in done], settings)
+        values = {name: value for imported in imports for name, value in imported.values.items()}
+        targets = ImportTargets(cache(Project.load), settings, {**values, **env})
+        columns, absent = read_columns(targets, imports, context.columns)
+        context = replace(context, columns={**columns, **context.columns}, absent=absent, is_preview=False)
+        imports, settings = import_all(connectors, context)
+        if options.positions:
+            imports = [with_start_offsets(targets, imported) for imported in imports]
+    return _write(options, [_refuse_invalid(imported) for imported in imports], settings)
 
 
-def _usable(imported: ImportedConnector) -> ImportedConnector:
-    """The connector; refused if validation would refuse its file, unless it has blanks that a person must fill in first."""
+def _refuse_invalid(imported: ImportedConnector) -> ImportedConnector:
+    """Refuse a connector if validation would refuse its file, unless it has blanks that a person must fill in first."""
     from frazil.run.staging.record_problems import record_problems
 
     if not imported.pipeline or blanks(imported):
@@ -299,37 +296,9 @@ def _usable(imported: ImportedConnector) -> ImportedConnector:
         reasons: Sequence[str] = record_problems(Pipeline.model_validate(imported.pipeline))
     except ValidationError as error:
         reasons = problems(Pipeline, error, imported.pipeline, {})
-    return (
-        as_refused(imported, reasons, "change the connector's keys, or its columns (--columns)", "the pipeline file")
-        if reasons
-        else imported
-    )
-
-
-def _with_facts(
-    options: ImportOptions,
-    context: ImportContext,
-    connectors: Sequence[Connector],
-    done: list[ImportedConnector],
-    settings: Settings,
-    env: Mapping[str, str],
-) -> tuple[list[ImportedConnector], Settings]:
-    """The imports with facts from catalog and cluster: columns of tables, and the offsets at which the connectors stopped."""
-    targets = ImportTargets.open(options.cluster, options.catalog, settings, {**_values(done), **env})
-    tables = list(
-        dict.fromkeys(
-            destination["table"] for connector in done for destination in connector.pipeline.get("destinations", ())
-        )
-    )
-    columns, absent = column_facts(targets, done, [table for table in tables if table not in context.columns])
-    done, settings = import_all(
-        connectors, replace(context, columns={**columns, **context.columns}, absent=absent, is_preview=False)
-    )
-    return ([with_start_offsets(targets, connector) for connector in done] if options.positions else done), settings
-
-
-def _values(done: Sequence[ImportedConnector]) -> dict[str, str]:
-    return {name: value for connector in done for name, value in connector.values.items()}
+    if not reasons:
+        return imported
+    return as_refused(imported, reasons, "change the connector's keys, or its columns (--columns)", "the pipeline file")
 
 
 def _connectors(file: Path) -> Iterator[Connector]:
@@ -362,7 +331,7 @@ def _text(file: Path) -> str:
 
 
 def _declared(options: ImportOptions, connectors: Sequence[Connector]) -> dict[str, Columns]:
-    """Columns by table, from `{table: {column: type}}`; or `{column: type}` for the one table there is."""
+    """Columns by table, from a file with `{table: {column: type}}`, or `{column: type}` for all tables of the connectors."""
     file = options.columns
     if file is None:
         return {}
@@ -376,7 +345,7 @@ def _declared(options: ImportOptions, connectors: Sequence[Connector]) -> dict[s
         table.strip() for connector in connectors for table in connector.config.get("iceberg.tables", "").split(",")
     }
     named = {table for table in (*named, *options.tables) if table}
-    # A table may have a column that is called type.
+    # Looking for the key `type` is not enough: a table may have a column of this name.
     if not document.keys() & named and all(
         isinstance(columns, str) or "type" in _mapping(file, columns) for columns in document.values()
     ):
@@ -405,28 +374,28 @@ def _column(file: Path, column: Any) -> Mapping[str, Any]:
     )
 
 
-def _write(options: ImportOptions, done: Sequence[ImportedConnector], settings: Settings) -> ImportFiles:
+def _write(options: ImportOptions, imports: Sequence[ImportedConnector], settings: Settings) -> ImportFiles:
     files = [
         options.folder / "pipelines" / f"{connector.pipeline['name']}.yaml" if connector.pipeline else None
-        for connector in done
+        for connector in imports
     ]
-    accepted = [connector for connector in done if connector.pipeline]
+    accepted = [connector for connector in imports if connector.pipeline]
     settings_file = options.folder / "settings.yaml" if settings and accepted else None
     existing = [file for file in (*files, settings_file) if file is not None and file.exists()]
     if existing and not options.force:
         raise BAD_FILE.terminal(
             f"{existing[0]} exists already", next_step="choose another folder (--out), or replace it (--force)"
         )
-    for connector, file in zip(done, files, strict=True):
+    for connector, file in zip(imports, files, strict=True):
         if file is not None:
-            _put(file, pipeline_text(connector))
+            _write_file(file, pipeline_text(connector))
     if settings_file is not None:
-        _put(settings_file, settings_text(settings, accepted))
-    variables = {name: what for connector in accepted for name, what in connector.variables.items()}
-    return ImportFiles(tuple(zip(done, files, strict=True)), settings_file, variables)
+        _write_file(settings_file, settings_text(settings, accepted))
+    variables = {name: text for connector in accepted for name, text in connector.variables.items()}
+    return ImportFiles(tuple(zip(imports, files, strict=True)), settings_file, variables)
 
 
-def _put(file: Path, text: str) -> None:
+def _write_file(file: Path, text: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
@@ -439,6 +408,6 @@ def _put(file: Path, text: str) -> None:
 def as_refused(
     imported: ImportedConnector, reasons: Sequence[str], next_step: str, key: str = "--positions connect"
 ) -> ImportedConnector:
-    """The connector, marked as refused for reasons that lie outside of its keys."""
+    """The connector, refused for reasons that are not about one of its keys."""
     findings = tuple(Finding(key, "refused", reason, next_step) for reason in reasons)
     return replace(imported, findings=(*findings, *imported.findings), pipeline={}, settings={})

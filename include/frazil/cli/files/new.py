@@ -1,5 +1,5 @@
-"""How a project and its pipelines begin: `frazil init` and `frazil schema` for the project, `frazil peek` for what a
-topic holds, `frazil new` for the pipeline file that would land it.
+"""Commands for a new project and its first pipelines: `frazil init`, `frazil schema`, `frazil peek` to look into a topic,
+`frazil new` to propose a pipeline file for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from frazil.cli.output import console
-from frazil.cli.output.console import PLACES, Json, place
+from frazil.cli.output.console import TARGET_FORMS, Json, read_target
 from frazil.error_codes import BAD_FILE
 from frazil.errors import Terminal
 from frazil.pipeline.channels import visible
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _SCHEMA = Path("..", "schemas", "pipeline.schema.json")
-"""The editors' schema, as `frazil init` lays it beside the folder of pipeline files."""
+"""The JSON Schema for editors that `frazil init` writes, seen from the folder of pipeline files."""
 
 _PEEK_BYTES = 2**20
 """Bytes of a record above which only its size is shown."""
@@ -73,12 +73,12 @@ def new(  # noqa: PLR0913 - the options of a command
         "name": name,
         "interval": "5m",
         "start": "earliest",
-        "source": {"cluster": _chosen(cluster, project.settings.clusters, "local"), "topics": [topic]},
-        "catalog": _chosen(catalog, project.settings.catalogs, "lake"),
+        "source": {"cluster": _entry_name(cluster, project.settings.clusters, "local"), "topics": [topic]},
+        "catalog": _entry_name(catalog, project.settings.catalogs, "lake"),
         "destinations": [{"table": table or f"default.{name}"}],
     }
     _require_valid(base)
-    file = _free_file(project, name)
+    file = _new_file(project, name)
     proposal = propose(project, base, records)
     _write(file, proposal.text)
     (verdict,) = judge([file], os.environ)
@@ -94,7 +94,7 @@ def new(  # noqa: PLR0913 - the options of a command
 
 
 def _require_valid(base: dict[str, Any]) -> None:
-    """Refuse names that no pipeline file takes, before anything is read."""
+    """Refuse names that a pipeline file can't have, before a record is read."""
     from pydantic import ValidationError
 
     from frazil.pipeline.models.pipeline_file import Pipeline
@@ -105,8 +105,12 @@ def _require_valid(base: dict[str, Any]) -> None:
         raise typer.BadParameter(error.errors(include_url=False)[0]["msg"]) from error
 
 
-def _free_file(project: Project, name: str) -> Path:
-    """Where the file goes, unless the name is taken."""
+def _new_file(project: Project, name: str) -> Path:
+    """The path of the new pipeline file.
+
+    Raises:
+        Terminal: There is a pipeline of this name.
+    """
     file = project.pipelines_folder / f"{name}.yaml"
     if file.exists() or project.pipelines.find(name) is not None:
         raise BAD_FILE.terminal(
@@ -115,9 +119,9 @@ def _free_file(project: Project, name: str) -> Path:
     return file
 
 
-def _chosen(name: str | None, names: Collection[str], usual: str) -> str:
-    """The name of an entry of the settings: the one that was given, else the usual one, or the only one."""
-    return name or (usual if usual in names or len(names) != 1 else next(iter(names)))
+def _entry_name(name: str | None, names: Collection[str], default: str) -> str:
+    """The name of an entry of the settings: the one that was given, else the default, or the only one there is."""
+    return name or (default if default in names or len(names) != 1 else next(iter(names)))
 
 
 def _write(file: Path, text: str) -> None:
@@ -136,7 +140,8 @@ def peek(
     *,
     count: Annotated[int, typer.Option(min=1, max=1_000, help="Show at most this number of records.")] = 10,
     from_: Annotated[
-        str | None, typer.Option("--from", metavar=PLACES, help="Where to begin.", show_default="the last records")
+        str | None,
+        typer.Option("--from", metavar=TARGET_FORMS, help="Where to begin.", show_default="the last records"),
     ] = None,
     width: Annotated[
         int, typer.Option(min=10, max=100_000, help="Show at most this number of characters of a key, header or value.")
@@ -151,7 +156,7 @@ def peek(
     from frazil.project import Project
 
     project = Project.load()
-    source = project.cluster(_chosen(cluster, project.settings.clusters, "local"))
+    source = project.cluster(_entry_name(cluster, project.settings.clusters, "local"))
     records = _records(source, topic, from_, count, width)
     for record in records:
         if as_json:
@@ -165,9 +170,10 @@ def peek(
 
 
 def _records(cluster: Cluster, topic: str, start: str | None, count: int, width: int) -> list[dict[str, Any]]:
-    """The last records of a topic, or the first ones from a place on, by their time.
+    """The last records of a topic, or the first ones after a start, ordered by their time.
 
-    Markers of transactions, aborted records and what compaction removed take offsets, too: where few come, more are read.
+    Some offsets have no record to show: markers of transactions, aborted records, records that compaction removed. If too few
+    records come, more offsets are read.
     """
     from frazil.kafka.read.read import ReadLimits, read_ranges
 
@@ -183,14 +189,14 @@ def _records(cluster: Cluster, topic: str, start: str | None, count: int, width:
 
 
 def _ranges(cluster: Cluster, topic: str, start: str | None, count: int) -> tuple[list[Range], bool]:
-    """So many offsets of each partition, and whether those are all there are."""
+    """Ranges of `count` offsets in each partition, and whether they cover all offsets that could be read."""
     from frazil.batch.facts import Range
     from frazil.batch.position import resolve
     from frazil.kafka.admin.observe import observe, offsets_at
 
     facts = observe(cluster, [topic])
     logs = facts.topics[topic].partitions
-    if (target := place(start)) is None:
+    if (target := read_target(start)) is None:
         starts = {(topic, n): max(log.log_start, log.stable_end - count) for n, log in enumerate(logs)}
         is_all = all(first == logs[n].log_start for (_, n), first in starts.items())
     else:
@@ -202,7 +208,7 @@ def _ranges(cluster: Cluster, topic: str, start: str | None, count: int) -> tupl
 
 
 def _shown_records(batch: pa.RecordBatch, width: int) -> list[dict[str, Any]]:
-    """Records in a bounded form: nothing of a record that is cut off here is kept."""
+    """Records with cut texts. Many records are read to show few, so no whole record is kept."""
     from frazil.records.formats.guess import guess
     from frazil.records.model.rows import UNREAD_BYTES, with_python_times
 
@@ -216,19 +222,24 @@ def _shown_records(batch: pa.RecordBatch, width: int) -> list[dict[str, Any]]:
         else:
             record |= {"format": guess(row["value"]).format, "bytes": len(row["value"] or b"")}
             record |= {part: _shown(row[part], width) for part in ("key", "value")}
-            named = [[header["key"][:width], _shown(header["value"], width)] for header in headers[:_MOST_HEADERS]]
-            record["headers"] = [*named, *([["…", f"{len(headers):,} headers"]] if headers[_MOST_HEADERS:] else [])]
+            shown_headers = [
+                [header["key"][:width], _shown(header["value"], width)] for header in headers[:_MOST_HEADERS]
+            ]
+            record["headers"] = [
+                *shown_headers,
+                *([["…", f"{len(headers):,} headers"]] if headers[_MOST_HEADERS:] else []),
+            ]
         shown.append(record)
     return shown
 
 
 def _shown(data: bytes | None, width: int) -> str | None:
-    """Bytes as text of a bounded length, in hexadecimal digits if they are none."""
+    """Bytes as text of about `width` characters; if they are not UTF-8, as hexadecimal digits."""
     if data is None:
         return None
     from codecs import getincrementaldecoder
 
-    part = data[: 4 * width]  # no character has more bytes
+    part = data[: 4 * width]  # a character of UTF-8 has at most 4 bytes
     try:
         text = getincrementaldecoder("utf-8")().decode(part, final=len(part) == len(data))
     except UnicodeDecodeError:
@@ -249,7 +260,7 @@ def _show_record(record: dict[str, Any]) -> None:
 
 
 def _line(text: str | None) -> str:
-    """One line: what a producer chose must neither look like lines of this command nor be left out by the console."""
+    """Escape control characters, so that a producer's text stays on one line and can't look like a line of this command."""
     return "null" if text is None else visible(text)
 
 
@@ -273,7 +284,7 @@ engines:
     master: local[2]
     connection: frazil_spark
 """
-"""For projects in whose environment Spark is installed; without it a run reads and writes in its own process."""
+"""Only for projects whose environment has Spark. Without it, a run reads and writes in its own process."""
 
 _PIPELINE = """\
 # yaml-language-server: $schema=../schemas/pipeline.schema.json
@@ -287,9 +298,10 @@ destinations:
   - table: shop.pizzas    # its columns are those that the records bring
 """
 _DAG_FILE = "dags/frazil_dags.py"
-"""Not `frazil.py`, as it was once: run as a script, that hides the package of this name."""
+"""Not `frazil.py`: if it is run as a script, it hides the package of this name."""
 
 _EARLIER_DAG_FILE = "dags/frazil.py"
+"""The name in projects of earlier versions."""
 
 _DAGS = '''\
 """The DAGs of all pipelines and captures of this project, and the monitor."""
@@ -310,7 +322,7 @@ _EMBEDDED = "${local:kafka}"
 
 
 def schema_text(kind: Literal["pipeline", "settings"]) -> str:
-    """The JSON Schema of a file, as text."""
+    """The JSON Schema of pipeline files or of the settings file, as text."""
     from frazil.pipeline.files.editor_schema import editor_schema
     from frazil.pipeline.models.pipeline_file import Pipeline
     from frazil.pipeline.settings.settings import Settings
@@ -343,7 +355,7 @@ def init(
         + (_ENGINES if find_spec("pyspark") else ""),
         "include/schemas/pipeline.schema.json": schema_text("pipeline"),
         "include/schemas/settings.schema.json": schema_text("settings"),
-        # A second file would make each DAG twice.
+        # A second DAG file would declare each DAG twice.
         _EARLIER_DAG_FILE if (folder / _EARLIER_DAG_FILE).exists() else _DAG_FILE: _DAGS,
         ".gitignore": _IGNORED,
     }

@@ -1,5 +1,5 @@
-"""`frazil validate`: are the settings and the pipeline files usable, and if not, where exactly. `frazil plugins`: what
-these files may name.
+"""`frazil validate` checks settings and pipeline files. `frazil plugins` lists the formats, transforms and alert channels
+that these files may name.
 """
 
 import os
@@ -68,7 +68,7 @@ def validate(
 
 
 def _file(argument: Path) -> Path:
-    """A file, or that of the pipeline or capture of a name."""
+    """The file that an argument means: a path, or the name of a pipeline or a capture."""
     from frazil.pipeline.files.folder import named_files
     from frazil.pipeline.syntax.strict import nearest
     from frazil.project import Places
@@ -120,9 +120,8 @@ def _show(verdicts: "list[Verdict]", broken: int) -> None:
 
 
 def _short(file: str) -> str:
-    """Relative to here where that is shorter."""
-    path = Path(file)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+    """The path, relative to the current folder if the file is in it."""
+    return file.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 def plugins(*, as_json: Json = False) -> None:
@@ -141,8 +140,8 @@ def plugins(*, as_json: Json = False) -> None:
     else:
         table = console.new_table("kind", "name", "from", "version", "place or problem")
         for part in parts:
-            last = Text(part.problem, style="red") if part.problem else Text(part.place or "")
-            table.add_row(part.kind, Text(part.name), part.package, part.version or "-", last)
+            place_or_problem = Text(part.problem, style="red") if part.problem else Text(part.place or "")
+            table.add_row(part.kind, Text(part.name), part.package, part.version or "-", place_or_problem)
         console.show_table(table)
     if any(part.problem for part in parts if part.place):
         raise typer.Exit(EXIT_FAILED)

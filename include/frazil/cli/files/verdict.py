@@ -1,5 +1,5 @@
-"""Whether settings and pipeline files can be used, and what a pull request would change in them against a revision of
-the git repository.
+"""Whether settings, pipelines and captures can be used, and what changed in them since a revision of the git repository,
+such as the target of a pull request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from frazil.capture.change_impact import capture_impact
 from frazil.cli.output import console
@@ -42,9 +42,6 @@ from frazil.project import Places, Project
 from frazil.run.batches.apply import change_impact
 from frazil.run.staging.record_problems import record_problems, remarks
 
-if TYPE_CHECKING:
-    from rich.text import Text
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -57,60 +54,65 @@ class Verdict:
 
 
 def judge(files: list[Path], env: Mapping[str, str]) -> list[Verdict]:
-    """Check files, or the whole project when there are none. Names of settings that pipelines use are checked too."""
+    """Check files, or the whole project if none is given. Pipelines and captures must name entries that the settings have.
+
+    Without files, the first verdict is that of the settings.
+    """
     places = Places.resolve(env)
     references, settings_file = places.references, places.settings_file
-    settings, about_settings = _settings(settings_file, references)
+    settings, settings_verdict = _judge_settings(settings_file, references)
     if settings is not None:
         references = references.allowing(settings.references.allow)
-    pipeline, capture = (partial(check, references=references, settings=settings) for check in (_pipeline, _capture))
+    pipeline, capture = (
+        partial(check, references=references, settings=settings) for check in (_judge_pipeline, _judge_capture)
+    )
     if files:
         chosen = [file for file in files if file != settings_file]
         verdicts = [(capture if file.parent == places.captures_folder else pipeline)(file) for file in chosen]
         folders = (places.pipelines_folder, places.captures_folder)
-        verdicts = [_with_shared_name(v) if Path(v.file).parent in folders else v for v in verdicts]
-        return [*([about_settings] if settings_file in files else []), *verdicts]
+        verdicts = [_refuse_shared_name(v) if Path(v.file).parent in folders else v for v in verdicts]
+        return [*([settings_verdict] if settings_file in files else []), *verdicts]
     pipelines = load_pipelines(places.pipelines_folder, references)
     captures = load_captures(places.captures_folder, references)
     return [
-        about_settings,
-        *_folder(places.pipelines_folder, pipelines.broken, pipeline),
-        *_folder(places.captures_folder, captures.broken, capture),
+        settings_verdict,
+        *_judge_folder(places.pipelines_folder, pipelines.broken, pipeline),
+        *_judge_folder(places.captures_folder, captures.broken, capture),
     ]
 
 
-def _settings(file: Path, references: References) -> tuple[Settings | None, Verdict]:
+def _judge_settings(file: Path, references: References) -> tuple[Settings | None, Verdict]:
     try:
         return load_settings(file, references), Verdict(str(file), "settings")
     except ConfigError as error:
         return None, Verdict(str(file), "settings", tuple(error.problems))
 
 
-def _pipeline(file: Path, references: References, settings: Settings | None) -> Verdict:
+def _judge_pipeline(file: Path, references: References, settings: Settings | None) -> Verdict:
     try:
         pipeline = load_pipeline(file, references)
     except ConfigError as error:
         return Verdict(str(file), "pipeline", tuple(error.problems))
-    unfit = (*unknown_names(pipeline, settings), *unfit_catalogs(pipeline, settings)) if settings else ()
-    problems, remarks_of_file = (
-        tuple(map(references.hidden, lines)) for lines in ((*unfit, *record_problems(pipeline)), remarks(pipeline))
+    misfits = (*unknown_names(pipeline, settings), *unfit_catalogs(pipeline, settings)) if settings else ()
+    problems, warnings = (
+        tuple(map(references.hidden, lines)) for lines in ((*misfits, *record_problems(pipeline)), remarks(pipeline))
     )
-    return Verdict(str(file), "pipeline", problems, remarks_of_file)
+    return Verdict(str(file), "pipeline", problems, warnings)
 
 
-def _capture(file: Path, references: References, settings: Settings | None) -> Verdict:
+def _judge_capture(file: Path, references: References, settings: Settings | None) -> Verdict:
     try:
         capture = load_capture(file, references)
     except ConfigError as error:
         return Verdict(str(file), "capture", tuple(error.problems))
     pattern = capture.key_pattern if isinstance(capture, FileCapture) else None
-    refused = None if pattern is None else refused_because(pattern)
+    refusal = None if pattern is None else refused_because(pattern)
     missing = unknown_in_capture(capture, settings) if settings else ()
-    problems = (*([] if refused is None else [f"key_pattern: {refused}"]), *missing)
+    problems = (*([] if refusal is None else [f"key_pattern: {refusal}"]), *missing)
     return Verdict(str(file), "capture", tuple(map(references.hidden, problems)))
 
 
-def _with_shared_name(verdict: Verdict) -> Verdict:
+def _refuse_shared_name(verdict: Verdict) -> Verdict:
     if verdict.problems or not (same := files_of_same_name(Path(verdict.file))):
         return verdict
     return replace(
@@ -118,20 +120,19 @@ def _with_shared_name(verdict: Verdict) -> Verdict:
     )
 
 
-def _folder(folder: Path, broken: Iterable[ConfigError], judged: Callable[[Path], Verdict]) -> list[Verdict]:
-    """Check every file alone, then names that two files share."""
+def _judge_folder(folder: Path, broken: Iterable[ConfigError], judge_file: Callable[[Path], Verdict]) -> list[Verdict]:
+    """Check every file of a folder. One that is valid by itself may still be broken, by a name that two files share."""
     shared = {str(error.file): tuple(error.problems) for error in broken}
-    files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
-    verdicts = [judged(file) for file in files]
+    verdicts = [judge_file(file) for file in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])]
     return [replace(v, problems=v.problems or shared.get(v.file, ())) for v in verdicts]
 
 
 @contextmanager
-def files_of(places: Places, revision: str) -> Iterator[tuple[Path, Path]]:
+def revision_files(places: Places, revision: str) -> Iterator[tuple[Path, Path]]:
     """Copy pipelines, captures, schemas and settings of a revision into a temporary folder.
 
     Yields:
-        The folder of pipeline files, and the settings file, which may not be there.
+        The folder of pipeline files, and the path of the settings file, which exists only if the revision has one.
 
     Raises:
         Terminal: There is no such revision, or the files are in no git repository.
@@ -156,7 +157,7 @@ def files_of(places: Places, revision: str) -> Iterator[tuple[Path, Path]]:
 
 
 def _copy(top: Path, revision: str, folder: Path, target: Path) -> None:
-    """Copy a folder as it is. A folder outside the repository is in no revision."""
+    """Copy a folder of a revision. A folder outside the repository is skipped: no revision has it."""
     if not folder.is_relative_to(top):
         return
     relative = folder.relative_to(top).as_posix()
@@ -175,14 +176,13 @@ def _git(folder: Path, *arguments: str, revision_name: str | None = None) -> byt
         )
     done = subprocess.run([program, "-C", str(folder), *arguments], capture_output=True, check=False)
     if done.returncode:
-        what = (
+        message = (
             f"{folder}: no revision is named {revision_name!r}"
             if revision_name
             else f"git in {folder}: {done.stderr.decode(errors='replace').strip()}"
         )
-        raise BAD_ARGUMENT.terminal(
-            what, next_step="name a branch, a tag or a commit of the repository of the pipeline files"
-        )
+        step = "name a branch, a tag or a commit of the repository of the pipeline files"
+        raise BAD_ARGUMENT.terminal(message, next_step=step)
     return done.stdout
 
 
@@ -200,9 +200,14 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The changes of the present files against a revision.
+    """The changes of the present files since a revision.
 
-    Of settings it has the keys alone; remarks are about files of the revision that can't be read.
+    Attributes:
+        revision: A branch, tag or commit.
+        pipelines: Changed pipelines.
+        captures: Changed captures.
+        settings: Keys of the settings that changed.
+        remarks: About files of the revision that can't be used.
     """
 
     revision: str
@@ -218,11 +223,11 @@ class Difference:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the next run of a pipeline or a capture would refuse."""
+        """Whether the next run of a pipeline or a capture would be refused."""
         return any(effect.weight == "refused" for file in self.files for effect in file.effects)
 
     def to_json(self) -> dict[str, object]:
-        """The same as JSON values."""
+        """The difference as a JSON object."""
         bodies = [
             [{"name": file.change.name, "kind": file.change.kind, "effects": file.effects} for file in files]
             for files in (self.pipelines, self.captures)
@@ -244,12 +249,12 @@ def compare(places: Places, project: Project, revision: str, *, offline: bool) -
         Terminal: There is no such revision.
     """
     references = places.references.allowing(project.settings.references.allow)
-    with files_of(places, revision) as (pipelines_folder, settings_file):
-        before = load_pipelines(pipelines_folder, references)
-        captures = load_captures(pipelines_folder.parent / CAPTURES, references)
+    with revision_files(places, revision) as (pipelines_folder, settings_file):
+        old_pipelines = load_pipelines(pipelines_folder, references)
+        old_captures = load_captures(pipelines_folder.parent / CAPTURES, references)
         remarks = [
             f"{error.file.name} of {revision} can't be used, its {kind} counts as new"
-            for kind, files in (("pipeline", before), ("capture", captures))
+            for kind, files in (("pipeline", old_pipelines), ("capture", old_captures))
             for error in files.broken
         ]
         settings: tuple[str, ...] = ()
@@ -265,25 +270,25 @@ def compare(places: Places, project: Project, revision: str, *, offline: bool) -
 
     changed_pipelines = tuple(
         changed(change, change_impact(change, project, offline=offline))
-        for change in difference(before.usable, project.pipelines.usable)
+        for change in difference(old_pipelines.usable, project.pipelines.usable)
     )
     changed_captures = tuple(
         changed(capture_change, capture_impact(capture_change))
-        for capture_change in capture_difference(captures.usable, project.captures.usable)
+        for capture_change in capture_difference(old_captures.usable, project.captures.usable)
     )
     return Difference(revision, changed_pipelines, changed_captures, settings, tuple(remarks))
 
 
 def show(comparison: Difference) -> None:
-    """Print it for people."""
+    """Print the difference for people."""
     from rich.text import Text
 
-    out = console.out()
-    out.print(Text(f"against {comparison.revision}:", style="bold"))
+    console.say(Text(f"against {comparison.revision}:", style="bold"))
     for file in comparison.files:
-        out.print(Text.assemble((f"{file.change.kind:8}", "cyan"), _title(file.change)), soft_wrap=True)
+        console.say(Text.assemble((f"{file.change.kind:8}", "cyan"), _title(file.change)))
         for effect in file.effects:
-            out.print(_line(effect), soft_wrap=True)
+            label = "" if effect.weight == "info" else f"{effect.weight}: "
+            console.say(Text.assemble(" " * 10, (label, _STYLES[effect.weight]), effect.text))
     for line in (*_settings_lines(comparison), *comparison.remarks):
         console.say(line)
     if not comparison.files and not comparison.settings:
@@ -291,7 +296,7 @@ def show(comparison: Difference) -> None:
 
 
 def markdown(comparison: Difference) -> str:
-    """The same for a comment on a pull request."""
+    """The difference in Markdown, for a comment on a pull request."""
     lines = [f"### Pipelines against `{comparison.revision}`", ""]
     for file in comparison.files:
         lines += [f"**{_title(file.change)}** ({file.change.kind})", ""]
@@ -306,17 +311,10 @@ def markdown(comparison: Difference) -> str:
 
 
 def _title(change: PipelineChange | CaptureChange) -> str:
-    subject = change.after or change.before
-    what = "" if subject is None or isinstance(subject, Pipeline) else "capture "
+    flow = change.after or change.before
+    kind = "" if flow is None or isinstance(flow, Pipeline) else "capture "
     name = f"{change.before.name} -> {change.name}" if change.kind == "renamed" and change.before else change.name
-    return f"{what}{name}"
-
-
-def _line(effect: Impact) -> Text:
-    from rich.text import Text
-
-    mark = "" if effect.weight == "info" else f"{effect.weight}: "
-    return Text.assemble(" " * 10, (mark, _STYLES[effect.weight]), effect.text)
+    return f"{kind}{name}"
 
 
 def _settings_lines(comparison: Difference) -> list[str]:
@@ -328,4 +326,4 @@ def _plain(text: str) -> str:
     escaped = "".join(
         f"\\{character}" if character in "\\`*_<>[]|~" else character for character in " ".join(text.split())
     )
-    return escaped.replace("@", "@\u200b")  # names of columns and owners are no mentions
+    return escaped.replace("@", "@\u200b")  # a space without width: a name of a column or owner must notify nobody

@@ -1,5 +1,5 @@
-"""Records into topics: `frazil produce` sends made-up ones or lines of a file, `frazil capture` new lines of files or
-rows of a database.
+"""Commands that send records to topics: `frazil produce` sends generated records or lines of a file, `frazil capture` new
+lines of files or new rows of a database.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from frazil.cli.output import console
-from frazil.cli.output.console import Json, Progress, Yes
+from frazil.cli.output.console import Json, Progress, Yes, confirm
 from frazil.errors import Terminal
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def ensure_topic(cluster: "Cluster", topic: str, partitions: int) -> bool:
     try:
         observe(cluster, [topic])
     except Terminal:
-        # Missing, or refused for a reason that creating it meets again and names.
+        # The topic is missing, or access is refused; then creating it is refused too, with the reason.
         return create_topic(cluster, topic, partitions)
     return False
 
@@ -205,27 +205,27 @@ def capture(
     project = Project.load()
     chosen = project.capture(name)
     if dry_run:
-        _look(project, chosen, as_json=as_json)
+        _preview(project, chosen, as_json=as_json)
         return
     if from_ is not None:
-        _ask(project, chosen, from_, yes=yes)
+        _confirm_start(project, chosen, from_, yes=yes)
     with Progress() as progress:
-        result = _captured(project, chosen, _order(from_, reason), progress)
+        result = _run(project, chosen, _order(from_, reason), progress)
     if as_json:
         typer.echo(result.to_json())
     else:
         console.say(result.summary)
 
 
-def _order(place: Literal["beginning", "end", "position"] | None, reason: str) -> "CaptureOrder":
+def _order(start: Literal["beginning", "end", "position"] | None, reason: str) -> "CaptureOrder":
     from frazil.capture.position import CaptureOrder
-    from frazil.cli.operate.run import by_hand, new_run_id
+    from frazil.cli.operate.run import manual_request
 
-    request = by_hand(new_run_id())
-    return CaptureOrder(request.run, request.started_by, place, reason)
+    request = manual_request()
+    return CaptureOrder(request.run, request.started_by, start, reason)
 
 
-def _captured(project: "Project", chosen: "Capture", order: "CaptureOrder", progress: Progress) -> "CaptureResult":
+def _run(project: "Project", chosen: "Capture", order: "CaptureOrder", progress: Progress) -> "CaptureResult":
     from frazil.capture.run import capture_files
     from frazil.pipeline.settings.capture import FileCapture
 
@@ -237,16 +237,16 @@ def _captured(project: "Project", chosen: "Capture", order: "CaptureOrder", prog
     return run_capture(project, chosen, order, progress.done)
 
 
-def _look(project: "Project", chosen: "Capture", *, as_json: bool) -> None:
-    from frazil.capture.run import look_at_rows, preview_files
+def _preview(project: "Project", chosen: "Capture", *, as_json: bool) -> None:
+    from frazil.capture.run import preview_files, preview_rows
     from frazil.pipeline.settings.capture import FileCapture
 
     if not isinstance(chosen, FileCapture):
-        rows = look_at_rows(project, chosen)
+        condition = preview_rows(project, chosen)
         if as_json:
-            console.print_json({"capture": chosen.name, "rows": rows})
+            console.print_json({"capture": chosen.name, "rows": condition})
         else:
-            console.say(f"{chosen.name}: all rows where {rows}" if rows else f"{chosen.name}: all rows")
+            console.say(f"{chosen.name}: all rows where {condition}" if condition else f"{chosen.name}: all rows")
         return
     files, remarks = preview_files(project, chosen)
     if as_json:
@@ -256,19 +256,18 @@ def _look(project: "Project", chosen: "Capture", *, as_json: bool) -> None:
         console.say(f"{chosen.name}: {line}")
     for file in files:
         console.say(
-            f"{file.path}: from byte {file.offset:,}, {file.size:,} bytes{' packed' if file.path.endswith('.gz') else ''}"
+            f"{file.path}: from byte {file.offset:,}, {file.size:,} bytes{' compressed' if file.path.endswith('.gz') else ''}"
         )
     if not files:
         console.say(f"{chosen.name}: nothing new")
 
 
-def _ask(project: "Project", chosen: "Capture", place: str, *, yes: bool) -> None:
-    from frazil.capture.run import ground_of
-    from frazil.cli.output.console import confirm
+def _confirm_start(project: "Project", chosen: "Capture", start: str, *, yes: bool) -> None:
+    from frazil.capture.run import capture_context
 
-    position = ground_of(project, chosen).position()
-    stands = (
-        "it has no position" if position is None else f"it stands at transaction {position.n} in topic {position.topic}"
+    position = capture_context(project, chosen).position()
+    present = (
+        "it has no position" if position is None else f"its position is transaction {position.n} of {position.topic}"
     )
-    typer.echo(f"{chosen.name}: {stands}; it would go on from: {place}", err=True)
+    typer.echo(f"{chosen.name}: {present}; it would continue from: {start}", err=True)
     confirm(yes=yes)

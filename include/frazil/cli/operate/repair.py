@@ -1,25 +1,46 @@
-"""What a person does to tables and position, each in one audited commit: `frazil replay` and `frazil repair` read
-ranges again, `frazil reset` moves the position, `frazil apply` makes tables what the file declares.
+"""Commands that change tables or position, each by one batch in the ledger: `frazil replay` and `frazil repair` read ranges
+again, `frazil reset` moves the position, `frazil apply` fits the tables to the pipeline file.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frazil.cli.operate.run import by_hand, carry_out, empty_result, new_run_id, show_plan, show_result
+from frazil.cli.operate.run import (
+    carry_out,
+    empty_result,
+    manual_request,
+    print_result,
+    show_plan,
+    show_result,
+    with_engine,
+)
 from frazil.cli.output import console
-from frazil.cli.output.console import PLACES, Engine, Json, PipelineName, Progress, Reason, Yes, confirm, place
+from frazil.cli.output.console import (
+    TARGET_FORMS,
+    Engine,
+    Json,
+    OptionalReason,
+    PipelineName,
+    Progress,
+    Reason,
+    Yes,
+    confirm,
+    read_target,
+)
 from frazil.error_codes import BAD_ARGUMENT, RUN_OVERTAKEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from frazil.batch.facts import Range
-    from frazil.batch.position import Position
+    from frazil.batch.position import Position, RunRequest
     from frazil.batch.reset import Move
+    from frazil.pipeline.models.pipeline_file import Pipeline
+    from frazil.project import Project
     from frazil.run.batches.apply import AppliedFile
     from frazil.run.batches.plan import RunResult
     from frazil.run.repair.repair import PlannedRepair
@@ -30,14 +51,14 @@ if TYPE_CHECKING:
 def replay(  # noqa: PLR0913 - the options of a command
     pipeline: PipelineName,
     *,
-    from_: Annotated[str, typer.Option("--from", metavar=PLACES, help="Where the range begins.", show_default=False)],
+    from_: Annotated[
+        str, typer.Option("--from", metavar=TARGET_FORMS, help="Where the range begins.", show_default=False)
+    ],
     end: Annotated[
-        str | None, typer.Option("--to", metavar=PLACES, help="Where the range ends.", show_default="the position")
-    ] = None,
-    reason: Annotated[
         str | None,
-        typer.Option("--reason", metavar="TEXT", help="The reason, stored in the ledger.", show_default=False),
+        typer.Option("--to", metavar=TARGET_FORMS, help="Where the range ends.", show_default="the position"),
     ] = None,
+    reason: OptionalReason = None,
     engine: Engine = None,
     yes: Yes = False,
     as_json: Json = False,
@@ -50,27 +71,23 @@ def replay(  # noqa: PLR0913 - the options of a command
     from frazil.run.batches.plan import plan_run
 
     project = Project.load()
-    chosen = project.pipeline(pipeline)
-    if engine is not None:
-        chosen = chosen.model_copy(update={"engine": engine})
-    run_id = new_run_id()
-    request = replace(by_hand(run_id), mode="replay", start=place(from_), end=place(end), reason=reason)
+    chosen = with_engine(project.pipeline(pipeline), engine)
+    start, end_target = read_target(from_), read_target(end)
+    request = replace(manual_request(), mode="replay", start=start, end=end_target, reason=reason)
     progress = Progress()
     with progress:
         planned = plan_run(project, chosen, request, progress.done)
     if planned.plan is None:
         progress.done(f"{pipeline}: nothing to read again: the range is empty, or after the position")
-        result = empty_result(pipeline, run_id, planned)
+        result = empty_result(pipeline, request.run, planned)
     else:
         if not as_json:
             show_plan(planned.plan)
         confirm(yes=yes)
         with progress:
             result = carry_out(project, chosen, planned.plan, progress)
-    if as_json:
-        typer.echo(result.to_json())
-    else:
-        show_result(result)
+    print_result(result, as_json=as_json)
+    if not as_json:
         console.say(f"{pipeline}: the position stays; frazil history {pipeline} shows what was replaced")
 
 
@@ -97,47 +114,46 @@ def repair(  # noqa: PLR0913 - the options of a command
     from frazil.run.state.context import RunContext
 
     project = Project.load()
-    chosen = project.pipeline(pipeline)
-    if engine is not None:
-        chosen = chosen.model_copy(update={"engine": engine})
+    chosen = with_engine(project.pipeline(pipeline), engine)
     progress = Progress()
-    scope = RunContext.open(project, chosen, progress.done)
-    planned = repairs.plan_repair(scope, table)
+    context = RunContext.open(project, chosen, progress.done)
+    planned = repairs.plan_repair(context, table)
     if not as_json:
-        for line in _shown(planned, pipeline, is_replayed=not no_replay):
+        for line in _repair_lines(planned, pipeline, is_replayed=not no_replay):
             console.say(line)
-    n, filled = None, None
+    n, replayed = None, None
     if planned.loss is not None or (planned.is_needed and not no_replay):
         confirm(yes=yes)
-        request = replace(by_hand(new_run_id()), reason=reason)
+        request = replace(manual_request(), reason=reason)
         with progress:
-            n = repairs.repair(scope, planned, request)
-            filled = None if no_replay else _replay(project, chosen, planned.replay_request(request), progress)
+            n = repairs.repair(context, planned, request)
+            replayed = None if no_replay else _replay(project, chosen, planned.replay_request(request), progress)
     if as_json:
-        console.print_json(_report(planned, pipeline, n, filled))
-    elif n is not None:
+        console.print_json(_repair_report(planned, pipeline, n, replayed))
+        return
+    if n is not None:
         console.say(
             f"{pipeline}: repaired in batch {n}: table {table} continues; frazil history {pipeline} shows what it lost"
         )
-    if filled is not None and not as_json:
-        show_result(filled)
+    if replayed is not None:
+        show_result(replayed)
 
 
 def settle(_context: typer.Context) -> None:
-    """Say which command took its place."""
+    """Name the command that replaced this one."""
     raise BAD_ARGUMENT.terminal(
         "frazil settle was replaced by frazil repair", next_step="frazil repair PIPELINE TABLE --reason …"
     )
 
 
-def _replay(project: Any, pipeline: Any, request: Any, progress: Progress) -> RunResult | None:
+def _replay(project: Project, pipeline: Pipeline, request: RunRequest | None, progress: Progress) -> RunResult | None:
     from frazil.run.batches.plan import plan_run
 
     planned = plan_run(project, pipeline, request, progress.done) if request is not None else None
     return carry_out(project, pipeline, planned.plan, progress) if planned is not None and planned.plan else None
 
 
-def _shown(planned: PlannedRepair, pipeline: str, *, is_replayed: bool) -> Iterator[str]:
+def _repair_lines(planned: PlannedRepair, pipeline: str, *, is_replayed: bool) -> Iterator[str]:
     table, loss = planned.table, planned.loss
     if loss is None and not planned.fill and not planned.unrecoverable:
         yield f"{pipeline}: table {table} holds what it should; nothing to repair"
@@ -146,31 +162,29 @@ def _shown(planned: PlannedRepair, pipeline: str, *, is_replayed: bool) -> Itera
         yield f"the rows of {len(loss.batches)} batches, {loss.batches[0]} to {loss.batches[-1]}, are lost: no manifest is left"
     if loss is not None and loss.recovers:
         yield f"{len(loss.recovers)} batches get their rows in the ledger"
-    yield from (f"lost: {line}" for line in _lines(loss.ranges if loss is not None else ()))
-    yield from (f"gone from Kafka, given up: {line}" for line in _lines(planned.unrecoverable))
+    yield from (f"lost: {line}" for line in _range_lines(loss.ranges if loss is not None else ()))
+    yield from (f"gone from Kafka, given up: {line}" for line in _range_lines(planned.unrecoverable))
     if planned.refusal is not None:
         yield f"given up, for it can't be replayed: {planned.refusal}"
     elif planned.fill and is_replayed:
-        yield from (f"replayed: {line}" for line in _lines(planned.fill))
+        yield from (f"replayed: {line}" for line in _range_lines(planned.fill))
     elif planned.fill:
         yield "not replayed now: repair again without --no-replay to fill the table"
 
 
-def _lines(ranges: Iterable[Range]) -> Iterator[str]:
+def _range_lines(ranges: Iterable[Range]) -> Iterator[str]:
     return (
-        f"topic {offset_range.topic}, partition {offset_range.partition}, offsets {offset_range.start:,} to {offset_range.end - 1:,}"
-        for offset_range in ranges
+        f"topic {part.topic}, partition {part.partition}, offsets {part.start:,} to {part.end - 1:,}" for part in ranges
     )
 
 
-def _report(planned: PlannedRepair, pipeline: str, n: int | None, filled: RunResult | None) -> dict[str, object]:
+def _repair_report(
+    planned: PlannedRepair, pipeline: str, n: int | None, replayed: RunResult | None
+) -> dict[str, object]:
     import json
 
     def listed(ranges: Iterable[Range]) -> list[tuple[str, int, int, int]]:
-        return [
-            (offset_range.topic, offset_range.partition, offset_range.start, offset_range.end)
-            for offset_range in ranges
-        ]
+        return [(part.topic, part.partition, part.start, part.end) for part in ranges]
 
     return {
         "pipeline": pipeline,
@@ -180,7 +194,7 @@ def _report(planned: PlannedRepair, pipeline: str, n: int | None, filled: RunRes
         "lost_batches": list(planned.loss.batches if planned.loss else ()),
         "gone": listed(planned.unrecoverable),
         "not_replayed": str(planned.refusal) if planned.refusal else None,
-        "replay": json.loads(filled.to_json()) if filled else None,
+        "replay": json.loads(replayed.to_json()) if replayed else None,
     }
 
 
@@ -192,7 +206,7 @@ def reset(  # noqa: PLR0913 - the options of a command
         str | None,
         typer.Option(
             "--to",
-            metavar=PLACES,
+            metavar=TARGET_FORMS,
             help="Where the next run continues. A file has offsets by topic and partition; partitions that it omits stay.",
             show_default=False,
         ),
@@ -227,43 +241,38 @@ def reset(  # noqa: PLR0913 - the options of a command
     The consumer group moves too.
     """
     from frazil.project import Project
-    from frazil.run.repair import reset as carrier
+    from frazil.run.repair import reset as resets
     from frazil.run.repair.reset_batch import ResetOrder
     from frazil.run.state.context import RunContext
 
     if (goal is None) != to_table:
         raise typer.BadParameter("give either --to or --to-table")
     project = Project.load()
-    target = place(goal)
+    target = read_target(goal)
     progress = Progress()
-    scope = RunContext.open(project, project.pipeline(pipeline), progress.done)
-    planned = carrier.preview_reset(scope, ResetOrder(target, tuple(topics or ()), allow_duplicates))
-    removed = _preview_reset(scope, planned, as_json=as_json)
+    context = RunContext.open(project, project.pipeline(pipeline), progress.done)
+    planned = resets.preview_reset(context, ResetOrder(target, tuple(topics or ()), allow_duplicates))
+    removed = _preview_reset(context, planned, as_json=as_json)
     position = None
     if not dry_run and not planned.is_idle:
         confirm(yes=yes)
-        shown, planned = planned, carrier.plan_reset(scope, planned.with_fixed_offsets)
-        if not planned.has_same_effect(shown):
-            _refuse_unseen(pipeline, yes=yes)
-            removed = _preview_reset(scope, planned, as_json=as_json)
-        position = carrier.reset(scope, planned, replace(by_hand(new_run_id()), reason=reason))
+        previewed, planned = planned, resets.plan_reset(context, planned.with_fixed_offsets)
+        if not planned.has_same_effect(previewed):
+            if not yes:  # the user confirmed another reset than this one
+                raise RUN_OVERTAKEN.retryable(
+                    f"pipeline {pipeline}: the position moved after this reset was shown, because a run landed a batch or an unfinished"
+                    " one was finished; nothing was reset",
+                    next_step="run the reset again; it shows the present position",
+                )
+            removed = _preview_reset(context, planned, as_json=as_json)
+        position = resets.reset(context, planned, replace(manual_request(), reason=reason))
     if as_json:
         console.print_json(_reset_report(pipeline, planned, removed, position))
     elif position is not None:
-        _show_position(scope, position)
+        _show_position(context, position)
 
 
-def _refuse_unseen(pipeline: str, *, yes: bool) -> None:
-    """Refuse a reset that differs from the one that the user confirmed."""
-    if not yes:
-        raise RUN_OVERTAKEN.retryable(
-            f"pipeline {pipeline}: the position moved after this reset was shown, because a run landed a batch or an unfinished one"
-            " was finished; nothing was reset",
-            next_step="run the reset again; it shows where the pipeline stands now",
-        )
-
-
-def what_happens(move: Move) -> str:
+def _effect(move: Move) -> str:
     """What a move means for the records of its partition."""
     if move.recreated:
         return "recreated topic"
@@ -274,17 +283,17 @@ def what_happens(move: Move) -> str:
     return f"{-move.distance:,} to read again"
 
 
-def _preview_reset(scope: RunContext, planned: PlannedReset, *, as_json: bool) -> RemovalCounts:
-    """Show a reset; how many rows and dead letters it removes."""
+def _preview_reset(context: RunContext, planned: PlannedReset, *, as_json: bool) -> RemovalCounts:
+    """Show a reset, unless as JSON. Returns how many rows and dead letters it removes."""
     from frazil.run.repair.reset_batch import count_removed
 
-    removed = count_removed(scope, planned)
+    removed = count_removed(context, planned)
     if not as_json:
-        _show(planned, removed)
+        _show_reset(planned, removed)
     return removed
 
 
-def _show(planned: PlannedReset, removed: RemovalCounts) -> None:
+def _show_reset(planned: PlannedReset, removed: RemovalCounts) -> None:
     for line in planned.remarks:
         console.say(line)
     if planned.is_idle:
@@ -306,12 +315,12 @@ def _show_moves(planned: PlannedReset) -> None:
     table = console.new_table("topic", numbers=("partition", "from", "to", "offsets"))
     for move in planned.moves:
         before = "" if move.before is None else f"{move.before:,}"
-        table.add_row(move.topic, str(move.partition), before, f"{move.after:,}", what_happens(move))
+        table.add_row(move.topic, str(move.partition), before, f"{move.after:,}", _effect(move))
     console.show_table(table)
 
 
-def _show_position(scope: RunContext, position: Position) -> None:
-    pipeline = scope.pipeline
+def _show_position(context: RunContext, position: Position) -> None:
+    pipeline = context.pipeline
     console.say(f"{pipeline.name}: batch {position.n} begins epoch {position.epoch}; the next run continues at")
     for name, topic in sorted(position.topics.items()):
         console.say(f"  {name}: {', '.join(f'{offset:,}' for offset in topic.next)}")
@@ -349,10 +358,7 @@ def apply(
     pipeline: PipelineName,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes. Make none.")] = False,
-    reason: Annotated[
-        str | None,
-        typer.Option("--reason", metavar="TEXT", help="The reason, stored in the ledger.", show_default=False),
-    ] = None,
+    reason: OptionalReason = None,
     as_json: Json = False,
 ) -> None:
     """Change the tables to fit the pipeline file: columns, docs, types, partitions, sort order, key and properties.
@@ -371,7 +377,7 @@ def apply(
         applied = applying.AppliedFile(None, applying.preview_changes(context))
     else:
         with progress:
-            applied = applying.apply_file(context, replace(by_hand(new_run_id()), reason=reason))
+            applied = applying.apply_file(context, replace(manual_request(), reason=reason))
     if as_json:
         console.print_json(_apply_report(context, applied, dry_run=dry_run))
         return

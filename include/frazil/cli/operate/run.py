@@ -1,11 +1,11 @@
-"""A pipeline without Airflow: `frazil plan` and `frazil run`, once, as a session that stays, or as a dry run; `frazil
+"""Commands that run a pipeline without Airflow: `frazil plan`; `frazil run`, once, as a session or as a dry run; `frazil
 maintain` for its tables.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ import typer
 
 from frazil.cli.operate.warm_driver import warm_driver
 from frazil.cli.output import console
-from frazil.cli.output.console import PLACES, Engine, Json, PipelineName, Progress, place
+from frazil.cli.output.console import TARGET_FORMS, Engine, Json, PipelineName, Progress, read_target
 from frazil.error_codes import BAD_ARGUMENT, MAINTENANCE_FAILED, RUN_FAILED
 from frazil.errors import Terminal
 from frazil.monitor.condition import Runs
@@ -33,81 +33,72 @@ if TYPE_CHECKING:
     from frazil.project import Project
     from frazil.run.batches.dry_run import DryRun
     from frazil.run.batches.plan import PlannedRun, RunResult
-    from frazil.run.batches.session import Session
     from frazil.run.state.context import ChosenEngine
     from frazil.runtime.home import Home
 
 
 @contextmanager
-def refusal_noted(home: Home, pipeline: str, engine: str | None) -> Iterator[None]:
-    """Note why a run refuses, for `frazil status`, until a later one does not. With an engine of its own it tells nothing of
-    the next one.
+def _keep_refusal(home: Home, pipeline: str, engine: str | None) -> Iterator[None]:
+    """Keep the error of a run that was refused, for `frazil status`, until a later run is not refused.
+
+    A refusal of a run with --engine is not kept: it says nothing about runs with the pipeline's own engine.
     """
-    note = _note(home, pipeline)
+    file = _refusal_file(home, pipeline)
     try:
         yield
     except Terminal as error:
         if engine is not None:
             raise
         text = json.dumps({"at": datetime.now(UTC).isoformat(), "why": error.message_with_code})
-        with suppress(OSError):  # the refusal is told here in any case
-            write_atomically(note, text, mode=PRIVATE_FILE)
+        with suppress(OSError):  # the command shows the error in any case
+            write_atomically(file, text, mode=PRIVATE_FILE)
         raise
     with suppress(OSError):
-        note.unlink()
+        file.unlink()
 
 
-def _note(home: Home, pipeline: str) -> Path:
+def _refusal_file(home: Home, pipeline: str) -> Path:
     return home.root / "refused" / f"{pipeline}.json"
 
 
 def with_refusals(runs: Mapping[str, Runs], home: Home, pipelines: Iterable[str]) -> dict[str, Runs]:
-    """The runs of pipelines in Airflow, with refusals of runs by hand since the last of them."""
-    noted = dict(runs)
+    """The runs of pipelines in Airflow, with refusals of later runs at a terminal."""
+    merged = dict(runs)
     for name in pipelines:
         try:
-            note = json.loads(_note(home, name).read_text(encoding="utf-8"))
-            refused_at, why = datetime.fromisoformat(note["at"]).astimezone(UTC), str(note["why"])
-        except (OSError, ValueError, KeyError, TypeError):  # none was noted
+            body = json.loads(_refusal_file(home, name).read_text(encoding="utf-8"))
+            refused_at, why = datetime.fromisoformat(body["at"]).astimezone(UTC), str(body["why"])
+        except (OSError, ValueError, KeyError, TypeError):  # there is none, or its file is damaged
             continue
-        in_airflow = noted.get(name, Runs())
+        in_airflow = merged.get(name, Runs())
         if in_airflow.last_ended_at is None or in_airflow.last_ended_at < refused_at:
-            refusal = f"the run by hand of {refused_at:%Y-%m-%d %H:%M} UTC refused: {why}"
-            noted[name] = replace(in_airflow, refusal=refusal, refused_at=refused_at)
-    return noted
+            refusal = f"the manual run of {refused_at:%Y-%m-%d %H:%M} UTC was refused: {why}"
+            merged[name] = replace(in_airflow, refusal=refusal, refused_at=refused_at)
+    return merged
 
 
-def show_dry_run(project: Project, pipeline: Pipeline, request: RunRequest, *, as_json: bool) -> None:
-    """Carry out a dry run with the pipeline's engine and print its result."""
-    from frazil.run.batches.dry_run import plan_dry_run
+def _dry_run(project: Project, pipeline: Pipeline, request: RunRequest, progress: Progress) -> DryRun:
+    from frazil.run.batches.dry_run import DryRun, dry_run, plan_dry_run
 
-    with Progress() as progress:
-        plan = plan_dry_run(project, pipeline, request, progress.done)
-        dry_run = _carry_out(project, pipeline, plan, progress)
-    if as_json:
-        console.print_json(dry_run)
-    else:
-        _show(dry_run)
-
-
-def _carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Progress) -> DryRun:
-    from frazil.run.batches.dry_run import DryRun, dry_run
-
+    plan = plan_dry_run(project, pipeline, request, progress.done)
     if _engine(project, pipeline, plan, progress, "look at").is_inline or not plan.ranges:
         from frazil.run.staging.stage import stage_inline
 
         return dry_run(project, pipeline, plan, stage_inline, progress.done)
     from frazil.spark.submit.submission import run_spark
 
-    handed_back = run_spark(project, pipeline, plan, progress.done)
-    if handed_back is None:
+    result = run_spark(project, pipeline, plan, progress.done)
+    if result is None:
         raise RUN_FAILED.retryable("the Spark job succeeded but returned no result")
-    return DryRun.from_json(handed_back)
+    return DryRun.from_json(result)
 
 
-def _show(dry_run: DryRun) -> None:
+def _show_dry_run(dry_run: DryRun, *, as_json: bool) -> None:
+    if as_json:
+        console.print_json(dry_run)
+        return
     if dry_run.partitions:
-        console.show_table(_partitions(dry_run))
+        console.show_table(_dry_run_table(dry_run))
     counts = dry_run.counts
     console.say(
         f"{dry_run.pipeline}: dry run, nothing was landed; looked at {dry_run.looked_at:,} of {dry_run.offsets:,} offsets:"
@@ -127,7 +118,7 @@ def _show(dry_run: DryRun) -> None:
         console.say(f"  {remark}")
 
 
-def _partitions(dry_run: DryRun) -> Table:
+def _dry_run_table(dry_run: DryRun) -> Table:
     columns = ("partition", "from", "to", "looked to", "read", "rows", "dead", "filtered")
     table = console.new_table("topic", numbers=columns)
     for partition in dry_run.partitions:
@@ -138,11 +129,11 @@ def _partitions(dry_run: DryRun) -> Table:
     return table
 
 
-def order_of(pipeline: str, request: RunRequest, length: str) -> RunPlan:
-    """The order for a session.
+def _session_plan(pipeline: str, length: str) -> RunPlan:
+    """The plan of a session that begins now.
 
     Raises:
-        Terminal: The text is not a duration.
+        Terminal: The length is not a duration.
     """
     from frazil.batch.plan import session_order
     from frazil.pipeline.syntax.interval import parse_duration
@@ -152,44 +143,37 @@ def order_of(pipeline: str, request: RunRequest, length: str) -> RunPlan:
         until = instant + parse_duration(length)
     except ValueError as error:
         raise BAD_ARGUMENT.terminal(f"--stay: {error}", next_step="give a duration, such as 90s, 10m or 1h") from error
-    return session_order(pipeline, request, instant, until)
+    return session_order(pipeline, manual_request(), instant, until)
 
 
-def run_session(order: RunPlan, engine: str | None, progress: Progress) -> RunResult:
-    """Land batches until the session ends, and report what the ledger says of them.
+def _run_session(order: RunPlan, engine: str | None, progress: Progress) -> RunResult:
+    """Land batches until the session ends, and return the result that the ledger shows.
 
     Raises:
         Stopped: A signal asked it to stop.
         Terminal: A person must act.
-        Retryable, OutcomeUnknown: A tick failed repeatedly.
+        Retryable, OutcomeUnknown: Several batches in a row failed.
     """
+    from frazil import shutdown
     from frazil.project import Project
     from frazil.run.batches.plan import run_result
-    from frazil.run.batches.session import Session
+    from frazil.run.batches.session import Session, inline_lander, run_session_with_jobs
+    from frazil.spark.submit.job_process import STOP_SECONDS
+    from frazil.spark.submit.submission import run_spark
 
     def load() -> tuple[Project, Pipeline]:
         project = Project.load()
-        pipeline = project.pipeline(order.pipeline)
-        return project, pipeline if engine is None else pipeline.model_copy(update={"engine": engine})
-
-    session = Session(order, load, progress.done)
-    progress.done(f"{order.pipeline}: running until {order.until}, a batch every {session.pipeline.interval}")
-    progress.doing(f"{order.pipeline}: waiting for records")
-    _serve(session, progress)
-    return run_result(session.project, session.pipeline, order.run)
-
-
-def _serve(session: Session, progress: Progress) -> None:
-    from frazil import shutdown
-    from frazil.run.batches.session import inline_lander, run_session_with_jobs
-    from frazil.spark.submit.job_process import STOP_SECONDS
-    from frazil.spark.submit.submission import run_spark
+        return project, with_engine(project.pipeline(order.pipeline), engine)
 
     def submit(plan: RunPlan) -> str | None:
         return run_spark(session.project, session.pipeline, plan, progress.done)
 
-    with shutdown.handled(progress.done, STOP_SECONDS):  # also what was asked while a job was about to end by itself
+    session = Session(order, load, progress.done)
+    progress.done(f"{order.pipeline}: running until {order.until}, a batch every {session.pipeline.interval}")
+    progress.doing(f"{order.pipeline}: waiting for records")
+    with shutdown.handled(progress.done, STOP_SECONDS):  # also a stop that comes just when a job ends by itself
         run_session_with_jobs(session, inline_lander(progress.done), submit)
+    return run_result(session.project, session.pipeline, order.run)
 
 
 def plan(pipeline: PipelineName, *, as_json: Json = False) -> None:
@@ -204,9 +188,9 @@ def plan(pipeline: PipelineName, *, as_json: Json = False) -> None:
 
     project = Project.load()
     with Progress() as progress:
-        planned = plan_run(project, project.pipeline(pipeline), by_hand(new_run_id()), progress.done)
+        planned = plan_run(project, project.pipeline(pipeline), manual_request(), progress.done)
     if as_json:
-        console.print_json(_planned_json(pipeline, planned))
+        console.print_json(_plan_report(pipeline, planned))
     elif planned.plan is None:
         console.say(_nothing_new(pipeline, planned))
     else:
@@ -230,10 +214,10 @@ def run(  # noqa: PLR0913 - the options of a command
     ] = False,
     from_: Annotated[
         str | None,
-        typer.Option("--from", metavar=PLACES, help="Where a dry run begins.", show_default="the position"),
+        typer.Option("--from", metavar=TARGET_FORMS, help="Where a dry run begins.", show_default="the position"),
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--to", metavar=PLACES, help="Where a dry run ends.", show_default="latest")
+        str | None, typer.Option("--to", metavar=TARGET_FORMS, help="Where a dry run ends.", show_default="latest")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -252,58 +236,60 @@ def run(  # noqa: PLR0913 - the options of a command
     if stay is not None and dry_run:
         raise typer.BadParameter("--stay and --dry-run exclude each other")
     project = Project.load()
-    chosen = project.pipeline(pipeline)
+    chosen = with_engine(project.pipeline(pipeline), engine)
     if stay is not None:
-        order = order_of(pipeline, by_hand(new_run_id()), stay)
-        with refusal_noted(project.home, pipeline, engine), Progress() as progress:
-            result = run_session(order, engine, progress)
-        _show_outcome(result, as_json=as_json)
+        session_plan = _session_plan(pipeline, stay)
+        with _keep_refusal(project.home, pipeline, engine), Progress() as progress:
+            result = _run_session(session_plan, engine, progress)
+        print_result(result, as_json=as_json)
         return
-    if engine is not None:
-        chosen = chosen.model_copy(update={"engine": engine})
-    run_id = new_run_id()
+    request = manual_request()
     if dry_run:
-        show_dry_run(
-            project,
-            chosen,
-            replace(by_hand(run_id), mode="dry_run", start=place(from_), end=place(end)),
-            as_json=as_json,
-        )
+        request = replace(request, mode="dry_run", start=read_target(from_), end=read_target(end))
+        with Progress() as progress:
+            outcome = _dry_run(project, chosen, request, progress)
+        _show_dry_run(outcome, as_json=as_json)
         return
-    with refusal_noted(project.home, pipeline, engine), warm_driver(project, chosen), Progress() as progress:
-        planned = plan_run(project, chosen, by_hand(run_id), progress.done)
+    with _keep_refusal(project.home, pipeline, engine), warm_driver(project, chosen), Progress() as progress:
+        planned = plan_run(project, chosen, request, progress.done)
         if planned.plan is None:
             progress.done(_nothing_new(pipeline, planned))
-            result = empty_result(pipeline, run_id, planned)
+            result = empty_result(pipeline, request.run, planned)
         else:
             result = carry_out(project, chosen, planned.plan, progress)
-    _show_outcome(result, as_json=as_json)
+    print_result(result, as_json=as_json)
 
 
-def _show_outcome(result: RunResult, *, as_json: bool) -> None:
+def with_engine(pipeline: Pipeline, engine: str | None) -> Pipeline:
+    """The pipeline with the engine of the option --engine, if it was given."""
+    return pipeline if engine is None else pipeline.model_copy(update={"engine": engine})
+
+
+def print_result(result: RunResult, *, as_json: bool) -> None:
+    """Print what a run did: as a line of JSON, or for people."""
     if as_json:
         typer.echo(result.to_json())
     else:
         show_result(result)
 
 
-def new_run_id() -> str:
+def _new_run_id() -> str:
     """Id of a manual run, in Airflow's form."""
     return f"cli__{datetime.now(UTC).isoformat(timespec='milliseconds')}"
 
 
-def by_hand(run_id: str) -> RunRequest:
-    """The request of a run started at a terminal, with the user's name."""
+def manual_request() -> RunRequest:
+    """The request of a new run that is started at a terminal: its id, and the user's name."""
     import getpass
     import socket
 
     from frazil.batch.position import RunRequest
 
-    return RunRequest(run_id, started_by=f"cli:{getpass.getuser()}@{socket.gethostname()}")
+    return RunRequest(_new_run_id(), started_by=f"cli:{getpass.getuser()}@{socket.gethostname()}")
 
 
 def carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Progress) -> RunResult:
-    """Run a plan with the pipeline's engine, and report its batches from the ledger."""
+    """Run a plan with the pipeline's engine, and return the result that the ledger shows."""
     from frazil.run.batches.plan import run_result
 
     if _engine(project, pipeline, plan, progress, "read").is_inline:
@@ -352,7 +338,7 @@ def empty_result(pipeline: str, run_id: str, planned: PlannedRun) -> RunResult:
     )
 
 
-def _planned_json(pipeline: str, planned: PlannedRun) -> dict[str, object]:
+def _plan_report(pipeline: str, planned: PlannedRun) -> dict[str, object]:
     return {
         "pipeline": pipeline,
         "complete_through": planned.complete_through,
@@ -424,53 +410,37 @@ def maintain(
     chosen = project.pipeline(pipeline)
     order = Order(table, _steps(step or ()), force)
     planned = preview(RunContext.open(project, chosen), order)
-    result = planned if dry_run or not planned.is_due else _carried_out(project, chosen, order)
+    result = planned if dry_run or not planned.is_due else _run_maintenance(project, chosen, order)
     if as_json:
         typer.echo(result.to_json())
     else:
-        show(result, is_look=result is planned)
-    refuse_failed(result)
+        for line in (line for maintained in result.tables for line in maintained.lines):
+            console.say(line)
+        due = len(result.with_status("due"))
+        console.say(f"{pipeline}: {f'{due} steps due' if result is planned else result.summary}")
+    if failed := result.with_status("failed"):
+        failed_table, failed_step = failed[0]
+        raise MAINTENANCE_FAILED.retryable(
+            f"pipeline {pipeline}: {len(failed)} steps failed; {failed_table}: {failed_step.line}"
+        )
 
 
-def _steps(names: tuple[str, ...] | list[str]) -> tuple[Step, ...]:
+def _steps(names: Sequence[str]) -> tuple[Step, ...]:
+    """The named steps, in the order in which maintenance does them."""
     from frazil.maintain.need import STEPS
 
-    strange = [name for name in names if name not in STEPS]
-    if strange:
-        raise typer.BadParameter(f"--step {strange[0]}: the steps are {', '.join(STEPS)}")
+    if wrong_names := [name for name in names if name not in STEPS]:
+        raise typer.BadParameter(f"--step {wrong_names[0]}: the steps are {', '.join(STEPS)}")
     return tuple(step for step in STEPS if step in names)
 
 
-def _carried_out(project: Project, pipeline: Pipeline, order: Order) -> MaintenanceResult:
+def _run_maintenance(project: Project, pipeline: Pipeline, order: Order) -> MaintenanceResult:
     from frazil.maintain.run import MaintenanceResult
     from frazil.spark.submit.submission import maintenance_run, run_maintenance
 
     with Progress() as progress:
         progress.doing(f"{pipeline.name}: starting {pipeline.maintenance_engine}")
-        text = run_maintenance(project, pipeline, maintenance_run(new_run_id()), order.to_json(), progress.done)
+        text = run_maintenance(project, pipeline, maintenance_run(_new_run_id()), order.to_json(), progress.done)
     if text is None:
         raise RUN_FAILED.retryable(f"pipeline {pipeline.name}: the maintenance job returned no result")
     return MaintenanceResult.from_json(text)
-
-
-def show(result: MaintenanceResult, *, is_look: bool) -> None:
-    """Print the findings, or the results, table by table."""
-    for table in result.tables:
-        for line in table.lines:
-            console.say(line)
-    due = len(result.with_status("due"))
-    console.say(f"{result.pipeline}: {due} steps due" if is_look else f"{result.pipeline}: {result.summary}")
-
-
-def refuse_failed(result: MaintenanceResult) -> None:
-    """End with the exit code of a retryable error if a step failed.
-
-    Raises:
-        Retryable: One did.
-    """
-    failed = result.with_status("failed")
-    if failed:
-        table, step = failed[0]
-        raise MAINTENANCE_FAILED.retryable(
-            f"pipeline {result.pipeline}: {len(failed)} steps failed; {table}: {step.line}"
-        )

@@ -1,5 +1,5 @@
-"""`frazil up` and `down`: the embedded stack, and how it is. `frazil pause`, `resume` and `stop`: whether a pipeline's
-DAG runs, and the run that is at work now.
+"""`frazil up` and `down` start and stop the embedded stack. `frazil pause` and `resume` switch a pipeline's DAG, `frazil
+stop` ends its present runs.
 """
 
 import platform
@@ -50,41 +50,44 @@ def up(
     from frazil.devstack import stack
     from frazil.devstack.stack import names
 
-    former = Home.resolve()
-    home = replace(former, profile=profile or former.profile)
+    present = Home.resolve()
+    home = replace(present, profile=profile or present.profile)
     if only not in (None, "spark", *names(home.profile)):
         raise NAME_UNKNOWN.terminal(
             f"profile {home.profile} has no part {only}",
             next_step=f"its parts: {', '.join(names(home.profile))}; or --profile production",
         )
-    # Of a home that changes its profile the settings are not there yet.
-    starts_server = only in (None, "spark") and home.profile == former.profile
-    up_server = server_start(is_asked_for=only == "spark") if starts_server else None
+    # A home that changes its profile gets the settings of the new one only when the stack starts.
+    starts_server = only in (None, "spark") and home.profile == present.profile
+    start_server = server_start(is_required=only == "spark") if starts_server else None
     with Progress() as progress:
-        if only is None or only != "spark":
+        if only != "spark":
             stack.up(home, None if only is None else [only], progress.done)
             if only in (None, "airflow"):
                 progress.done(f"airflow: log in as {home.airflow_user}, with the password in {home.airflow_passwords}")
-        if up_server is not None:
-            up_server(progress.done)
+        if start_server is not None:
+            start_server(progress.done)
 
 
-def server_start(*, is_asked_for: bool) -> Callable[[Callable[[str], None]], None] | None:
-    """A function that starts the managed server by the present settings. Broken settings are reported before anything starts."""
+def server_start(*, is_required: bool) -> Callable[[Callable[[str], None]], None] | None:
+    """A function that starts the managed server of the settings, None if they have none.
+
+    Raises:
+        Terminal: The settings are broken, or have no managed server although one is required.
+    """
     from frazil.project import Project
     from frazil.spark.submit.server import managed_engine, start_server
 
     project = Project.load()
     engine = managed_engine(project)
-    if engine is None:
-        if is_asked_for:
-            raise BAD_SETTING.terminal(
-                f"{project.settings_file}: no engine has a server that Frazil manages",
-                next_step="give one `type: connect` and `managed: true`, see docs/engines.md",
-            )
-        return None
-
-    return partial(start_server, project, engine)
+    if engine is not None:
+        return partial(start_server, project, engine)
+    if is_required:
+        raise BAD_SETTING.terminal(
+            f"{project.settings_file}: no engine has a server that Frazil manages",
+            next_step="give one `type: connect` and `managed: true`, see docs/engines.md",
+        )
+    return None
 
 
 def down() -> None:
@@ -96,7 +99,7 @@ def down() -> None:
 
 
 def show_stack(home: Home) -> None:
-    """Print which processes of the embedded stack run, and where it is reached; nothing if it was never started."""
+    """Print the processes of the embedded stack and its addresses; nothing if it was never started."""
     from rich.text import Text
 
     from frazil.devstack import stack
@@ -122,16 +125,16 @@ def show_stack(home: Home) -> None:
 
 
 _WAIT_SECONDS: Final = 35.0
-"""How long `stop` waits: the 30 s that a run may take to end, and what a machine under load takes longer."""
+"""How long `stop` waits: a run may take 30 s to end, and a loaded machine needs a little longer."""
 
 _HEARTBEAT_SECONDS: Final = 8.0
-"""How long a process may come that belongs to a run that is marked failed: Airflow's heartbeat of 5 s, and what it takes to end."""
+"""How long a run that is marked failed may still start a process: until Airflow's heartbeat, every 5 s, has ended its task."""
 
 _READ_SECONDS: Final = 90.0
 """How long a DAG may take to appear in an Airflow that was just started; the embedded one looks at its files every 5 s."""
 
 _REPLAYS: Final = "replay_dead_letters__"
-"""Begins the id of the DAG that lands a pipeline's dead letters."""
+"""The id of the DAG that replays a pipeline's dead letters begins with this."""
 
 
 def pause(pipeline: PipelineName) -> None:
@@ -161,38 +164,40 @@ def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
     """
     from frazil.project import Project
     from frazil.runtime.drivers import drivers
+    from frazil.runtime.process import until
 
     project = Project.load()
     name, home = project.pipeline(pipeline).name, project.home
     began = time.monotonic()
-    at_work = drivers(home, name)  # before Airflow is told, which ends the quick ones by itself
-    marked, unasked = _fail_runs(home, name)
-    recipients = _ask(home, name, at_work, {_name(run) for run in marked if run.state == "running"})
-    remaining = _wait_for_end(home, name)
-    if remaining:
-        raise _still_at_work(name, remaining) from unasked
-    ended = _StopResult([_name(run) for run in marked], recipients, time.monotonic() - began, was_told=unasked is None)
+    at_work = drivers(home, name)  # before runs are marked failed: Airflow ends some processes at once
+    failed, airflow_error = _fail_runs(home, name)
+    recipients = _ask_to_stop(home, name, at_work, {_run_name(run) for run in failed if run.state == "running"})
+    until(lambda: not drivers(home, name), _WAIT_SECONDS)
+    if remaining := drivers(home, name):
+        raise _still_at_work(name, remaining) from airflow_error
+    seconds = time.monotonic() - began
+    result = _StopResult([_run_name(run) for run in failed], recipients, seconds, sees_airflow=airflow_error is None)
     if as_json:
-        console.print_json({"pipeline": name} | ended.facts)
+        console.print_json({"pipeline": name} | result.facts)
     else:
-        for line in ended.lines:
+        for line in result.lines:
             console.say(f"{name}: {line}")
-    if unasked is not None:
-        raise unasked
+    if airflow_error is not None:
+        raise airflow_error
 
 
 @dataclass(frozen=True)
 class _StopResult:
-    """The result of stopping a pipeline: runs marked failed, and processes that ended."""
+    """The result of `frazil stop`: runs that were marked failed, and processes that were asked to stop and ended."""
 
     failed: list[str]
     recipients: "Sequence[Driver]"
     seconds: float
-    was_told: bool
+    sees_airflow: bool
 
     @property
     def unseen(self) -> list[str]:
-        """Runs that were marked failed although no process of theirs was seen."""
+        """Runs that were marked failed, but have no process that is seen from here."""
         return [run for run in self.failed if run not in {driver.run for driver in self.recipients}]
 
     @property
@@ -213,22 +218,24 @@ class _StopResult:
         for run in self.failed:
             yield f"Airflow's run {run} is marked failed"
         for driver in self.recipients:
-            yield f"run {driver.run} ({_place(driver)}) ended in {self.seconds:.1f} s"
+            yield f"run {driver.run} ({_process_name(driver)}) ended in {self.seconds:.1f} s"
         if self.unseen and remote_url():
             yield f"no process of {', '.join(self.unseen)} is seen from here; those of Airflow's machines end within 30 s"
         if not self.failed and not self.recipients:
-            yield "no run is at work" + ("" if self.was_told and not remote_url() else ", as far as is seen from here")
+            yield "no run is at work" + (
+                "" if self.sees_airflow and not remote_url() else ", as far as is seen from here"
+            )
 
 
-def _ask(home: "Home", pipeline: str, at_work: "Sequence[Driver]", begun: set[str]) -> "list[Driver]":
+def _ask_to_stop(home: "Home", pipeline: str, at_work: "Sequence[Driver]", running: set[str]) -> "list[Driver]":
     """Ask every process that runs batches to stop.
 
     Args:
         home: The home of the processes.
         pipeline: Name of the pipeline.
-        at_work: Processes found before the runs were marked failed.
-        begun: Airflow runs that were running. Spark takes seconds to start, and a task learns at its next heartbeat that its
-        run was marked failed: until then a new process may appear and decide a batch.
+        at_work: Processes that were seen before the runs were marked failed.
+        running: Airflow runs that were running. Spark takes seconds to start, and a task learns at its next heartbeat that
+            its run was marked failed: until then a new process may appear and decide a batch.
 
     Returns:
         The processes that were asked to stop.
@@ -243,7 +250,7 @@ def _ask(home: "Home", pipeline: str, at_work: "Sequence[Driver]", begun: set[st
             if driver not in recipients:
                 driver.ask_to_stop()
                 recipients.append(driver)
-        return begun <= {driver.run for driver in recipients}
+        return running <= {driver.run for driver in recipients}
 
     until(all_seen, _HEARTBEAT_SECONDS)
     return recipients
@@ -257,9 +264,8 @@ def _set_paused(pipeline: str, *, paused: bool) -> None:
     project = Project.load()
     dag = _dag(project.pipeline(pipeline).name)
     with airflow_login.any_api(project.home) as api:
-        until(
-            lambda: dag in api.paused(dag), _READ_SECONDS, 0.5
-        )  # one that never comes is refused by Airflow, in its words
+        until(lambda: dag in api.paused(dag), _READ_SECONDS, 0.5)
+        # If the DAG did not appear, Airflow refuses this request, with its own message.
         if paused:
             api.pause(dag)
         else:
@@ -268,9 +274,10 @@ def _set_paused(pipeline: str, *, paused: bool) -> None:
 
 
 def _fail_runs(home: "Home", pipeline: str) -> "tuple[list[DagRun], FrazilError | None]":
-    """Mark unfinished Airflow runs as failed; none if no Airflow is configured and the embedded one is down.
+    """Mark unfinished Airflow runs as failed, if the environment names an Airflow or the embedded one is up.
 
-    Returns the marked runs, and the error if Airflow's API failed: processes on this machine are stopped all the same.
+    Returns:
+        The marked runs; and the error if Airflow's API failed, because processes on this machine are stopped all the same.
     """
     from frazil.devstack import stack
     from frazil.errors import FrazilError
@@ -298,31 +305,21 @@ def _unfinished(api: "AirflowApi", pipeline: str) -> "Iterator[DagRun]":
         yield from api.runs(replays, states)
 
 
-def _name(run: "DagRun") -> str:
+def _run_name(run: "DagRun") -> str:
     """The name under which a process registers a run: run ids are unique only within their DAG."""
     return f"{run.dag_id}:{run.run_id}" if run.dag_id.startswith(_REPLAYS) else run.run_id
 
 
-def _wait_for_end(home: "Home", pipeline: str) -> "list[Driver]":
-    """Wait until no process that shares the home runs batches of a pipeline. Returns those that still do."""
-    from frazil.runtime.drivers import drivers
-    from frazil.runtime.process import until
-
-    until(lambda: not drivers(home, pipeline), _WAIT_SECONDS)
-    return drivers(home, pipeline)
-
-
 def _still_at_work(pipeline: str, remaining: "Sequence[Driver]") -> "Retryable":
-
     pids = " ".join(str(driver.pid) for driver in remaining)
     elsewhere = "" if all(driver.is_here for driver in remaining) else " there, if `frazil stop` there does not help"
     return RUN_FAILED.retryable(
-        f"pipeline {pipeline}: {', '.join(map(_place, remaining))} did not end within {_WAIT_SECONDS:.0f} s",
+        f"pipeline {pipeline}: {', '.join(map(_process_name, remaining))} did not end within {_WAIT_SECONDS:.0f} s",
         next_step=f"end it by force, which loses nothing: kill -9 {pids}{elsewhere}",
     )
 
 
-def _place(driver: "Driver") -> str:
+def _process_name(driver: "Driver") -> str:
     return f"process {driver.pid}" + ("" if driver.host == platform.node() else f" on {driver.host}")
 
 

@@ -1,5 +1,5 @@
-"""`frazil status`: how the pipelines are doing, below the processes of the embedded stack if there is one. `frazil
-lag`: how far one is behind its topics.
+"""`frazil status`: the state of pipelines and captures, and of the embedded stack. `frazil lag`: how far a pipeline is
+behind its topics.
 """
 
 from __future__ import annotations
@@ -40,15 +40,19 @@ STYLES = {
     "Running": "cyan",
     "Idle": "green",
 }
-"""How the words look."""
+"""Style of each state."""
 
 _READING = "reading"
+"""Instead of a state, until the tables of a pipeline were read."""
+
+_URGENCY = ("Refused", "Failed", "Degraded", "Behind", _READING, "Paused", "Running", "Idle")
+"""Order of the lines: first what needs attention, then what somebody paused on purpose, then what is healthy."""
 
 _WIDE = 120
-"""Columns from which freshness and counts find room beside the reason."""
+"""Columns of a terminal from which the table also shows freshness, counts and reasons."""
 
-_AROUND = 4
-"""Lines of a screen that are no pipelines: the head, what does not fit, the sum, and the cursor's."""
+_OTHER_LINES = 4
+"""Lines of a screen without a pipeline: the header, the count of hidden pipelines, the totals, and the cursor's line."""
 
 Conditions = Mapping[str, Condition | None]
 Objectives = Mapping[str, float | None]
@@ -58,28 +62,28 @@ def lines(conditions: Conditions, objectives: Objectives, width: int, height: in
     """Pipelines and captures, the most urgent first, and their number per state.
 
     Args:
-        conditions: By unique name; None of one that was not read yet.
-        objectives: Freshness objective of each.
+        conditions: By unique name; None if it was not read yet.
+        objectives: Freshness objectives by unique name.
         width: Columns of the terminal.
-        height: Its lines; what does not fit is counted. None: all.
+        height: Lines of the terminal: pipelines that don't fit are counted. None: all pipelines are shown.
     """
-    judged = {name: _judged(condition, objectives.get(name)) for name, condition in conditions.items()}
-    names = sorted(judged, key=lambda name: (_urgency(judged[name][0]), name))
-    shown = names if height is None else names[: max(1, height - _AROUND)]
-    table = _table(width, has_why=_shows_reasons(width, height))
+    states = {name: _state(condition, objectives.get(name)) for name, condition in conditions.items()}
+    names = sorted(states, key=lambda name: (_URGENCY.index(states[name][0]), name))
+    shown = names if height is None else names[: max(1, height - _OTHER_LINES)]
+    has_why = height is not None or width >= _WIDE  # without room in the table, reasons stand in whole below it
+    table = _table(width, has_why=has_why)
     for name in shown:
-        state, why = judged[name]
-        cells = _cells(name, conditions[name], state, width)
-        table.add_row(*cells, *([why] if len(table.columns) > len(cells) else []))
-    reasons = (
-        []
-        if _shows_reasons(width, height)
-        else [_reason(name, *judged[name]) for name in shown if _matters(judged[name][0])]
-    )
-    below = [*reasons, _sum(judged, Counter(word for word, _ in judged.values()))]
+        state, why = states[name]
+        table.add_row(*_cells(name, conditions[name], state, width), *([why] if has_why else []))
+    reasons = [
+        Text.assemble((f"{_title(name)}: ", "bold"), (state, STYLES.get(state, "")), f", {why}")
+        for name, (state, why) in ((name, states[name]) for name in shown)
+        if not has_why and state not in ("Idle", "Running", _READING)
+    ]
+    below = [*reasons, _totals_line(states)]
     if len(shown) < len(names):
-        hidden = Counter(judged[name][0] for name in names[len(shown) :])
-        below.insert(0, Text(f"… and {len(names) - len(shown)} more: {_counted(hidden)}", "dim"))
+        hidden = _state_counts(states[name][0] for name in names[len(shown) :])
+        below.insert(0, Text(f"… and {len(names) - len(shown)} more: {hidden}", "dim"))
     return Group(table, *below)
 
 
@@ -89,37 +93,19 @@ def facts(conditions: Conditions, objectives: Objectives, home: Home) -> dict[st
 
     bodies: dict[str, dict[str, Any]] = {"pipelines": {}, "captures": {}}
     for key, condition in conditions.items():
-        state, why = _judged(condition, objectives.get(key))
+        state, why = _state(condition, objectives.get(key))
         body = {"state": state, "why": why} | ({} if condition is None else condition.to_body())
         bodies["captures" if "." in key else "pipelines"][key.rpartition(".")[2]] = body
     return {**stack.status(home).to_json(), **bodies}
 
 
-def _judged(condition: Condition | None, objective: float | None) -> tuple[str, str]:
+def _state(condition: Condition | None, objective: float | None) -> tuple[str, str]:
+    """The state and the reason for it."""
     return (_READING, "") if condition is None else state_of(condition, objective)
 
 
-def _urgency(word: str) -> int:
-    """Sort key: pipelines that need attention first, then paused ones, which somebody paused on purpose, then healthy ones."""
-    order = ("Refused", "Failed", "Degraded", "Behind", _READING, "Paused", "Running", "Idle")
-    return order.index(word)
-
-
-def _shows_reasons(width: int, height: int | None) -> bool:
-    """Whether the table itself shows the reasons. If there is no room, they are printed whole below it."""
-    return height is not None or width >= _WIDE
-
-
-def _matters(word: str) -> bool:
-    return word not in ("Idle", "Running", _READING)
-
-
-def _reason(name: str, word: str, why: str) -> Text:
-    return Text.assemble((f"{_title(name)}: ", "bold"), (word, STYLES.get(word, "")), f", {why}")
-
-
 def _title(key: str) -> str:
-    """The name of a pipeline, and of a capture with that word before it."""
+    """The name of a pipeline; of a capture, whose unique name is `capture.NAME`, with the word `capture`."""
     return key.replace(".", " ")
 
 
@@ -134,28 +120,18 @@ def _table(width: int, *, has_why: bool) -> Table:
     return table
 
 
-def _cells(name: str, condition: Condition | None, word: str, width: int) -> list[str | Text]:
-    state = Text(word, STYLES.get(word, "dim"))
+def _cells(name: str, condition: Condition | None, state: str, width: int) -> list[str | Text]:
+    styled = Text(state, STYLES.get(state, "dim"))
     if condition is None:
-        return [_title(name), state, *[""] * (6 if width >= _WIDE else 3)]
-    fresh = "-" if condition.freshness.p95 is None else _short(condition.freshness.p95)
-    wide: list[str | Text] = [
-        fresh,
-        f"{condition.rows:,}",
-        Text(f"{condition.dead:,}", "yellow" if condition.dead else ""),
-    ]
-    if condition.is_capture:
-        wide = ["", "", ""]
+        return [_title(name), styled, *[""] * (6 if width >= _WIDE else 3)]
     lag = "-" if condition.lag is None else f"{condition.lag:,}{' files' if condition.is_capture else ''}"
     waits = "-" if condition.lag_seconds is None else "" if condition.lag == 0 else _short(condition.lag_seconds)
-    return [
-        _title(name),
-        state,
-        lag,
-        waits,
-        *(wide if width >= _WIDE else ()),
-        _ago(condition.last_commit, condition.read_at),
-    ]
+    counts: list[str | Text] = []
+    if width >= _WIDE:
+        fresh = "-" if condition.freshness.p95 is None else _short(condition.freshness.p95)
+        dead = Text(f"{condition.dead:,}", "yellow" if condition.dead else "")
+        counts = ["", "", ""] if condition.is_capture else [fresh, f"{condition.rows:,}", dead]
+    return [_title(name), styled, lag, waits, *counts, _ago(condition.last_commit, condition.read_at)]
 
 
 def _short(seconds: float) -> str:
@@ -167,21 +143,23 @@ def _ago(instant: datetime | None, until: datetime) -> str:
     return "never" if instant is None else f"{_short((until - instant).total_seconds())} ago"
 
 
-def _sum(keys: Iterable[str], counted: Counter[str]) -> Text:
-    captures = sum("." in key for key in keys)
-    subjects = f"{counted.total() - captures} pipelines" + (f", {captures} captures" if captures else "")
-    return Text(f"{subjects}: {_counted(counted)}" if counted else "there are no pipelines", "bold")
+def _totals_line(states: Mapping[str, tuple[str, str]]) -> Text:
+    captures = sum("." in key for key in states)
+    flows = f"{len(states) - captures} pipelines" + (f", {captures} captures" if captures else "")
+    counts = _state_counts(state for state, _ in states.values())
+    return Text(f"{flows}: {counts}" if states else "there are no pipelines", "bold")
 
 
-def _counted(counted: Counter[str]) -> str:
-    return ", ".join(f"{counted[word]} {word}" for word in (*STATES, _READING) if counted[word])
+def _state_counts(states: Iterable[str]) -> str:
+    counts = Counter(states)
+    return ", ".join(f"{counts[state]} {state}" for state in (*STATES, _READING) if counts[state])
 
 
 _FIRST_SECONDS = 20.0
-"""How long a single look may take: a broker that is away is known after 8 s, but there may be many pipelines."""
+"""How long the first reading of all pipelines may take: a broker that is down costs 8 s, and there may be many pipelines."""
 
-_AT_ONCE = 16
-"""Pipelines that are looked at together: somebody waits."""
+_THREADS = 16
+"""Pipelines that are read at the same time, since a person waits for the result."""
 
 _REFRESH_SECONDS = 5.0
 _REDRAW_SECONDS = 1.0
@@ -203,8 +181,8 @@ def status(
 ) -> None:
     """Show the state of pipelines and captures, the most urgent first, and the processes of the embedded stack.
 
-    The states, by urgency: Paused, Refused, Failed, Degraded, Behind, Running, Idle. [cyan]lag[/cyan]: records that are not
-    read yet; for a capture, files with new lines. [cyan]waits[/cyan]: how long the oldest of them has waited.
+    The states, most urgent first: Refused, Failed, Degraded, Behind, Paused, Running, Idle. [cyan]lag[/cyan]: records that are
+    not read yet; for a capture, files with new lines. [cyan]waits[/cyan]: how long the oldest of them has waited.
     [cyan]fresh[/cyan]: 95 % of the last day's records were committed within this time. [cyan]rows[/cyan],
     [cyan]dead[/cyan]: rows and dead letters that landed in the last day, also by a replay or reset. --json with --watch
     prints a line of JSON at each refresh.
@@ -228,7 +206,7 @@ def status(
     def runs_and_refusals(keys_watched: Iterable[str]) -> Mapping[str, Runs]:
         return with_refusals(runs_of(keys_watched, home), home, keys_watched)
 
-    watching = Watch(files.project, keys, runs_and_refusals, seconds, threads=_AT_ONCE)
+    watching = Watch(files.project, keys, runs_and_refusals, seconds, threads=_THREADS)
     with watching:
         if watch:
             _watch(watching, home, as_json=as_json)
@@ -238,10 +216,10 @@ def status(
 
 
 def _try_airflow(home: Home) -> None:
-    """Say why the Airflow that the environment names does not give its runs: they would look like none.
+    """Report an error of the Airflow that the environment names. Otherwise its runs would look as if there were none.
 
     Raises:
-        Terminal: Its password is not given.
+        Terminal: The environment names no password or token.
     """
     from frazil.runtime.airflow_login import PASSWORD_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE, any_api
 
@@ -254,17 +232,16 @@ def _try_airflow(home: Home) -> None:
 
 
 def _keys(project: Project, name: str) -> list[str]:
-    """Keys of the pipeline and the capture of a name: they may share it.
+    """Unique names of the pipeline and of the capture with this name. Both may exist.
 
     Raises:
-        Terminal: Nothing has it.
+        Terminal: Neither exists.
     """
     keys = [capture.unique_name for capture in project.captures.usable.values() if capture.name == name]
     return keys if keys and name not in project.pipelines.usable else [*keys, project.pipeline(name).unique_name]
 
 
 def _show(watching: Watch, home: Home, *, as_json: bool) -> None:
-
     if as_json:
         console.print_json(facts(watching.snapshot(), watching.objectives(), home))
         return
@@ -288,7 +265,8 @@ def _watch(watching: Watch, home: Home, *, as_json: bool) -> None:
         )
     with Live(console=out, screen=True, auto_refresh=False) as live:
         while True:
-            live.update(lines(watching.snapshot(), watching.objectives(), out.width, out.height), refresh=True)
+            screen = lines(watching.snapshot(), watching.objectives(), out.width, out.height)
+            live.update(console.Escaped(screen), refresh=True)
             time.sleep(_REDRAW_SECONDS)
 
 
@@ -327,13 +305,7 @@ def _lag_table(partitions: Iterable[PartitionLag]) -> Table:
     table = console.new_table(numbers=(*ends, "lag", "held\nback", "headroom", "mirrored"), is_tight=True)
     for partition in partitions:
         log = (partition.log.stable_end, partition.log.high_watermark) if partition.log is not None else (None, None)
-        position = (
-            "none yet"
-            if partition.position is None and not partition.state
-            else partition.state
-            if partition.position is None
-            else f"{partition.position:,}"
-        )
+        position = (partition.state or "none yet") if partition.position is None else f"{partition.position:,}"
         numbers = (*log, partition.lag, partition.held_back, partition.headroom, partition.mirrored)
         table.add_row(str(partition.partition), position, *("-" if n is None else f"{n:,}" for n in numbers))
     return table
@@ -347,11 +319,11 @@ def _totals(backlog: Lag) -> Iterator[str]:
     numbers = (("lag", backlog.total), ("held back", backlog.held_back), ("least headroom", backlog.headroom))
     if figures := [f"{name} {value:,}" for name, value in numbers if value is not None]:
         yield ", ".join(figures)
-    yield from _oddities(backlog)
-    yield f"complete through {backlog.complete_through or 'an instant that is not known'}"
+    yield from _lag_remarks(backlog)
+    yield f"complete through {backlog.complete_through or 'an unknown time'}"
 
 
-def _oddities(backlog: Lag) -> Iterator[str]:
+def _lag_remarks(backlog: Lag) -> Iterator[str]:
     vanished = {partition.topic for partition in backlog.partitions if partition.state == "vanished"}
     if vanished:
         yield f"not in Kafka any more: {', '.join(sorted(vanished))}"

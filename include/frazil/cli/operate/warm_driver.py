@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def warm_driver(project: Project, pipeline: Pipeline) -> Iterator[None]:
-    """Have the driver ready if the run is on a server, where the start of a driver would take longer than a small batch."""
+    """Fork the driver early if the engine is a Spark Connect server: a driver's start takes longer than a small batch."""
     from frazil.runtime import spark_server
 
     engine, sources = project.settings.engines.get(pipeline.engine), project.root / "include" / "frazil"
-    # A driver has the Frazil of its project, as the server has, which may be another one than the command's.
+    # A driver must run the Frazil of its project, as the server does. The command's own Frazil may be another one.
     is_foreign = sources.is_dir() and not sources.samefile(frazil.__path__[0])
-    # Without its server a managed engine starts a Spark of its own, beside which the driver would wait in vain.
+    # If its server is not up, a managed engine starts a Spark by itself, and the driver would wait for nothing.
     is_warm = (
         engine is not None
         and engine.type == "connect"
@@ -30,7 +30,7 @@ def warm_driver(project: Project, pipeline: Pipeline) -> Iterator[None]:
     if is_foreign or not is_warm:
         yield
         return
-    from frazil.run.batches import session  # noqa: F401 - the driver needs it
+    from frazil.run.batches import session  # noqa: F401 - imported before the fork, for the driver
     from frazil.spark.submit.job_process import forked_driver
 
     for catalog in pipeline.catalogs:
@@ -40,9 +40,9 @@ def warm_driver(project: Project, pipeline: Pipeline) -> Iterator[None]:
 
 
 def _import_client() -> None:
-    """Import what the driver alone needs, while this run is planned."""
+    """Import in the driver what only it needs, while the command plans the run."""
     from frazil.spark.jobs.start import start
 
-    start()  # first of all: it prepares imports
+    start()  # before other imports, which it prepares
     from frazil.spark import connect  # noqa: F401
     from frazil.spark.jobs import ingest  # noqa: F401

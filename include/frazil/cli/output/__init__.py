@@ -1,1 +1,1 @@
-"""Where commands write, and what several of them take."""
+"""Output of commands, and options that several of them share."""

@@ -1,5 +1,5 @@
-"""Where commands write: reports to stdout, progress and failures to stderr, plain text where it is piped. And the
-options that several commands take.
+"""Output of commands: reports go to stdout, progress and failures to stderr, and what is piped is plain text. Also the
+options that several commands share.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 
 PIPED_WIDTH = 120
-"""Columns of a table that goes to a file or a pipe; COLUMNS says otherwise."""
-
+"""Columns of a table that goes to a file or a pipe, unless the variable COLUMNS gives a number."""
 
 _ENDLESS = 10_000
 """Columns of a page on which every table fits."""
@@ -51,29 +50,38 @@ def err() -> Console:
 
 def _console(stream: TextIO) -> Console:
     width = None if stream.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
-    # Made when it is used, not kept: the streams may have been redirected meanwhile. A file is never coloured, whatever
+    # A new console for each use, because the streams may have been redirected meanwhile. A file gets no colours, whatever
     # FORCE_COLOR says: control codes in a log help nobody.
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, force_terminal=stream.isatty())
+    return _EscapingConsole(
+        file=stream, width=width, highlight=False, markup=False, emoji=False, force_terminal=stream.isatty()
+    )
 
 
-class _Shown:
-    """Something to print with control characters escaped: producers choose some of the names in it."""
+class Escaped:
+    """Something to print with its control characters escaped. Producers choose values and names, and none may control a terminal."""
 
-    def __init__(self, what: RenderableType) -> None:
-        self._what = what
+    def __init__(self, renderable: RenderableType) -> None:
+        self._renderable = renderable
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        for text, style, control in console.render(self._what, options):
+        for text, style, control in console.render(self._renderable, options):
             yield Segment(text if control else visible(text, "\n\t"), style, control)
+
+
+class _EscapingConsole(Console):
+    """A console that escapes control characters in everything that commands print."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*map(Escaped, objects), **options)
 
 
 def say(line: str | Text = "") -> None:
     """Print one line of a report, literally and without wrapping."""
-    out().print(_Shown(line), soft_wrap=True)
+    out().print(line, soft_wrap=True)
 
 
 def new_table(*texts: str, numbers: Iterable[str] = (), is_tight: bool = False) -> Table:
-    """Return a table without rows, of columns of texts and then of numbers."""
+    """Return a table without rows: columns of text, then columns of numbers, which are right-aligned."""
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0) if is_tight else (0, 1))
@@ -85,65 +93,62 @@ def new_table(*texts: str, numbers: Iterable[str] = (), is_tight: bool = False) 
 
 
 def show_table(table: Table) -> None:
-    """Print a table in its full width: a page that is too narrow wraps lines, it cuts nothing."""
+    """Print a table in its full width. A narrower terminal wraps its lines, so nothing is cut."""
     console = out()
-    width = console.measure(table, options=console.options.update(width=_ENDLESS)).maximum
-    # print() takes no more than the console has; on a dumb terminal that is 80, unless both sides of it are set.
-    console.size = ConsoleDimensions(max(width, console.width), console.height)
-    console.print(_Shown(table), crop=False)
+    # print() uses the console's width at most. On a dumb terminal that is 80 columns, unless width and height are both set.
+    console.size = ConsoleDimensions(max(full_width(console, table), console.width), console.height)
+    console.print(table, crop=False)
+
+
+def full_width(console: Console, table: Table) -> int:
+    """Columns that a table takes if nothing in it is wrapped or cut."""
+    return console.measure(table, options=console.options.update(width=_ENDLESS)).maximum
 
 
 def headline(text: str) -> None:
-    """Print the heading of a part of a report."""
+    """Print the heading of a section of a report."""
     console = out()
     console.print()
     console.print(Text(text, style="bold"))
 
 
 def show_failure(label: str, message: str, next_step: str | None) -> None:
-    """Print what went wrong and what to do now."""
+    """Print an error and its next step."""
     console = err()
-    console.print(_Shown(Text.assemble((f"{label}: ", "bold red"), message)), soft_wrap=True)
+    console.print(Text.assemble((f"{label}: ", "bold red"), message), soft_wrap=True)
     if next_step is not None:
-        console.print(_Shown(Text.assemble(("  next: ", "bold"), next_step)), soft_wrap=True)
+        console.print(Text.assemble(("  next: ", "bold"), next_step), soft_wrap=True)
 
 
 def print_json(value: object) -> None:
     """Print one line of JSON. Times are ISO 8601, decimals text, bytes UTF-8 text or base64. Control characters are escaped."""
-    line = json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
-    if not line.isprintable():  # JSON escapes those below a blank; others control terminals, too, or end lines
+    line = json.dumps(json_value(value), ensure_ascii=False, separators=(",", ":"))
+    if not line.isprintable():  # json.dumps escapes those below U+0020; others control terminals too, or end lines
         line = "".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in line)
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
-def plain(value: Any) -> Any:
-    """A value in JSON's terms; a dataclass by the names of its fields."""
+def json_value(value: Any) -> Any:
+    """Convert a value to the types of JSON. A dataclass becomes an object with the names of its fields."""
     if is_dataclass(value):
-        return {declared.name: plain(getattr(value, declared.name)) for declared in fields(value)}
+        return {declared.name: json_value(getattr(value, declared.name)) for declared in fields(value)}
     match value:
         case Mapping():
-            return {str(key): plain(member) for key, member in value.items()}
+            return {str(key): json_value(member) for key, member in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [plain(member) for member in value]
+            return [json_value(member) for member in value]
         case bool() | int() | None:
             return value
         case float() if math.isfinite(value):
             return value
-    return _text(value)
+    return value.isoformat() if isinstance(value, date | time) else _text(value)
 
 
 def _text(value: object) -> str:
-    match value:
-        case bytes():
-            return text_of(value)
-        case date() | time():
-            return value.isoformat()
-    return str(value)
-
-
-def text_of(value: bytes) -> str:
-    """Bytes as UTF-8 text, or else as `base64` and the encoded bytes."""
+    """A value as text: of bytes their UTF-8 text, or else `base64:` and the encoded bytes."""
+    if not isinstance(value, bytes):
+        return str(value)
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -152,26 +157,24 @@ def text_of(value: bytes) -> str:
         return f"base64:{b64encode(value).decode()}"
 
 
-_PLAIN_EVERY_SECONDS = 5.0
-"""Between two plain lines about the same count: enough to see that it moves, few enough for a log."""
+_COUNT_SECONDS = 5.0
+"""Least time between two plain lines about one count: often enough to see it grow, rarely enough for a log."""
 
-
-_STILL_SECONDS = 20.0
-"""After this time without news a plain line says that the same is still going on."""
+_REPEAT_SECONDS = 20.0
+"""Time after which a plain line repeats a step that still goes on."""
 
 
 class Progress:
     """Shows progress: each finished step as a line with the seconds since the start, and the current step below.
 
-    Use it as a context manager, more than once if a report comes in between; the seconds run on. Its methods may be
-    handed over as callbacks.
+    Use it as a context manager, more than once if a report is printed in between; the seconds run on.
     """
 
     def __init__(self) -> None:
         self._console = err()
         self._began = monotonic()
-        self._said = ""
-        self._said_at = self._began
+        self._last_line = ""
+        self._printed_at = self._began
         self._live = _live(self._console) if self._console.is_terminal else None
 
     def __enter__(self) -> Self:
@@ -184,32 +187,32 @@ class Progress:
             self._live.stop()
 
     def done(self, line: str) -> None:
-        """Keep a line: something was reached."""
+        """Print a line about a finished step."""
         self._print(line)
-        self._move("")
+        self._spin("")
 
     def doing(self, text: str) -> None:
         """Show the current step. Without a terminal, print it as a line if it changed."""
-        self._move(text)
-        if self._live is None and (text != self._said or self._since_last() >= _STILL_SECONDS):
+        self._spin(text)
+        if self._live is None and (text != self._last_line or self._silent_seconds() >= _REPEAT_SECONDS):
             self._print(text)
 
     def counting(self, text: str) -> None:
-        """Like `doing` for a text whose number changes all the time."""
-        self._move(text)
-        if self._live is None and self._since_last() >= _PLAIN_EVERY_SECONDS:
+        """Like `doing`, for a text with a number that changes all the time."""
+        self._spin(text)
+        if self._live is None and self._silent_seconds() >= _COUNT_SECONDS:
             self._print(text)
 
-    def _move(self, text: str) -> None:
+    def _spin(self, text: str) -> None:
         if self._live is not None:
-            self._live.update(self._live.task_ids[0], description=text)
+            self._live.update(self._live.task_ids[0], description=visible(text, "\n\t"))
 
-    def _since_last(self) -> float:
-        return monotonic() - self._said_at
+    def _silent_seconds(self) -> float:
+        return monotonic() - self._printed_at
 
     def _print(self, line: str) -> None:
         instant = monotonic()
-        self._said, self._said_at = line, instant
+        self._last_line, self._printed_at = line, instant
         self._console.print(Text.assemble((f"{instant - self._began:6.1f} s  ", "dim"), line), soft_wrap=True)
 
 
@@ -227,7 +230,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as one line
 
 
 def pipeline_names() -> list[str]:
-    """Names of the usable pipelines, for the completion of a shell; none if they can't be read."""
+    """Names of the usable pipelines, for a shell's completion; none if the project can't be loaded."""
     from frazil.errors import FrazilError
     from frazil.project import Project
 
@@ -242,10 +245,9 @@ PipelineName = Annotated[
     typer.Argument(metavar="PIPELINE", help="Name of a pipeline.", show_default=False, autocompletion=pipeline_names),
 ]
 
-Reason = Annotated[
-    str,
-    typer.Option("--reason", metavar="TEXT", help="The reason, stored in the ledger.", show_default=False),
-]
+_REASON = typer.Option("--reason", metavar="TEXT", help="The reason, stored in the ledger.", show_default=False)
+Reason = Annotated[str, _REASON]
+OptionalReason = Annotated[str | None, _REASON]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Engine = Annotated[
     str | None,
@@ -256,19 +258,19 @@ Engine = Annotated[
     ),
 ]
 
-PLACES = "earliest|latest|TIMESTAMP|FILE.json"
-"""How a place in topics is written in an option."""
+TARGET_FORMS = "earliest|latest|TIMESTAMP|FILE.json"
+"""The forms in which an option names offsets of topics."""
 
 
 @overload
-def place(text: str) -> Target: ...
+def read_target(text: str) -> Target: ...
 @overload
-def place(text: str | None) -> Target | None: ...
-def place(text: str | None) -> Target | None:
-    """The place in topics that an option names, None if it was not given.
+def read_target(text: str | None) -> Target | None: ...
+def read_target(text: str | None) -> Target | None:
+    """The offsets that an option names; None if the option was not given.
 
     Raises:
-        Terminal: The text is no such place, or the file can't be read.
+        Terminal: The text has none of the forms, or the file can't be read.
     """
     from frazil.batch.position import parse_offsets, parse_target
 
@@ -283,30 +285,27 @@ def place(text: str | None) -> Target | None:
 
 
 def help_text(command: Callable[..., Any]) -> str:
-    """Return the docstring of a command with one line per paragraph: the help breaks lines by the terminal's width."""
+    """Return the docstring of a command, one line per paragraph: Typer breaks lines by the terminal's width."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in (command.__doc__ or "").split("\n\n"))
 
 
 def examples(lines: str, command: str) -> str:
-    """Return the examples for a command's help: lines of the examples file that use this command and no longer one."""
+    """Return the examples in a command's help: the lines in which it is the last command."""
     own = (line for line in lines.splitlines() if f"frazil {line.rpartition('frazil ')[2]} ".startswith(f"{command} "))
     return "\n\n".join(f"Example: [cyan]{line}[/cyan]" for line in own)
-
-
-QUESTION = "Do it?"
 
 
 def confirm(*, yes: bool) -> None:
     """Continue if the user confirms.
 
     Raises:
-        typer.BadParameter: There is no terminal to ask at.
-        typer.Exit: The answer is no.
+        typer.BadParameter: No terminal can show the question.
+        typer.Exit: The user declines.
     """
     if yes:
         return
     if not sys.stdin.isatty():
         raise typer.BadParameter("there is no terminal for the question, so nothing was changed: add --yes to confirm")
-    if not typer.confirm(QUESTION, default=False, err=True):
+    if not typer.confirm("Do it?", default=False, err=True):
         typer.echo("nothing was changed", err=True)
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""The dead letters that a command selects, and how a terminal shows them: as a table, or one letter with its record."""
+"""Options that select dead letters, and their form on a terminal: a table, or one letter with its record."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Since = Annotated[
     ),
 ]
 
-_PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d{1,10})[/:](?P<offset>\d{1,19})(?:/(?P<table>[^/]+\.[^/]+))?")
+_RECORD = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d{1,10})[/:](?P<offset>\d{1,19})(?:/(?P<table>[^/]+\.[^/]+))?")
 
 
 def choice_of(
@@ -63,11 +63,11 @@ def choice_of(
     tables: list[str] | None = None,
     until: str | None = None,
 ) -> LetterChoice:
-    """The letters that options choose.
+    """The choice of letters that the options describe.
 
     Raises:
-        typer.BadParameter: There is no such code, or the time ends before it begins.
-        Terminal: The instant can't be read.
+        typer.BadParameter: There is no such code, or --until is not after --since.
+        Terminal: A time can't be read.
     """
     from frazil.batch.changes import LetterChoice
 
@@ -86,10 +86,10 @@ def choice_of(
 
 
 def choice_by_names(choice: LetterChoice, letters: Iterable[str]) -> LetterChoice:
-    """The choice, narrowed to the letters that are named one by one.
+    """The choice, narrowed to single letters; `letters` are texts as `named_letter` takes them.
 
     Raises:
-        typer.BadParameter: A text names no letter.
+        typer.BadParameter: A text names no record.
     """
     named = [named_letter(text) for text in letters]
     return replace(
@@ -104,19 +104,19 @@ def _code(text: str) -> str:
 
     from frazil.records.model.dead_letter import DeadCode
 
-    codes_known = [code.value for code in DeadCode]
-    if text.upper() in codes_known:
+    codes = [code.value for code in DeadCode]
+    if text.upper() in codes:
         return text.upper()
-    similar = get_close_matches(text.upper(), codes_known, 1)
-    hint = f", did you mean {similar[0]}?" if similar else f"; codes: {', '.join(codes_known)}"
+    similar = get_close_matches(text.upper(), codes, 1)
+    hint = f", did you mean {similar[0]}?" if similar else f"; codes: {', '.join(codes)}"
     raise typer.BadParameter(f"{text!r} is not a reason code{hint}")
 
 
 def instant_of(text: str, instant: datetime, option: str = "--since") -> datetime:
-    """The instant that an option names.
+    """The instant that an option names: a timestamp, or an age that counts back from `instant`.
 
     Raises:
-        typer.BadParameter: It names a place in a topic that is no instant.
+        typer.BadParameter: The text is an offset such as `latest`, or an age before the calendar begins.
         Terminal: It can't be read.
     """
     from frazil.batch.position import parse_instant
@@ -128,35 +128,37 @@ def instant_of(text: str, instant: datetime, option: str = "--since") -> datetim
 
 
 def named_letter(text: str) -> tuple[Place, str | None]:
-    """The record of `TOPIC/PARTITION/OFFSET[/TABLE]`, and its table; None: letters of any table.
+    """The record and the table of `TOPIC/PARTITION/OFFSET[/TABLE]`; without a table, letters of all tables are meant.
 
-    A colon before the offset will do, as dry runs print it.
+    A colon may stand before the offset, because dry runs print it so.
 
     Raises:
-        typer.BadParameter: The text is not of that form.
+        typer.BadParameter: The text does not have this form.
     """
     from frazil.batch.changes import Place
 
-    match = _PLACE.fullmatch(text.strip())
+    match = _RECORD.fullmatch(text.strip())
     if match is None or int(match["partition"]) >= 2**31 or int(match["offset"]) >= 2**63:
         raise typer.BadParameter(f"{text!r} names no record; expected TOPIC/PARTITION/OFFSET, such as orders/0/1564")
     return Place(match["topic"], int(match["partition"]), int(match["offset"])), match["table"]
 
 
 SHOWN_BYTES = 4096
-"""Of a key, a value or a header that are shown."""
+"""Bytes of a key, a value or a header that are shown."""
 
-_CELLS = ("record", "table", "time", "code", "path", "attempts", "batch", "landed", "row")
+_COLUMNS = ("record", "table", "time", "code", "path", "attempts", "batch", "landed", "row")
 _LEAST_MESSAGE = 24
 _PATH_WIDTH = 28
-_ROW = 16
-_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+_HEX_BYTES = 16
+"""Bytes on a line of a hex dump."""
+
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 def letter_rows(letters: Sequence[DeadLetter], *, with_landed: bool) -> Iterator[str]:
     """Letters as a table, line by line. Records and codes are whole; paths and messages are cut to the page.
 
-    There are tables where several are written, and rows where a letter has one and does not say so.
+    The column `table` appears if a letter names its table; `row` if an open letter already has its row.
     """
     from rich.cells import cell_len, set_cell_size
 
@@ -166,7 +168,7 @@ def letter_rows(letters: Sequence[DeadLetter], *, with_landed: bool) -> Iterator
         "row": any(letter.row_batch is not None for letter in letters),
     }
     cells = [_row(letter) for letter in letters]
-    names = [name for name in _CELLS if shown.get(name, True)]
+    names = [name for name in _COLUMNS if shown.get(name, True)]
     rows = [names, *([row[name] for name in names] for row in cells)]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     room = max(_LEAST_MESSAGE, console.out().width - sum(widths) - len(widths))
@@ -186,7 +188,7 @@ def _row(letter: DeadLetter) -> dict[str, str]:
         *("" if n is None else str(n) for n in numbers),
         "" if letter.row_batch is None else f"of batch {letter.row_batch}",
     )
-    return dict(zip(_CELLS, values, strict=True))
+    return dict(zip(_COLUMNS, values, strict=True))
 
 
 def letter_lines(whole: WholeLetter) -> Iterator[str]:
@@ -212,7 +214,7 @@ def letter_lines(whole: WholeLetter) -> Iterator[str]:
 
 def _landed(letter: DeadLetter) -> str:
     if letter.row_batch is not None:
-        return f"its row is there, of batch {letter.row_batch}; the mark that said so was lost, and it stays as it is"
+        return f"its row exists since batch {letter.row_batch}, but the letter is not marked as landed; it does not land again"
     return "no, it is open" if letter.landed_batch is None else f"by batch {letter.landed_batch}"
 
 
@@ -226,7 +228,7 @@ def part_lines(name: str, value: bytes | None) -> Iterator[str]:
     if value is None:
         yield f"{name}: null"
         return
-    if (text := as_json(value)) is not None:
+    if (text := indented_json(value)) is not None:
         form = ", JSON"
     else:
         text = _as_text(value)
@@ -251,18 +253,19 @@ def _as_text(value: bytes) -> str | None:
     return text if all(line.expandtabs().isprintable() for line in text.split("\n")) else None
 
 
-def as_json(value: bytes) -> str | None:
+def indented_json(value: bytes) -> str | None:
     """Bytes as indented JSON; None if they are no JSON. Digits, repeated fields and escapes stay as they were sent."""
     try:
         text = value.decode()
-        json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse)
+        json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return None
-    return "".join(_indented(_PART.findall(text)))
+    return "".join(_indented(_JSON_TOKEN.findall(text)))
 
 
-def _refuse(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
+def _refuse_constant(name: str) -> Any:
+    """Python would take NaN and Infinity, which are no JSON."""
+    raise ValueError(f"{name} is no JSON")
 
 
 def _indented(parts: list[str]) -> Iterator[str]:
@@ -270,21 +273,21 @@ def _indented(parts: list[str]) -> Iterator[str]:
     for part in parts:
         if part in ("}", "]"):
             depth -= 1
-            yield "" if last in ("{", "[") else _line(depth)
+            yield "" if last in ("{", "[") else _new_line(depth)
         elif last in ("{", "[", ","):
-            yield _line(depth)
+            yield _new_line(depth)
         yield ": " if part == ":" else part
         depth += part in ("{", "[")
         last = part
 
 
-def _line(depth: int) -> str:
+def _new_line(depth: int) -> str:
     return "\n" + "  " * depth
 
 
 def hex_lines(value: bytes) -> Iterator[str]:
-    """Bytes as offset, hexadecimal digits, and the characters of ASCII."""
-    for start in range(0, len(value), _ROW):
-        row = value[start : start + _ROW]
+    """Bytes as lines of a hex dump: offset, hexadecimal digits, printable ASCII."""
+    for start in range(0, len(value), _HEX_BYTES):
+        row = value[start : start + _HEX_BYTES]
         shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)  # noqa: PLR2004 - printable ASCII
-        yield f"{start:08x}  {row.hex(' ', 1):{3 * _ROW - 1}}  {shown}"
+        yield f"{start:08x}  {row.hex(' ', 1):{3 * _HEX_BYTES - 1}}  {shown}"

@@ -1,4 +1,4 @@
-"""`frazil dead-letters`: what could not become a row, why, how it develops, and the replay of those that are good now."""
+"""`frazil dead-letters`: lists, shows and reports records that could not become rows, and replays those that fit now."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.operate.run import by_hand, new_run_id
+from frazil.cli.operate.run import manual_request
 from frazil.cli.output import console
 from frazil.cli.output.console import Json, PipelineName, Progress, Reason, Yes, confirm, examples, help_text
 from frazil.cli.reports.dead_letter_views import (
@@ -68,43 +68,42 @@ def replay(  # noqa: PLR0913 - the options of a command
     choice = choice_by_names(choice_of(codes, topics, since, tables, until), records or ())
     project = Project.load()
     progress = Progress()
-    scope = RunContext.open(project, project.pipeline(pipeline), progress.done)
-    request = replace(by_hand(new_run_id()), reason=reason)
+    context = RunContext.open(project, project.pipeline(pipeline), progress.done)
+    request = replace(manual_request(), reason=reason)
     with progress:
-        look = replay_dead_letters(scope, choice, request, dry_run=True)
-    if dry_run or not look.tried:
-        _show(pipeline, look, as_json=as_json, would=True)
+        preview = replay_dead_letters(context, choice, request, dry_run=True)
+    if dry_run or not preview.tried:
+        _show_replay(pipeline, preview, as_json=as_json, is_preview=True)
         return
     if not as_json:
-        _show(pipeline, look, as_json=False, would=True)
+        _show_replay(pipeline, preview, as_json=False, is_preview=True)
     confirm(yes=yes)
     with progress:
-        done = replay_dead_letters(scope, choice, request)
-    _show(pipeline, done, as_json=as_json, would=False)
+        result = replay_dead_letters(context, choice, request)
+    _show_replay(pipeline, result, as_json=as_json, is_preview=False)
 
 
-def _show(pipeline: str, outcome: ReplayResult, *, as_json: bool, would: bool) -> None:
+def _show_replay(pipeline: str, result: ReplayResult, *, as_json: bool, is_preview: bool) -> None:
     if as_json:
-        console.print_json({"pipeline": pipeline, "done": not would} | console.plain(outcome))
+        console.print_json({"pipeline": pipeline, "done": not is_preview} | console.json_value(result))
         return
-    if outcome.bare:
-        console.say(f"{outcome.bare:,} have no record (dead_letters.payload): frazil replay reads it from Kafka")
-    if not outcome.tried:
+    if result.bare:
+        console.say(
+            f"{result.bare:,} dead letters have no record, by dead_letters.payload: frazil replay reads the records from Kafka"
+        )
+    if not result.tried:
         console.say(f"{pipeline}: no open dead letter to decode again")
         return
-    verb = "would become rows" if would else "are rows now"
-    console.say(f"{pipeline}: of {outcome.tried:,} dead letters {outcome.landed:,} {verb}" + _rest(outcome))
-    for code, count in sorted((outcome.dead_codes or {}).items()):
+    verb = "would become rows" if is_preview else "are rows now"
+    filtered = f", {result.filtered:,} are filtered out" if result.filtered else ""
+    batches = f" (batch {', '.join(map(str, result.batches))})" if result.batches else ""
+    console.say(f"{pipeline}: of {result.tried:,} dead letters {result.landed:,} {verb}{filtered}{batches}")
+    for code, count in sorted((result.dead_codes or {}).items()):
         console.say(f"still dead, {code}: {count:,}")
 
 
-def _rest(outcome: ReplayResult) -> str:
-    batches = f" (batch {', '.join(map(str, outcome.batches))})" if outcome.batches else ""
-    return (f", {outcome.filtered:,} are left out on purpose" if outcome.filtered else "") + batches
-
-
 _PERIOD = "7d"
-"""How far a report looks back: long enough that every producer was heard, short enough for a trend."""
+"""How far a report looks back: most producers send something in a week, and the trend stays recent."""
 
 app = typer.Typer(
     name="dead-letters",
@@ -150,20 +149,20 @@ def list_letters(  # noqa: PLR0913 - the options of a command
     if as_json:
         console.print_json(letters)
     elif listing is None:
-        console.say(f"{pipeline}: it never ran, so there are no dead letters")
+        console.say(f"{pipeline}: the pipeline never ran, so it has no dead letters")
     elif not letters:
         console.say(f"{pipeline}: no {_described(choice, state)}")
     else:
         for line in letter_rows(letters, with_landed=state != "open"):
             console.say(line)
-        if marked := sum(letter.row_batch is not None for letter in letters):
-            console.say(f"{marked:,} are open although their rows exist: they don't land again")
+        if with_rows := sum(letter.row_batch is not None for letter in letters):
+            console.say(f"{with_rows:,} are open although their rows exist: they don't land again")
         more = f"; there may be more: --limit {limit * 10}" if listing.has_more else ""
         console.say(f"{pipeline}: {len(letters):,} {_described(choice, state, len(letters))}{more}")
 
 
 def _described(choice: LetterChoice, state: State, count: int = 0) -> str:
-    """The selection of letters, in words."""
+    """The choice of letters in words, such as `open dead letters of code WRONG_TYPE`."""
     kind = "" if state == "all" else f"{state} "
     parts = [
         f"{kind}dead letter" + ("" if count == 1 else "s"),
@@ -213,7 +212,7 @@ def show(
     if raw is not None:
         _write(raw, _value(letters[0]))
     if as_json:
-        console.print_json([_as_json(letter) for letter in letters])
+        console.print_json([_body(letter) for letter in letters])
         return
     for number, letter in enumerate(letters):
         for line in (*([""] if number else []), *letter_lines(letter)):
@@ -229,15 +228,10 @@ def _value(letter: WholeLetter) -> bytes:
     return letter.value
 
 
-def _as_json(whole: WholeLetter) -> dict[str, object]:
+def _body(whole: WholeLetter) -> dict[str, object]:
     headers = [{"key": key, "value": value} for key, value in whole.headers]
-    return {
-        **console.plain(whole.letter),
-        "stage": whole.stage,
-        "key": whole.key,
-        "value": whole.value,
-        "headers": headers,
-    }
+    record = {"stage": whole.stage, "key": whole.key, "value": whole.value, "headers": headers}
+    return {**console.json_value(whole.letter), **record}
 
 
 def report(
@@ -277,12 +271,8 @@ def report(
     if markdown is not None:
         _write(markdown, page.markdown(summary).encode())
     if as_json:
-        console.print_json(
-            {
-                **summary.to_body(),
-                "groups": [{**console.plain(group), "trend": group.trend} for group in summary.groups],
-            }
-        )
+        groups = [{**console.json_value(group), "trend": group.trend} for group in summary.groups]
+        console.print_json({**summary.to_body(), "groups": groups})
     elif html is None and markdown is None:
         for line in page.markdown(summary).splitlines():
             console.say(line)

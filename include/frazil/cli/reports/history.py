@@ -1,4 +1,4 @@
-"""`frazil history`: the batches of a pipeline, and the files they wrote."""
+"""`frazil history`: the batches of a pipeline, and the files that they wrote."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +20,7 @@ _MOST_RANGES = 12
 """Ranges of one removal that are shown; --json has all."""
 
 _WIDE = 110
-"""Columns from which kind and offsets find room beside the counts of large batches."""
+"""Columns of a terminal from which the table also shows kind and offsets."""
 
 
 def history(
@@ -34,7 +34,7 @@ def history(
 ) -> None:
     """Show the batches of a pipeline: snapshot, rows, offsets and duration of each, and the dead letters by reason.
 
-    Below the table stand who started each batch, the reason of a replay or reset, and what was skipped or removed.
+    Below the table: who started each batch, the reason of a replay or reset, and what was skipped or removed.
     --files shows the destinations' current files instead: Kafka offsets, snapshot, rows and batches, from their statistics.
     """
     from frazil.project import Project
@@ -63,13 +63,13 @@ def _show_batches(project: "Project", pipeline: "Pipeline", *, phases: bool, as_
 
 
 def print_batches(batches: "Sequence[BatchHistory]", *, phases: bool = False) -> None:
-    """Print batches as a table, and below it what does not fit there; nothing is cut."""
+    """Print batches as a table, and below it their details. Nothing is cut."""
     out = console.out()
     is_wide = out.width >= _WIDE
     out.print(_table(batches, is_wide=is_wide))
-    below = [(batch, list(_below(batch, phases=phases, is_wide=is_wide))) for batch in batches]
-    if any(lines for _, lines in below):
-        out.print(_details([(batch, lines) for batch, lines in below if lines]))
+    details = [(batch, list(_details(batch, phases=phases, is_wide=is_wide))) for batch in batches]
+    if any(lines for _, lines in details):
+        out.print(_details_table(details))
 
 
 def _table(batches: "Sequence[BatchHistory]", *, is_wide: bool) -> "Table":
@@ -80,18 +80,18 @@ def _table(batches: "Sequence[BatchHistory]", *, is_wide: bool) -> "Table":
         table.add_column("kind", no_wrap=True)
         table.add_column("offsets from..next", overflow="fold")
     for batch in batches:
-        outcome = [f"{count:,}" for count in (batch.read, batch.written, batch.dead, batch.filtered)]
-        row = [str(batch.n), f"{batch.committed_at:%m-%d %H:%M:%S}", str(batch.snapshot_id or ""), *outcome]
+        counts = [f"{count:,}" for count in (batch.read, batch.written, batch.dead, batch.filtered)]
+        row = [str(batch.n), f"{batch.committed_at:%m-%d %H:%M:%S}", str(batch.snapshot_id or ""), *counts]
         table.add_row(*row, f"{batch.seconds:.1f}", *([batch.kind, " ".join(_offsets(batch))] if is_wide else []))
     return table
 
 
-def _details(below: "Sequence[tuple[BatchHistory, list[str]]]") -> "Table":
+def _details_table(details: "Sequence[tuple[BatchHistory, list[str]]]") -> "Table":
     table = console.new_table(is_tight=True)
     table.add_column("n", justify="right", no_wrap=True)
     table.add_column("kind", no_wrap=True)
     table.add_column("details", overflow="fold")
-    for batch, lines in below:
+    for batch, lines in details:
         for number, line in enumerate(lines):
             table.add_row("" if number else str(batch.n), "" if number else batch.kind, line)
     return table
@@ -105,8 +105,7 @@ def _skips(batch: "BatchHistory") -> Iterator[str]:
         yield f"skipped, deleted by retention: {ranges}"
 
 
-def _below(batch: "BatchHistory", *, phases: bool, is_wide: bool) -> Iterator[str]:
-    """The remarks on a batch that are printed below the table."""
+def _details(batch: "BatchHistory", *, phases: bool, is_wide: bool) -> Iterator[str]:
     if not is_wide and (offsets := _offsets(batch)):
         yield f"offsets {' '.join(offsets)}"
     if batch.started_by:
@@ -128,7 +127,7 @@ def _below(batch: "BatchHistory", *, phases: bool, is_wide: bool) -> Iterator[st
 
 
 def _offsets(batch: "BatchHistory") -> list[str]:
-    """`partition:from..next` of every partition the batch moved, with the topic's name where there are several."""
+    """`partition:from..next` of every partition in which the position moved, with the topic's name if there are several."""
     several = len(batch.position) > 1
     return [
         f"{topic}/{number}:{begin}..{end}" if several else f"{number}:{begin}..{end}"
@@ -147,7 +146,7 @@ def _range(offsets: "OffsetRange") -> str:
 
 
 def _removals(removed: "Sequence[Removed]") -> Iterator[str]:
-    """What a batch removed, one line for all tables with the same removed ranges."""
+    """What a batch removed: tables with the same ranges share a line."""
     by_table: dict[str, list[str]] = {}
     for removal in removed:
         by_table.setdefault(removal.table, []).append(_removed(removal))
@@ -182,12 +181,12 @@ def _show_files(project: "Project", pipeline: "Pipeline", *, as_json: bool) -> N
 
 
 def print_files(name: str, files: "Sequence[FileHistory]") -> None:
-    """Print the files of a destination by number, and their long names below the table."""
+    """Print the files of a destination as a table, and below it their names by number."""
     from os.path import commonprefix
 
     from rich.filesize import decimal
 
-    # Letter by letter: `commonpath` would take the empty parts of file:/// away.
+    # Not `commonpath`, which makes file:/ out of file:///.
     folder = commonprefix([file.path for file in files]).rpartition("/")[0]  # noqa: RUF071
     console.headline(name)
     columns = ("file", "batch", "snapshot", "partition", "offsets", "rows", "size")
@@ -206,7 +205,7 @@ def print_files(name: str, files: "Sequence[FileHistory]") -> None:
 
 
 def _span(span: "Span | None") -> str:
-    """`3`, or `3-5`: both ends belong to it."""
+    """A range with both ends, such as `3-5`; `3` if they are the same."""
     if span is None:
         return ""
     lowest, highest = span

@@ -1,4 +1,4 @@
-"""`frazil sql`: small questions to the tables."""
+"""`frazil sql`: small queries of the tables."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,11 +9,10 @@ from frazil.cli.output.console import Json
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from rich.console import Console
     from rich.table import Table
 
 _SHOWN_ROWS = 500
-"""Rows printed for people; --json prints all."""
+"""Rows that a person is shown; --json prints all."""
 
 
 def sql(
@@ -32,9 +31,9 @@ def sql(
     pipeline lands on another branch.
     """
     from frazil.project import Project
-    from frazil.report.sql import query as ask
+    from frazil.report.sql import query as run_query
 
-    result = ask(Project.load(), query, catalog=catalog)
+    result = run_query(Project.load(), query, catalog=catalog)
     if as_json:
         console.print_json(_rows(result))
     else:
@@ -46,17 +45,12 @@ def show_result(result: "pa.Table") -> None:
     out = console.out()
     shown = result.slice(0, _SHOWN_ROWS)
     table = _side_by_side(shown)
-    if table.columns and out.measure(table).minimum <= out.width and _natural_width(out, table) <= out.width:
+    if table.columns and console.full_width(out, table) <= out.width:
         out.print(table)
     else:
         _one_by_one(shown)
-    more = result.num_rows - shown.num_rows
-    counted = "1 row" if result.num_rows == 1 else f"{result.num_rows:,} rows"
-    console.say(counted + (f", the first {shown.num_rows:,} shown" if more else ""))
-
-
-def _natural_width(out: "Console", table: "Table") -> int:
-    return out.measure(table, options=out.options.update(width=10_000)).maximum
+    count = "1 row" if result.num_rows == 1 else f"{result.num_rows:,} rows"
+    console.say(count + (f", the first {shown.num_rows:,} shown" if result.num_rows > shown.num_rows else ""))
 
 
 def _side_by_side(result: "pa.Table") -> "Table":
@@ -85,13 +79,13 @@ def _cell(value: object) -> str:
 
     if value is None:
         return "null"
-    json_value = console.plain(value)
+    json_value = console.json_value(value)
     text = json.dumps(json_value, ensure_ascii=False) if isinstance(json_value, dict | list | bool) else str(json_value)
     return text.replace("\r", "\\r").replace("\n", "\\n")
 
 
 def _rows(result: "pa.Table") -> list[dict[str, object]]:
-    """Rows as mappings; a name that comes twice gets a number, so that no column is lost."""
+    """Rows as mappings. If columns share a name, the later ones get a number, so that no column is lost."""
     names: list[str] = []
     for name in result.column_names:
         twins = sum(name == earlier or earlier.startswith(f"{name}_") for earlier in names)

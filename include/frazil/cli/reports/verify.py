@@ -1,11 +1,11 @@
-"""`frazil verify`: whether every record of Kafka has its one outcome in the tables."""
+"""`frazil verify`: checks that every record in Kafka has exactly one outcome in the tables."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from frazil.cli.output import console
-from frazil.cli.output.console import PLACES, Json, PipelineName
+from frazil.cli.output.console import TARGET_FORMS, Json, PipelineName
 from frazil.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from frazil.verify.facts.result import Verification
 
 _SHOWN = 10
-"""Differences printed for people; --json prints more."""
+"""Differences that a person is shown; --json prints more."""
 
 _COUNTS = ("covered", "records", "rows", "letters", "filtered", "missing", "duplicate", "unexpected", "changed")
 
@@ -26,11 +26,13 @@ def verify(
     *,
     from_: Annotated[
         str | None,
-        typer.Option("--from", metavar=PLACES, help="Where the range begins.", show_default="the first offset read"),
+        typer.Option(
+            "--from", metavar=TARGET_FORMS, help="Where the range begins.", show_default="the first offset read"
+        ),
     ] = None,
     end: Annotated[
         str | None,
-        typer.Option("--to", metavar=PLACES, help="Where the range ends.", show_default="the position"),
+        typer.Option("--to", metavar=TARGET_FORMS, help="Where the range ends.", show_default="the position"),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -56,7 +58,7 @@ def verify(
 def _report(verification: "Verification") -> dict[str, object]:
     verdict = {"is_clean": verification.is_clean, "is_baseless": verification.is_baseless}
     differences = [difference.document() for difference in verification.differences]
-    return {**verdict, **console.plain(verification), "differences": differences}
+    return {**verdict, **console.json_value(verification), "differences": differences}
 
 
 def _show(verification: "Verification") -> None:
@@ -77,51 +79,50 @@ def _show(verification: "Verification") -> None:
 def _not_compared(verification: "Verification") -> "Iterator[str]":
     """Records and rows that could not be compared, and why."""
     if not verification.values_compared:
-        yield (
-            f"values were not compared, since {verification.values_not_compared_because}: only places, bytes and counts"
-        )
+        yield f"values were not compared, since {verification.values_not_compared_because}: only offsets, bytes and counts"
         for table, columns in verification.columns_not_compared.items():
-            yield (f"not compared in {table}: {', '.join(columns)}")
+            yield f"not compared in {table}: {', '.join(columns)}"
     for table, cells in verification.cells_not_compared.items():
         for column, (count, why) in cells.items():
-            yield (f"{count:,} values of {table}.{column} were not compared: {why}")
-    for why, batches in verification.batches_not_judged.items():
-        yield (f"{why}: {_numbers(batches)} held against the present file, as far as that says something of them")
-
-
-def _numbers(batches: tuple[int, ...]) -> str:
-    return f"batch {batches[0]}" if not batches[1:] else f"{len(batches):,} batches from {batches[0]} to {batches[-1]}"
+            yield f"{count:,} values of {table}.{column} were not compared: {why}"
+    for why, numbers in verification.batches_not_judged.items():
+        batches = (
+            f"batch {numbers[0]}"
+            if len(numbers) == 1
+            else f"{len(numbers):,} batches from {numbers[0]} to {numbers[-1]}"
+        )
+        yield f"{why}: {batches} compared with the present pipeline file, as far as it applies to them"
 
 
 def _remarks(verification: "Verification") -> tuple[tuple[int, str], ...]:
-    """Parts that were not compared, and why."""
-    names = ("unchecked", "given_up", "lenient", "expired")
+    """Counts of rows, records and offsets that were not fully compared, and why."""
     unchecked, given_up, lenient, expired = (
-        sum(getattr(partition, name) for partition in verification.partitions) for name in names
+        sum(getattr(partition, name) for partition in verification.partitions)
+        for name in ("unchecked", "given_up", "lenient", "expired")
     )
     return (
         (verification.older_incarnation, "rows and dead letters of an older incarnation of a topic are left alone"),
-        (verification.foreign, "rows without Kafka columns, or of another pipeline, are not ours and are left alone"),
+        (verification.foreign, "rows without Kafka columns, or of another pipeline, are left alone"),
         (expired, "offsets that batches read are gone from Kafka: not compared"),
         (unchecked, "rows and dead letters have no record in Kafka any more, or no batch in the ledger: not compared"),
         (
             lenient,
-            "rows of batches whose file is not known, where null was accepted for any value, or from before their table changed",
+            "rows where null was accepted for any value: the file of their batch is unknown, or a column was changed since",
         ),
-        (given_up, "records lost their row or dead letter, which a repair gave up on record"),
+        (given_up, "records have no row or dead letter any more, because a repair recorded it as lost"),
     )
 
 
 def _verdict(verification: "Verification") -> str:
-    looked_at = f"{verification.records:,} records through batch {verification.n} in {verification.seconds:.1f} s"
-    is_whole = (
+    extent = f"{verification.records:,} records through batch {verification.n} in {verification.seconds:.1f} s"
+    is_complete = (
         verification.values_compared and not verification.cells_not_compared and not verification.batches_not_judged
     )
     if verification.count:
-        return f"{verification.pipeline}: {verification.count:,} difference{'s' if verification.count > 1 else ''}, {looked_at}"
+        return f"{verification.pipeline}: {verification.count:,} difference{'s' if verification.count > 1 else ''}, {extent}"
     if not verification.records:
-        return f"{verification.pipeline}: nothing was compared, {looked_at}"
-    return f"{verification.pipeline}: clean{'' if is_whole else ' but for values'}, {looked_at}"
+        return f"{verification.pipeline}: nothing was compared, {extent}"
+    return f"{verification.pipeline}: clean{'' if is_complete else ' but for values'}, {extent}"
 
 
 def _table(verification: "Verification") -> "Table":

@@ -16,7 +16,7 @@ from frazil.capture.position import CaptureOrder, CapturePosition, Row
 from frazil.capture.run import (
     CaptureResult,
     RowsTask,
-    ground_of,
+    capture_context,
     initial_state_maker,
     is_done,
     next_rows,
@@ -196,7 +196,7 @@ def capture_rows(project: Project, capture: JdbcCapture, order: CaptureOrder) ->
         Retryable: Kafka or the database is not available now, or another run began.
         Stopped: A signal asked it to stop. Transactions that were committed stay.
     """
-    database, ground, now = project.database(capture.database), ground_of(project, capture), utc_now()
+    database, ground, now = project.database(capture.database), capture_context(project, capture), utc_now()
     with shutdown.handled(say), session(project) as spark, shutdown.cancelling(cancel_of(spark)):
         try:
             frame = rows_of(spark, capture, database)

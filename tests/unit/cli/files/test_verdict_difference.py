@@ -106,9 +106,9 @@ CAPTURE = "{capture: file, name: NAME, topic: TOPIC, interval: 1m, paths: [/var/
 @pytest.mark.parametrize(
     ("name", "topic", "kind", "told"),
     [
-        ("logs", "logs-v2", "changed", "another kind of source or another topic is refused once it ran"),
+        ("logs", "logs-v2", "changed", "if it ran already, another kind of source or another topic is refused"),
         ("weblogs", "logs", "renamed", "renamed from logs, whose position it does not have"),
-        ("weblogs", "other", "new", "its first run captures what is there already into topic other"),
+        ("weblogs", "other", "new", "its first run captures all present lines or rows into topic other"),
         (None, "", "removed", "nothing is captured any more; topic and position stay"),
     ],
 )
@@ -221,5 +221,5 @@ def test_capture_of_another_cluster_is_said_to_begin_again(frazil: Frazil, commi
 
     (change,) = offline(frazil)["captures"]
 
-    assert any("another cluster has no position of it" in of["text"] for of in change["effects"]), change
-    assert not any("refused once it ran" in of["text"] for of in change["effects"]), change
+    assert any("the other cluster has no position of this capture" in of["text"] for of in change["effects"]), change
+    assert not any("if it ran already" in of["text"] for of in change["effects"]), change

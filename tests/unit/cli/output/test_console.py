@@ -12,8 +12,9 @@ import pytest
 from rich.table import Table
 
 from frazil.batch.changes import ChangeCounts
+from frazil.batch.facts import UnknownFields
 from frazil.batch.schema_change import SchemaChange, listed
-from frazil.cli.demo.run import _sample, print_maintenance
+from frazil.cli.demo.run import _sample_table, print_maintenance
 from frazil.cli.output import console
 from frazil.cli.output.console import Progress
 from frazil.cli.reports.history import print_batches
@@ -85,7 +86,7 @@ def test_a_sample_fits_the_page_and_cuts_only_long_values(
     monkeypatch.setenv("COLUMNS", str(width))
     row = {"order_id": "7" * 39, "store_id": 100, "meats": "m" * 40, "date": "2026-11-21 05:02:33"}
 
-    console.out().print(_sample(pa.table({name: [value] for name, value in row.items()}), width))
+    console.out().print(_sample_table(pa.table({name: [value] for name, value in row.items()}), width))
 
     header, cells = (line.split() for line in capsys.readouterr().out.splitlines())
     assert header == list(row)
@@ -202,7 +203,7 @@ def test_table_wider_than_the_page_keeps_every_cell(capsys: pytest.CaptureFixtur
 
 
 def test_demo_ends_with_a_summary_of_maintenance(capsys: pytest.CaptureFixture[str]) -> None:
-    """Health, files and snapshots before and after, and each step; a table that says nothing is said to."""
+    """Health, files and snapshots before and after, and each step; a table without one is named too."""
     before, after = Figures(88, 6, 9_000, 6, 0, 2, 2), Figures(100, 1, 3_000, 0, 0, 1, 3)
     steps = (StepOutcome("compaction", "done", "6 small files", 3.5, {"rewritten_data_files_count": 6}),)
     outcome = TableOutcome("rpc.pizzas", "88", before, after, steps)
@@ -213,7 +214,7 @@ def test_demo_ends_with_a_summary_of_maintenance(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.splitlines() == [
         "health 88 -> 100, 6 -> 1 files, 9,000 -> 3,000 bytes, 2 -> 3 snapshots",
         "compaction done in 3.5 s: 6 small files; rewritten data files 6",
-        "the table has no note of a maintenance step",
+        "no maintenance of the table is recorded",
     ]
 
 
@@ -225,7 +226,11 @@ def test_names_chosen_by_producers_are_escaped(capsys: pytest.CaptureFixture[str
 
     console.say(f"field {hostile}")
     console.show_table(table)
+    show_result(pa.table({hostile: [hostile]}))
+    print_batches([replace(batch(), unknown_fields=UnknownFields(1, {hostile: 1}))])
     console.show_failure("failed", hostile, hostile)
+    with Progress() as progress:
+        progress.done(hostile)
 
     written = capsys.readouterr()
     for text in (written.out, written.err):

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from frazil.batch.changes import Place
 from frazil.cli.output import console
 from frazil.cli.reports.dead_letter_views import (
-    as_json,
     choice_by_names,
     choice_of,
     hex_lines,
+    indented_json,
     instant_of,
     letter_lines,
     letter_rows,
@@ -172,7 +172,7 @@ def test_dead_letters_of_one_record_show_their_table() -> None:
     ]
     said = "\n".join(letter_lines(WholeLetter(lost, "convert", None, b"{}", ())))
     assert "table     shop.audit" in said
-    assert "its row is there, of batch 9" in said
+    assert "its row exists since batch 9" in said
 
 
 def test_dead_letter_shows_reason_and_remedy() -> None:
@@ -205,7 +205,7 @@ def test_dead_letter_shows_reason_and_remedy() -> None:
 )
 def test_json_is_shown_as_it_was_sent(value: bytes, shown: str | None) -> None:
     """Digits, doubled fields and escapes stay as they were sent."""
-    assert as_json(value) == shown
+    assert indented_json(value) == shown
 
 
 @given(st.binary(max_size=6000))
