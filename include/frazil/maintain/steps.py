@@ -112,7 +112,7 @@ def _removal_refusal(context: RunContext) -> str | None:
     """Why the state of the pipeline forbids removals now; None if it allows them."""
     try:
         context = context.with_created_tables(
-            context.project.made_tables(context.pipeline)
+            context.project.auto_created_tables(context.pipeline)
         )  # a batch may have made tables meanwhile
         tables = find_tables(context.lake, context.pipeline)
         if tables is None:
