@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.plan import Threshold, Waiting
+from frazil.batch.plan import Backlog, Threshold
 from frazil.error_codes import INTERNAL
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
@@ -41,8 +41,8 @@ class Over(Exception):
     """The script is at its end."""
 
 
-def seen(at: int, end: int) -> Waiting:
-    return Waiting(end - at, None, 0, {"orders/0": at}, {"orders/0": end})
+def seen(at: int, end: int) -> Backlog:
+    return Backlog(end - at, None, 0, {"orders/0": at}, {"orders/0": end})
 
 
 def calls(
@@ -51,11 +51,11 @@ def calls(
     """Records that runs were called for, over these looks; `at_work` answers how many runs there are, at last none."""
     script: Iterator[Any] = iter(looks)
 
-    def look(*_: object) -> Waiting | None:
+    def look(*_: object) -> Backlog | None:
         found = next(script, Over())
         if isinstance(found, Exception):
             raise found
-        assert found is None or isinstance(found, Waiting)
+        assert found is None or isinstance(found, Backlog)
         return found
 
     monkeypatch.setattr(LagTrigger, "_enough", look)
@@ -141,7 +141,7 @@ def test_rotated_secret_reaches_trigger(
         def __init__(self, project: Project, _: Pipeline) -> None:
             self.project = project
 
-        def look(self, _: Threshold) -> Waiting:
+        def look(self, _: Threshold) -> Backlog:
             if self.project.cluster("local").properties["sasl.password"] != "hunter2":
                 secret.write_text("password=hunter2\n# rotated\n")
                 raise INTERNAL.terminal("the broker did not accept the credentials")
@@ -198,7 +198,7 @@ def test_triggers_of_one_process_share_one_catalog(
             projects.append(project)
             self.project = project
 
-        def look(self, _: Threshold) -> Waiting:
+        def look(self, _: Threshold) -> Backlog:
             return seen(0, 1)
 
     monkeypatch.setattr("frazil.report.lag.Watch", Watch)

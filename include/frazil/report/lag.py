@@ -11,7 +11,7 @@ from time import time
 from typing import Literal
 
 from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicPartition
-from frazil.batch.plan import Threshold, Waiting
+from frazil.batch.plan import Backlog, Threshold
 from frazil.batch.position import Position
 from frazil.error_codes import POSITION_LOST
 from frazil.errors import FrazilError
@@ -310,7 +310,7 @@ POSITION_SECONDS = 60.0
 """Age from which a position that was read is read again: a reset may have moved it back."""
 
 
-def waiting(partitions: Iterable[PartitionLag], epoch: int | None, record_bytes: float | None) -> Waiting:
+def waiting(partitions: Iterable[PartitionLag], epoch: int | None, record_bytes: float | None) -> Backlog:
     """Sum the unread records of all partitions. A partition whose position does not match its topic counts as 0: its run
     would be refused.
     """
@@ -321,7 +321,7 @@ def waiting(partitions: Iterable[PartitionLag], epoch: int | None, record_bytes:
         if partition.log is not None and lag is not None
     ]
     records = sum(lag for _, _, lag in readable)
-    return Waiting(
+    return Backlog(
         records=records,
         bytes=None if record_bytes is None else round(records * record_bytes),
         epoch=epoch,
@@ -344,7 +344,7 @@ class Watch:
         self._record_bytes: float | None = None
         self._read_at: float | None = None
 
-    def look(self, threshold: Threshold | None = None) -> Waiting:
+    def look(self, threshold: Threshold | None = None) -> Backlog:
         """Return the unread records. The position is reloaded before the threshold is reported as reached.
 
         Raises:
@@ -364,7 +364,7 @@ class Watch:
         self._record_bytes = bytes_per_record(holder.summary) if holder else None
         self._read_at = self._clock()
 
-    def _compared(self) -> Waiting:
+    def _compared(self) -> Backlog:
         # The position before the offsets, which only grow: what lands meanwhile can't look like a position beyond the log.
         position = self._position
         facts = observe(self._cluster, topics_of(self._cluster, self._pipeline, position), absent_ok=True)

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from frazil.batch.plan import Call, Threshold, Waiting
+from frazil.batch.plan import Backlog, Threshold, TriggeredRun
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class LagTrigger(BaseEventTrigger):
                 yield TriggerEvent({"pipeline": self.pipeline, "records": waiting.records, "bytes": waiting.bytes})  # type: ignore[no-untyped-call]
             await asyncio.sleep(min(self.every * 2 ** min(failures, 10), max(LONGEST_PAUSE, self.every)))
 
-    async def _called(self) -> Waiting | None:
+    async def _called(self) -> Backlog | None:
         """What a run is called for now, if one is."""
         if self._files is None:
             from frazil_airflow.project.secrets import connection_environment
@@ -95,10 +95,10 @@ class LagTrigger(BaseEventTrigger):
         if waiting is None or waiting.epoch is None:
             return None
         # On record first: a call that gets lost is made up for by the schedule, one that is repeated starts Spark for nothing.
-        await self._note(Call(waiting.epoch, waiting.ends, now))
+        await self._note(TriggeredRun(waiting.epoch, waiting.ends, now))
         return waiting
 
-    def _enough(self, files: ProjectFiles) -> Waiting | None:
+    def _enough(self, files: ProjectFiles) -> Backlog | None:
         # Here, in a thread: loading the clients of Kafka and Iceberg takes seconds, and would hold up all other triggers.
         from frazil.report.lag import Watch
 
@@ -114,11 +114,11 @@ class LagTrigger(BaseEventTrigger):
 
         return RuntimeTaskInstance.get_dr_count(self.dag_id, states=list(AT_WORK))
 
-    async def _last_call(self) -> Call | None:
+    async def _last_call(self) -> TriggeredRun | None:
         stored = await self._store.aget(CALL)
-        return Call.from_json(stored) if isinstance(stored, dict) else None
+        return TriggeredRun.from_json(stored) if isinstance(stored, dict) else None
 
-    async def _note(self, call: Call) -> None:
+    async def _note(self, call: TriggeredRun) -> None:
         await self._store.aset(CALL, call.to_json())
 
     @property

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.schema_change import SchemaChange, bounded
+from frazil.batch.schema_change import SchemaChange, bound_paths
 from frazil.error_codes import BAD_SCHEMA
 from frazil.records.casting.fitter import Fitted
 from frazil.records.decoder.route import Route, route_texts
@@ -142,7 +142,7 @@ class ValueDecoder:
         """Yield the number of each table whose rows have values without a type and a column, with their paths."""
         for tables, requests in zip(self.tables_by_group, self._requests, strict=True):
             if requests.untyped_paths:
-                yield tables[0], bounded(requests.untyped_paths)
+                yield tables[0], bound_paths(requests.untyped_paths)
 
     def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None = None) -> list[str]:
         """Return which columns of the first table nothing could ever fill, and why.

@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from frazil.batch.schema_change import REMEMBERED
+from frazil.batch.schema_change import MOST_DEMANDS
 from frazil.records.casting.source import Kind, kind_of
 from frazil.records.evolution.types import (
     LARGE,
@@ -50,7 +50,7 @@ _NUMBER_KINDS: Final = {Kind.INT, Kind.FLOAT, Kind.DECIMAL}
 class FieldBudget:
     """The number of further fields that may be remembered for a group of records: JSON keys may be data, without end."""
 
-    remaining: int = REMEMBERED
+    remaining: int = MOST_DEMANDS
 
     def take(self) -> bool:
         """Spend one field; return whether the budget had one left."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from frazil.batch.changes import RemovedRange, at_or_beyond, moved_back
+from frazil.batch.changes import RemovedRange, moved_back_ranges, ranges_from
 from frazil.batch.facts import ClusterFacts, TopicPartition
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import Position, RunRequest, Target
@@ -111,7 +111,7 @@ def _removed_ranges(
     """Rows and dead letters to remove, because their records will be read again."""
     if order.allow_duplicates:
         return ()
-    return at_or_beyond(after) if all_rows_gone(state) else moved_back(before, after)
+    return ranges_from(after) if all_rows_gone(state) else moved_back_ranges(before, after)
 
 
 def _keep_rows_step(context: RunContext, order: ResetOrder, target: Target) -> str:
