@@ -74,9 +74,9 @@ def test_end_of_unreadable_batch_is_found_with_little_unpacking(
     for size in (2, 300, 300, 1):
         send(cluster, name, zeros(size, 1_000_000 if size == 300 else 10))
 
-    def recorded_consumer(of: Cluster, complaints: ErrorLog, **statistics: Any) -> Consumer:
+    def recorded_consumer(of: Cluster, client_errors: ErrorLog, **statistics: Any) -> Consumer:
         built.append(
-            (consumer(of, complaints, **statistics), of.properties.get("receive.message.max.bytes", "default"))
+            (consumer(of, client_errors, **statistics), of.properties.get("receive.message.max.bytes", "default"))
         )
         return built[-1][0]
 

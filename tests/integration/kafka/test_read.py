@@ -271,9 +271,9 @@ def test_lost_leader_is_told_apart_from_missing_partition(cluster: Cluster, unre
     name = topic()
 
     def explained_error(asked: Cluster, place: tuple[str, int]) -> FrazilError:
-        complaints = ErrorLog()
-        client = consumer(asked, complaints)
-        reading = _Reading(asked, client, complaints, {place: Range(*place, 0, 1)})
+        client_errors = ErrorLog()
+        client = consumer(asked, client_errors)
+        reading = _Reading(asked, client, client_errors, {place: Range(*place, 0, 1)})
         try:
             cause = reading._explained(KafkaError(KafkaError._UNKNOWN_PARTITION), place)
         finally:

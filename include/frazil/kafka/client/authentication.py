@@ -1,6 +1,4 @@
-"""Explains authentication failures between client and broker: passwords, tokens, certificates, each with the setting to
-correct.
-"""
+"""Explains why a client and a broker refuse each other: passwords, tokens, certificates. Each error names the setting to correct."""
 
 from __future__ import annotations
 
@@ -40,37 +38,40 @@ _ALERTS: Final = (
     "alert access denied",
     "alert handshake failure",
 )
-"""What a broker answers to a client's certificate, in OpenSSL's words for the alerts of RFC 8446, 6.2. librdkafka reports it as a
-lost connection."""
+"""A broker's refusals of a client's certificate: OpenSSL's texts for alerts of RFC 8446, 6.2. librdkafka reports them as lost
+connections."""
 
 _NO_ISSUER: Final = ("failed to connect", "could not connect", "resolve host", "timed out", "timeout was reached")
-"""Words of curl, which fetches tokens, for an endpoint that does not answer. Refused credentials come as the endpoint's own words."""
+"""Texts of curl, which fetches tokens, for an endpoint that does not answer. Refused credentials have the endpoint's own text."""
 
 _NO_KERBEROS: Final = "No provider for SASL mechanism GSSAPI"
-"""What a librdkafka says that was built without Cyrus SASL, as that in confluent-kafka's wheel is."""
+"""Text of a librdkafka without Cyrus SASL, as in confluent-kafka's wheel."""
 
 _NO_TICKET: Final = ("No Kerberos credentials available", "Cannot contact any KDC")
-"""What GSSAPI says when `kinit` got no ticket, for a wrong key as for a key distribution center that is down."""
+"""Texts of GSSAPI without a ticket from `kinit`: the key may be wrong, or the key distribution center down."""
 
 _VERIFY_FAILED: Final = "certificate verify failed"
 _ADDRESS: Final = re.compile(r"ssl://([^/\s]+):(\d+)")
-_LOOK_SECONDS: Final = 2.0
-"""Bounds each step of a look at the broker's certificate; it answered a moment ago."""
+_CERTIFICATE_SECONDS: Final = 2.0
+"""Bounds each step of the connection that reads the broker's certificate; the broker answered a moment ago."""
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Return whether an error says that one side rejected the other's credentials or certificate."""
+    """Return whether one side rejected the other's credentials or certificate."""
     if error.code() in _REFUSED or _NO_KERBEROS in error.str():
         return True
     return error.code() == KafkaError._TRANSPORT and any(alert in error.str() for alert in _ALERTS)
 
 
 def refusal(cluster: Cluster, where: str, reports: Iterable[KafkaError]) -> FrazilError | None:
-    """Say what is wrong with credentials or certificates, if one of the reports is about them.
+    """The error for the first of the reports that is about credentials or certificates; None if none is.
 
-    Only a missing token or ticket is worth another try: its server may not have answered.
+    Only a missing token or ticket is Retryable: its server may not have answered.
 
-    Reports are what a question ended with, or what the client reported on the side.
+    Args:
+        cluster: The cluster.
+        where: Begin of the message.
+        reports: The error of a request, and the errors that the client reported to its callback.
     """
     error = next(filter(is_refusal, reports), None)
     if error is None:
@@ -98,7 +99,7 @@ def _not_accepted(cluster: Cluster, where: str, detail: str) -> FrazilError:
 
 
 def _no_token(cluster: Cluster, where: str, detail: str) -> FrazilError:
-    """Explain why the client has no token. Of a provider only another call can tell: the client does not say why."""
+    """Explain why the client has no token. A provider is called once more, because the client's error has no reason."""
     settings = _settings(cluster)
     if TOKEN_PROVIDER in cluster.properties:
         try:
@@ -158,7 +159,7 @@ def _client_certificate(cluster: Cluster, where: str, detail: str) -> Terminal:
 
 
 def _expired(cluster: Cluster) -> datetime | None:
-    """When the client's own certificate expired; None if it did not, or can't be read here."""
+    """When the client's certificate expired; None if it did not, or can't be read here."""
     text = cluster.properties.get("ssl.certificate.pem")
     path = cluster.properties.get("ssl.certificate.location")
     with suppress(ImportError, OSError, ValueError):
@@ -171,7 +172,7 @@ def _expired(cluster: Cluster) -> datetime | None:
 
 
 def _broker_certificate(cluster: Cluster, where: str, detail: str) -> Terminal:
-    """Explain why a broker's certificate is not trusted, by a second connection: the client does not say why."""
+    """Explain by a second connection why a broker's certificate is not trusted: the client's error has no reason."""
     why = _distrust(cluster, detail)
     settings = _settings(cluster)
     if "expired" in why:
@@ -188,7 +189,7 @@ def _broker_certificate(cluster: Cluster, where: str, detail: str) -> Terminal:
 
 
 def _distrust(cluster: Cluster, detail: str) -> str:
-    """OpenSSL's reason for not trusting the broker's certificate; empty if it can't be found out."""
+    """OpenSSL's reason not to trust the broker's certificate; empty if there is none, or the broker does not answer."""
     match = _ADDRESS.search(detail)
     if match is None:
         return ""
@@ -198,7 +199,7 @@ def _distrust(cluster: Cluster, detail: str) -> str:
             cafile=cluster.properties.get("ssl.ca.location"), cadata=cluster.properties.get("ssl.ca.pem")
         )
         with (
-            socket.create_connection((host, port), timeout=_LOOK_SECONDS) as plain,
+            socket.create_connection((host, port), timeout=_CERTIFICATE_SECONDS) as plain,
             context.wrap_socket(plain, server_hostname=host),
         ):
             return ""

@@ -21,7 +21,7 @@ class Asked:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.closed, self.begun_anew = cluster, 0, 0
 
-    def begin_anew(self) -> None:
+    def forget_errors(self) -> None:
         """Count it."""
         self.begun_anew += 1
 
