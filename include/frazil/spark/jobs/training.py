@@ -1,4 +1,4 @@
-"""A small job that loads what all jobs load, so that it can be archived: see `frazil.spark.submit.class_archive`."""
+"""A small job that loads the classes of all jobs, for the archive of `frazil.spark.submit.class_archive`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 
 def main() -> None:
-    """Run a Python worker, a join with an exchange, and statements: staging, merging and maintenance begin with these."""
+    """Run a Python worker, a join with an exchange, and statements, as staging, merges and maintenance do."""
     spark = SparkSession.builder.getOrCreate()
     try:
         spark.range(1_000).mapInArrow(_counted, "n long").collect()
