@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from frazil.batch.changes import ChangeCounts, Merge, Removal, RemovedRange
 from frazil.batch.facts import Counts, Range, RecordAges, StagedFile, TableCounts, UnknownFields
-from frazil.batch.position import BatchMark, Position, check_version
+from frazil.batch.position import MALFORMED, BatchMark, Position, check_version
 from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.error_codes import BAD_HANDOVER, BAD_STATE
 
@@ -270,7 +270,7 @@ class Manifest:
             topic = body["letter_topic"]  # in older manifests an object that also has the topic's id
             body["letter_topic"] = topic["name"] if isinstance(topic, dict) else topic
             return cls(**body)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except MALFORMED as error:
             # The path came from a table, so this may be the text of any file: no message quotes it.
             raise BAD_STATE.terminal(f"this is not a manifest: {type(error).__name__}") from error
 

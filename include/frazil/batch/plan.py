@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import Any
 
 from frazil.batch.facts import UNKNOWN_EPOCH, ClusterFacts, Range, TopicPartition, known_epochs
-from frazil.batch.position import Mode, Position, RunRequest, TopicPosition, check_version, whole_numbers
+from frazil.batch.position import MALFORMED, Mode, Position, RunRequest, TopicPosition, check_version, whole_numbers
 from frazil.error_codes import BAD_ARGUMENT, BAD_HANDOVER, RECORDS_EXPIRED
 
 PLAN_VERSION = 2
@@ -89,7 +89,7 @@ class RunPlan:
             body = json.loads(text)
             check_version("plan", body.pop("v"), PLAN_VERSION, oldest=PLAN_VERSION)
             return cls(topics={name: _read_topic(topic) for name, topic in body.pop("topics").items()}, **body)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except MALFORMED as error:
             raise BAD_HANDOVER.terminal(f"this is not a plan: {text[:200]!r} ({error})") from error
 
 
@@ -374,7 +374,7 @@ class SessionEnd:
             body = json.loads(text)
             check_version("session's end", body.get("v", 1), END_VERSION)
             return cls(body["complete_through"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except MALFORMED as error:
             raise BAD_HANDOVER.terminal(f"this is not the end of a session: {text[:200]!r} ({error})") from error
 
 

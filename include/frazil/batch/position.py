@@ -29,11 +29,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from frazil import __version__
 from frazil.batch.facts import UNKNOWN_EPOCH, ClusterFacts, PartitionFacts, TopicPartition, known_epochs
 from frazil.error_codes import BAD_ARGUMENT, BAD_HANDOVER, BAD_STATE
+
+MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""Errors that a text raises which is not the JSON of its kind: the last one if it is nested too deeply, as only a forged one is."""
 
 UPGRADE = "upgrade this Frazil to the one that wrote it or a newer one; docs/upgrading.md has the order of parts"
 
@@ -197,7 +200,7 @@ class Position:
             topics = {name: _topic_from_body(t) for name, t in body["topics"].items()}
             n, epoch = whole_numbers([body["n"], body["epoch"]])
             position = cls(n, epoch, str(body["cluster"]), topics)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except MALFORMED as error:
             raise BAD_STATE.terminal(
                 f"this is not a position: {text[:200]!r} ({type(error).__name__}: {error})",
                 next_step="was the snapshot property edited by hand? Restore it from the ledger: frazil history PIPELINE",
@@ -211,7 +214,7 @@ def is_whole_position(text: str) -> bool:
     """Whether a summary's value is a whole position, as in snapshots of older versions."""
     try:
         return bool(json.loads(text)["v"] == VERSION)
-    except (ValueError, KeyError, TypeError):
+    except MALFORMED:
         return False
 
 
@@ -277,7 +280,7 @@ class BatchMark:
             check_version("batch mark", body.get("v", 1), MARK_VERSION)
             n, epoch = whole_numbers([body["n"], body["epoch"]])
             return cls(n, str(body["batch"]), epoch)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except MALFORMED as error:
             raise BAD_STATE.terminal(f"this is not a batch mark: {text[:200]!r}") from error
 
 
