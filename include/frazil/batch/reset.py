@@ -142,8 +142,8 @@ def rewound_position(holds: Position, abandoned: Iterable[Abandoned], n: int, ep
     """
     later = [batch for batch in abandoned if batch.position.cluster == holds.cluster]
     latest = {name: t for batch in later for name, t in batch.position.topics.items()} | dict(holds.topics)
-    lowest = {key: offset for name, t in holds.topics.items() for key, offset in _by_partition(name, t.next)}
-    farthest = {key: offset for name, t in holds.topics.items() for key, offset in _by_partition(name, t.known_end)}
+    lowest = {(name, number): offset for name, t in holds.topics.items() for number, offset in enumerate(t.next)}
+    farthest = {(name, number): end for name, t in holds.topics.items() for number, end in enumerate(t.known_end)}
     for batch in later:
         for key, begin, end in _batch_spans(latest, batch):
             # A batch that removed nothing, such as a reset with --allow-duplicates, left nothing to land again.
@@ -161,10 +161,6 @@ def _lost_tails(name: str, topic: TopicPosition, abandoned: Iterable[Abandoned])
     positions = (batch.position.topics.get(name) for batch in abandoned)
     noted = (t.lost_tails for t in positions if t is not None and t.since == topic.since)
     return merge_tails([*topic.lost_tails, *chain.from_iterable(noted)])
-
-
-def _by_partition(topic: str, offsets: tuple[int, ...]) -> Iterator[tuple[TopicPartition, int]]:
-    return (((topic, number), offset) for number, offset in enumerate(offsets))
 
 
 def _batch_spans(latest: Mapping[str, TopicPosition], batch: Abandoned) -> Iterator[tuple[TopicPartition, int, int]]:
