@@ -28,7 +28,7 @@ _BLOCK: Final = 1_000
 
 
 def breakages(random: Random, per_thousand: int, kinds: Sequence[str]) -> Iterator[str | None]:
-    """Yield for record after record, without end, how it is broken, or None for a sound one.
+    """Yield without end how the next record is broken; None for a sound one.
 
     Exactly `per_thousand` of each full thousand are broken, at random places; the kinds take turns.
 

@@ -151,20 +151,20 @@ class Project:
 
     def database(self, name: str) -> DatabaseSettings:
         """The database of that name in the settings file."""
-        return _named(self.settings.databases, name, "databases", self.settings_file)
+        return _complete_entry(self.settings.databases, name, "databases", self.settings_file)
 
     def cluster(self, name: str) -> Cluster:
         """The Kafka cluster of that name in the settings file."""
         from frazil.kafka.client.cluster import Cluster
 
-        entry_of_cluster = _named(self.settings.clusters, name, "clusters", self.settings_file)
+        entry_of_cluster = _complete_entry(self.settings.clusters, name, "clusters", self.settings_file)
         return Cluster(name, entry_of_cluster.client_properties)
 
     def lake(self, name: str) -> Lake:
         """The Iceberg catalog of that name in the settings file. One per name: it opens its connections once."""
         if name in self._lakes:
             return self._lakes[name]
-        lake = catalog_of(name, _named(self.settings.catalogs, name, "catalogs", self.settings_file))
+        lake = catalog_of(name, _complete_entry(self.settings.catalogs, name, "catalogs", self.settings_file))
         return self._lakes.setdefault(name, lake)  # another thread may have been faster
 
     def close(self) -> None:
@@ -211,7 +211,7 @@ class Project:
         """The Schema Registry of that name in the settings file."""
         from frazil.registry.registry import Registry
 
-        entry_of_registry = _named(self.settings.registries, name, "registries", self.settings_file)
+        entry_of_registry = _complete_entry(self.settings.registries, name, "registries", self.settings_file)
         return Registry(name, entry_of_registry.url, entry_of_registry.client_properties, entry_of_registry.framing)
 
     def engine(self, name: str) -> EngineSettings:
@@ -252,7 +252,7 @@ def catalog_of(name: str, settings: CatalogSettings) -> Lake:
     )
 
 
-def _named(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:
+def _complete_entry(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:
     return _complete(_entry(entries, name, kind, file), kind, name, file)
 
 

@@ -71,7 +71,7 @@ def audit(
     """
     if staged.stopped:  # the total of dead letters is unknown
         allowed = f"at most {tolerance.max_count} are" if tolerance.max_count else "none is"
-        raise _too_many(f"{allowed} tolerated, so reading stopped{_first_of(staged)}")
+        raise _too_many(f"{allowed} tolerated, so reading stopped{_first_dead_letter(staged)}")
     problems = [
         *_partition_problems(ranges, staged),
         *_row_problems(staged, destinations, dead_letters),
@@ -85,7 +85,7 @@ def audit(
     too_many = tolerance_excess(staged.total, staged.dead_codes, tolerance)
     if too_many and tolerance.fails and not _is_due_to_table_limit(staged, tolerance):
         # The batch is not published, so no letters wait for a replay.
-        raise _too_many(f"{too_many.removesuffix(_WAITING)}{_first_of(staged)}")
+        raise _too_many(f"{too_many.removesuffix(_WAITING)}{_first_dead_letter(staged)}")
     return too_many
 
 
@@ -158,7 +158,7 @@ def tolerance_excess(total: Counts, dead_codes: Mapping[str, int], tolerance: To
     return f"{total.dead} of {total.read} records ({rate:.1%}), {allowed} are tolerated ({codes}){waiting}"
 
 
-def _first_of(staged: Staged) -> str:
+def _first_dead_letter(staged: Staged) -> str:
     """Coordinates of the first dead letter, as a starting point for a search."""
     if not staged.samples:
         return ""
@@ -222,7 +222,7 @@ def check_position(
         raise CLUSTER_CHANGED.terminal(
             f"the position belongs to Kafka cluster {position.cluster}, the settings name cluster {facts.cluster_id}",
             next_step="point the pipeline back to its cluster, or continue with the new one: "
-            + _reset(pipeline, "FILE.json", "moved to another cluster"),
+            + _reset_command(pipeline, "FILE.json", "moved to another cluster"),
         )
     for name, topic in facts.topics.items():
         if name in position.topics or name not in listed:
@@ -297,7 +297,7 @@ def check_truncations(
             f"the log lost records that were already read, and may hold other records at their offsets:\n{listed}",
             next_step="find out what happened to the brokers (an unclean leader election, a disk restored from a copy). Then read on"
             " from where the log ended; this removes the rows of lost records (--allow-duplicates keeps them): "
-            + _reset(pipeline, "FILE.json", "topic lost records")
+            + _reset_command(pipeline, "FILE.json", "topic lost records")
             + f" with {json.dumps(offsets)} in FILE.json",
         )
 
@@ -322,7 +322,7 @@ def check_vanished(position: Position, vanished: Iterable[str], on_data_loss: Da
 def _check_topic(
     name: str, topic_position: TopicPosition, topic: TopicFacts, pipeline: str, on_data_loss: DataLoss
 ) -> None:
-    restart = _reset(pipeline, "earliest", "topic was recreated", name)
+    restart = _reset_command(pipeline, "earliest", "topic was recreated", name)
     has_ids = topic_position.id is not None and topic.id is not None
     problem = None
     if has_ids and topic_position.id != topic.id:
@@ -343,10 +343,10 @@ def _check_topic(
                 f" (position {offset}, log start {partition.log_start})",
                 next_step="lengthen the topic's retention. To continue without these records, which the ledger then records as skipped, set"
                 " source.on_data_loss: skip_recorded; or only this once: "
-                + _move(pipeline, (name, number), partition.log_start, "records lost to retention"),
+                + _move_command(pipeline, (name, number), partition.log_start, "records lost to retention"),
             )
         if offset > partition.high_watermark:
-            move = _move(pipeline, (name, number), partition.stable_end, "topic lost records")
+            move = _move_command(pipeline, (name, number), partition.stable_end, "topic lost records")
             raise LOG_TRUNCATED.terminal(
                 f"{where}: the position is {offset}, the log ends at {partition.high_watermark}; the topic lost records or was recreated",
                 next_step=f"find out what happened to the topic; then, to continue at its end: {move}"
@@ -355,12 +355,12 @@ def _check_topic(
             )
 
 
-def _move(pipeline: str, key: TopicPartition, offset: int, reason: str) -> str:
+def _move_command(pipeline: str, key: TopicPartition, offset: int, reason: str) -> str:
     """The command that moves only this partition, since the others lost nothing."""
     body = json.dumps({key[0]: {str(key[1]): offset}})
-    return f"{_reset(pipeline, 'FILE.json', reason)} with {body} in FILE.json"
+    return f"{_reset_command(pipeline, 'FILE.json', reason)} with {body} in FILE.json"
 
 
-def _reset(pipeline: str, target: str, reason: str, topic: str | None = None) -> str:
+def _reset_command(pipeline: str, target: str, reason: str, topic: str | None = None) -> str:
     only = f" --topic {topic}" if topic else ""
     return f'frazil reset {pipeline} --to {target}{only} --reason "{reason}"'

@@ -238,12 +238,12 @@ class LetterChoice:
             (not self.codes or code in self.codes)
             and (not self.topics or place.topic in self.topics)
             and (not self.tables or destination in self.tables)
-            and self._names(place, destination)
+            and self._is_chosen(place, destination)
             and (self.since is None or (timestamp is not None and timestamp >= self.since))
             and (self.until is None or (timestamp is not None and timestamp < self.until))
         )
 
-    def _names(self, place: Place, destination: str | None) -> bool:
+    def _is_chosen(self, place: Place, destination: str | None) -> bool:
         if not self.places and not self.of_tables:
             return True
         return place in self.places or (place, destination) in self.of_tables

@@ -360,16 +360,16 @@ class Staged:
     def merge(self, staged: Staged) -> Staged:
         """The sum of two parts."""
         return Staged(
-            _added(self.counts, staged.counts),
-            _added(self.dead_codes, staged.dead_codes),
-            _added(self.files, staged.files),
+            _sum(self.counts, staged.counts),
+            _sum(self.dead_codes, staged.dead_codes),
+            _sum(self.files, staged.files),
             self.bytes + staged.bytes,
             _first_samples(self.samples, staged.samples),
             (*self.named, *staged.named)[:LETTERS_NAMED],
             self.extra_rows + staged.extra_rows,
             self.stopped or staged.stopped,
             self.unknown_fields + staged.unknown_fields,
-            _added(self.tables, staged.tables),
+            _sum(self.tables, staged.tables),
             self.whole_dead + staged.whole_dead,
             {
                 k: bound_demands({*self.demands.get(k, ()), *staged.demands.get(k, ())})
@@ -382,11 +382,11 @@ class Staged:
                 k: bound_paths(self.untyped.get(k, frozenset()) | staged.untyped.get(k, frozenset()))
                 for k in {*self.untyped, *staged.untyped}
             },
-            _added(self.ages, staged.ages),
+            _sum(self.ages, staged.ages),
         )
 
 
-def _added(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> dict[Any, Any]:
+def _sum(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> dict[Any, Any]:
     """The sum of two mappings, key by key."""
     return {**first, **{key: first[key] + count if key in first else count for key, count in second.items()}}
 

@@ -119,7 +119,7 @@ class Manifest:
         planned_at: When the ends were fixed, ISO 8601 UTC.
         config: Hash of the settings that decide a record's outcome.
         complete_through: With this batch, every record that Kafka had accepted by this instant has landed; or None.
-        skipped: Offsets that retention had deleted before they were read, given up by the pipeline's policy.
+        skipped: Offsets that retention had deleted before they were read, skipped as the pipeline file allows.
         reason: The reason that the requesting person gave.
         repairs: The table that lost rows, with `repair`, `settle` or a reset of lost tables. Whatever it holds, the batch is not
             refused because of it.
@@ -224,7 +224,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """The text of the file."""
-        body = dataclasses.asdict(self, dict_factory=_written) | {
+        body = dataclasses.asdict(self, dict_factory=_without_empty_tails) | {
             "v": MANIFEST_VERSION,
             "position": self.position.to_json(),
             "tables": {table: counts.to_body() for table, counts in self.tables.items()},
@@ -246,9 +246,9 @@ class Manifest:
             body = json.loads(text)
             check_version("manifest", body.pop("v"), MANIFEST_VERSION)
             body["position"] = Position.from_json(body["position"])
-            body["closing"] = _part(body["closing"])
-            body["followers"] = tuple(_part(part) for part in body["followers"])
-            body["ledger_after"] = _mark(body["ledger_after"])
+            body["closing"] = _part_from_body(body["closing"])
+            body["followers"] = tuple(_part_from_body(part) for part in body["followers"])
+            body["ledger_after"] = _mark_from_body(body["ledger_after"])
             body |= {name: body.pop(stored) for name, stored in _STORED_NAMES.items()}
             body["counts"] = Counts(**body["counts"])
             for name in ("ranges", "skipped"):
@@ -275,7 +275,7 @@ class Manifest:
             raise BAD_STATE.terminal(f"this is not a manifest: {type(error).__name__}") from error
 
 
-def _part(body: dict[str, Any]) -> TablePart:
+def _part_from_body(body: dict[str, Any]) -> TablePart:
     fit = body["fit"]
     fields = {int(number): field_type for number, field_type in fit["fields"].items()}
     files = tuple(StagedFile(**file) for file in body["files"])
@@ -283,7 +283,7 @@ def _part(body: dict[str, Any]) -> TablePart:
         body["table"],
         body["role"],
         Fit(fit["uuid"], fit["spec_id"], fields),
-        _mark(body["after"]),
+        _mark_from_body(body["after"]),
         files,
         Removal.from_body(body["removal"]) if body["removal"] else None,
         Operation.from_body(body["operation"]) if body["operation"] else None,
@@ -292,11 +292,11 @@ def _part(body: dict[str, Any]) -> TablePart:
     )
 
 
-def _mark(body: dict[str, Any] | None) -> BatchMark | None:
+def _mark_from_body(body: dict[str, Any] | None) -> BatchMark | None:
     return None if body is None else BatchMark(**body)
 
 
-def _written(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+def _without_empty_tails(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """A part of the manifest as JSON. An empty `lost_tails` is left out: older versions know no such key."""
     return {name: value for name, value in fields if name != "lost_tails" or value}
 

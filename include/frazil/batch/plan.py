@@ -43,7 +43,7 @@ class RunPlan:
         complete: Whether the ends are every partition's high watermark: once a batch reaches them, everything that Kafka had
             accepted by `planned_at` has landed.
         epoch: Epoch of the position that the run was planned on. After a reset the plan is void.
-        waits: Whether a decided batch waits for an engine to write its parts, whatever the pipeline file says by now.
+        waits: Whether a decided batch waits for an engine to write its parts. The pipeline file may have changed since then.
         until: End of a session, which plans again at every tick, ISO 8601; None for a single run.
     """
 
@@ -143,7 +143,7 @@ def plan_topics(
     """
     planned = {}
     for name, topic in facts.topics.items():
-        begin = [_begin(position, name, number, p.log_start) for number, p in enumerate(topic.partitions)]
+        begin = [_first_offset(position, name, number, p.log_start) for number, p in enumerate(topic.partitions)]
         stable = [
             p.stable_end if ends is None else min(p.stable_end, ends.get((name, number), 0))
             for number, p in enumerate(topic.partitions)
@@ -158,13 +158,13 @@ def skip_vanished(position: Position, vanished: Iterable[str]) -> dict[str, Plan
     return {name: PlannedTopic(t.id, t.known_end, t.known_end) for name, t in lost.items() if t.unread}
 
 
-def _begin(position: Position, topic: str, partition: int, at_least: int) -> int:
+def _first_offset(position: Position, topic: str, partition: int, at_least: int) -> int:
     return max(position.next_offset(topic, partition) or 0, at_least)
 
 
 def remaining(plan: RunPlan, position: Position) -> tuple[Range, ...]:
     """The planned ranges that the position has not passed yet; empty if this run, or a concurrent one, has read all."""
-    ranges = (replace(r, start=_begin(position, r.topic, r.partition, r.start)) for r in plan.ranges)
+    ranges = (replace(r, start=_first_offset(position, r.topic, r.partition, r.start)) for r in plan.ranges)
     return tuple(r for r in ranges if r.span > 0)
 
 
@@ -198,9 +198,9 @@ def advance(position: Position, ranges: tuple[Range, ...], plan: RunPlan) -> Pos
     }
     for name, planned in plan.topics.items():
         current = position.topics.get(name, TopicPosition(planned.id, (), ()))
-        start = [_begin(position, name, number, begin) for number, begin in enumerate(planned.begin)]
+        start = [_first_offset(position, name, number, begin) for number, begin in enumerate(planned.begin)]
         start += current.next[len(start) :]
-        following = tuple(_end(read.get((name, number)), offset) for number, offset in enumerate(start))
+        following = tuple(_end_offset(read.get((name, number)), offset) for number, offset in enumerate(start))
         # A concurrent run may have planned further ends than this one.
         end = tuple(max(ends) for ends in zip_longest(current.end, planned.end, fillvalue=0))
         epochs = known_epochs(
@@ -220,7 +220,7 @@ def advance(position: Position, ranges: tuple[Range, ...], plan: RunPlan) -> Pos
     return replace(position, n=position.n + 1, topics=topics)
 
 
-def _end(r: Range | None, offset: int) -> int:
+def _end_offset(r: Range | None, offset: int) -> int:
     if r is None:
         return offset
     if r.start != offset:

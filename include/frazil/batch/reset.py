@@ -115,7 +115,7 @@ def _offset(key: TopicPartition, offsets: Mapping[TopicPartition, int], base: To
             f"topic {topic} was recreated, and no offset is given for partition {number}",
             next_step="name every partition of a topic that was recreated, or reset it to earliest or latest",
         )
-    return base.next[number] if number < len(base.next) else 0  # the next plan reports what is gone of it
+    return base.next[number] if number < len(base.next) else 0  # the next plan reports records that are gone
 
 
 def moves(before: Position, after: Position) -> tuple[Move, ...]:
@@ -237,7 +237,7 @@ def lost_ranges(rows: Iterable[Row], table: str, after: int, position: Position)
     """
     ranges: list[Range] = []
     for n, batch_rows in _batches(rows):
-        own = _own(batch_rows, table)
+        own = _row_of_table(batch_rows, table)
         if n > after and own is not None and own["kind"] in _READING:
             ranges += (_read_so_far(r, n, position) for r in read_ranges(own))
     return union(ranges)
@@ -254,7 +254,7 @@ def unfilled_ranges(rows: Iterable[Row], table: str) -> tuple[Range, ...]:
     """Ranges that repairs of a table recorded as lost, and that no later batch has read again."""
     ranges: tuple[Range, ...] = ()
     for _, batch_rows in _batches(rows):
-        own, first = _own(batch_rows, table), batch_rows[0]
+        own, first = _row_of_table(batch_rows, table), batch_rows[0]
         if first["kind"] == "repair" and own is not None:
             ranges = union((*ranges, *_read_ranges(own.get("skipped"))))
         elif first["kind"] in ("ingest", "replay"):
@@ -277,7 +277,7 @@ def union(ranges: Iterable[Range]) -> tuple[Range, ...]:
 def subtract(ranges: Iterable[Range], excluded: Iterable[Range]) -> tuple[Range, ...]:
     """The ranges without the excluded ones."""
     segments = union(excluded)
-    return tuple(part for r in ranges for part in _parts(r, segments))
+    return tuple(part for r in ranges for part in _parts_outside(r, segments))
 
 
 def split_readable(
@@ -286,7 +286,7 @@ def split_readable(
     """Split ranges into those that a replay can read, and those that Kafka deleted or lost with a recreated topic."""
     present, missing = [], []
     for r in ranges:
-        start, end = _bounds(r, position, facts)
+        start, end = _readable_bounds(r, position, facts)
         present.append(replace(r, start=max(r.start, start), end=min(r.end, end)))
         missing.append(replace(r, end=min(r.end, start)))
     return union(present), union(missing)
@@ -302,7 +302,7 @@ def _batches(rows: Iterable[Row]) -> Iterator[tuple[int, list[Row]]]:
     return ((n, list(group)) for n, group in groupby(ordered, key=lambda row: row["n"]))
 
 
-def _own(rows: Iterable[Row], table: str) -> Row | None:
+def _row_of_table(rows: Iterable[Row], table: str) -> Row | None:
     return next((row for row in rows if row["table"] == table), None)
 
 
@@ -318,7 +318,7 @@ def _read_so_far(r: Range, n: int, position: Position) -> Range:
     return replace(r, end=min(r.end, next_offset))
 
 
-def _bounds(r: Range, position: Position, facts: ClusterFacts) -> tuple[int, int]:
+def _readable_bounds(r: Range, position: Position, facts: ClusterFacts) -> tuple[int, int]:
     """First and next offset of the records in the range's partition that the pipeline has read and Kafka still has."""
     topic_position, topic = position.topics.get(r.topic), facts.topics.get(r.topic)
     if (
@@ -332,7 +332,7 @@ def _bounds(r: Range, position: Position, facts: ClusterFacts) -> tuple[int, int
     return topic.partitions[r.partition].log_start, position.next_offset(r.topic, r.partition) or 0
 
 
-def _parts(r: Range, segments: Iterable[Range]) -> Iterator[Range]:
+def _parts_outside(r: Range, segments: Iterable[Range]) -> Iterator[Range]:
     start = r.start
     for segment in segments:
         if (

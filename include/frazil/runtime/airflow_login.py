@@ -132,11 +132,11 @@ def token_maker(token: str, setting: str) -> Callable[[], str]:
             raise AIRFLOW_FAILED.terminal(
                 f"{named} can't be loaded: {type(error).__name__}", next_step="import it by hand to see what it says"
             ) from None
-        return lambda: _made_token(make_token, named)
+        return lambda: _call_token_maker(make_token, named)
     return lambda: token
 
 
-def _made_token(make_token: Callable[[], str], named: str) -> str:
+def _call_token_maker(make_token: Callable[[], str], named: str) -> str:
     try:
         return make_token().strip()
     except Exception as error:  # noqa: BLE001 - foreign code; its error may quote the token, or a secret

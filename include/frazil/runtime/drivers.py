@@ -58,7 +58,7 @@ def registered(home: Home, pipeline: str, run: str, report: Callable[[str], None
     stat = stat_of(os.getpid())
     driver = Driver(os.getpid(), stat.start_ticks if stat else 0, platform.node(), pipeline, run)
     try:
-        file, lock = _written(home, driver)
+        file, lock = _write_locked(home, driver)
     except OSError as error:  # no reason for a batch to fail
         report(f"`frazil stop` can't find this run: {error}")
         yield
@@ -89,7 +89,7 @@ def drivers(home: Home, pipeline: str, run: str | None = None) -> list[Driver]:
     return alive
 
 
-def _written(home: Home, driver: Driver) -> tuple[Path, IO[str]]:
+def _write_locked(home: Home, driver: Driver) -> tuple[Path, IO[str]]:
     """Write a driver's file and lock it. Every container sees the lock, and it ends with the process, however that ends.
 
     A pid means nothing in another container. The file gets its final name once it is whole and locked.

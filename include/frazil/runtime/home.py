@@ -154,7 +154,7 @@ class Home:
         project = project_root(env)
         root = Path(env.get(HOME_VARIABLE) or project / ".frazil").expanduser().absolute()
         jars = Path(env.get(JARS_VARIABLE) or project / ".frazil" / "jars").expanduser().absolute()
-        recorded = _recorded(root / "stack.json")
+        recorded = _read_state(root / "stack.json")
         user = env.get(USER_VARIABLE) or recorded.get("airflow_user") or DEFAULT_USER
         ports = _ports(env, recorded.get("ports", {}), root / "stack.json")
         profile = _profile(recorded.get("profile", "embedded"), root / "stack.json")
@@ -260,7 +260,7 @@ def inherited_environment() -> dict[str, str]:
     return {key: setting for key, setting in variables if not key.startswith("AIRFLOW__") and key != DATABASE_VARIABLE}
 
 
-def _recorded(path: Path) -> dict[str, Any]:
+def _read_state(path: Path) -> dict[str, Any]:
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -85,11 +85,11 @@ def _installed_javas(environ: Mapping[str, str] | None, installed: Path) -> Iter
     named = [Path(env["JAVA_HOME"])] if env.get("JAVA_HOME") else []
     on_path = shutil.which("java", path=env.get("PATH", ""))
     linked = [Path(on_path).resolve().parent.parent] if on_path else []
-    yield from _inspected([*named, *linked])
-    yield from sorted(_inspected(installed.glob("*")), key=lambda java: (java.major, str(java.home)))
+    yield from _inspect([*named, *linked])
+    yield from sorted(_inspect(installed.glob("*")), key=lambda java: (java.major, str(java.home)))
 
 
-def _inspected(homes: Iterable[Path]) -> Iterator[Java]:
+def _inspect(homes: Iterable[Path]) -> Iterator[Java]:
     for home in homes:
         if (home / "bin" / "java").is_file() and (major := _major(home)) is not None:
             yield Java(home, major)

@@ -275,7 +275,7 @@ def test_lost_leader_is_told_apart_from_missing_partition(cluster: Cluster, unre
         client = consumer(asked, client_errors)
         reading = _Reading(asked, client, client_errors, {place: Range(*place, 0, 1)})
         try:
-            cause = reading._explained(KafkaError(KafkaError._UNKNOWN_PARTITION), place)
+            cause = reading._explain(KafkaError(KafkaError._UNKNOWN_PARTITION), place)
         finally:
             reading.close()
         return translate(cause, asked, topic=place[0], partition=place[1])

@@ -48,7 +48,7 @@ def _write(cluster: Cluster, group: str, commits: list[TopicPartition]) -> None:
             answered = future.result().topic_partitions
         except KafkaException as e:
             raise refused(e) from e
-        _existing(answered, refused)
+        _existing_partitions(answered, refused)
 
 
 def group_offsets(
@@ -71,7 +71,7 @@ def _all_partitions(client: Consumer) -> list[TopicPartition]:
     return [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
 
 
-def _existing(
+def _existing_partitions(
     answered: Iterable[TopicPartition], refused: Callable[[KafkaException, str | None], FrazilError]
 ) -> list[TopicPartition]:
     """The partitions that exist.
@@ -108,10 +108,10 @@ class _GroupReader:
         except KafkaException as e:
             if is_unknown_topic(e):  # so is every requested partition
                 return []
-            raise self._refused(e) from e
-        return _existing(answered, self._refused)
+            raise self._translate(e) from e
+        return _existing_partitions(answered, self._translate)
 
-    def _refused(self, error: KafkaException, topic: str | None = None) -> FrazilError:
+    def _translate(self, error: KafkaException, topic: str | None = None) -> FrazilError:
         self.client.poll(0)  # delivers errors to the callback
         if is_timeout(error):
             self._require_allowed()

@@ -78,27 +78,27 @@ def refusal(cluster: Cluster, where: str, reports: Iterable[KafkaError]) -> Fraz
         return None
     detail = cluster.redact(f"{error.str()} ({error.name()})")
     if any(alert in detail for alert in _ALERTS):
-        return _client_certificate(cluster, where, detail)
+        return _client_certificate_error(cluster, where, detail)
     if _VERIFY_FAILED in detail:
-        return _broker_certificate(cluster, where, detail)
+        return _broker_certificate_error(cluster, where, detail)
     if error.code() == KafkaError._SSL:
         return KAFKA_LOGIN_REFUSED.terminal(
             f"{where}: the TLS connection failed: {detail}",
             next_step=f"check {_settings(cluster)}: the keys that begin with ssl.",
         )
     if "OAUTHBEARER token" in detail:
-        return _no_token(cluster, where, detail)
-    return _not_accepted(cluster, where, detail)
+        return _token_error(cluster, where, detail)
+    return _credentials_error(cluster, where, detail)
 
 
-def _not_accepted(cluster: Cluster, where: str, detail: str) -> FrazilError:
-    message, mend = f"{where} did not accept the credentials: {detail}", _mend_credentials(cluster, detail)
+def _credentials_error(cluster: Cluster, where: str, detail: str) -> FrazilError:
+    message, next_step = f"{where} did not accept the credentials: {detail}", _credentials_step(cluster, detail)
     if any(words in detail for words in _NO_TICKET):
-        return KAFKA_LOGIN_REFUSED.retryable(message, next_step=f"try again; if it persists, {mend}")
-    return KAFKA_LOGIN_REFUSED.terminal(message, next_step=mend)
+        return KAFKA_LOGIN_REFUSED.retryable(message, next_step=f"try again; if it persists, {next_step}")
+    return KAFKA_LOGIN_REFUSED.terminal(message, next_step=next_step)
 
 
-def _no_token(cluster: Cluster, where: str, detail: str) -> FrazilError:
+def _token_error(cluster: Cluster, where: str, detail: str) -> FrazilError:
     """Explain why the client has no token. A provider is called once more, because the client's error has no reason."""
     settings = _settings(cluster)
     if TOKEN_PROVIDER in cluster.properties:
@@ -109,16 +109,18 @@ def _no_token(cluster: Cluster, where: str, detail: str) -> FrazilError:
         what = f"the token provider {cluster.properties[TOKEN_PROVIDER]!r} failed, and works again now"
         return KAFKA_LOGIN_REFUSED.retryable(f"{where}: {what}", next_step="try again")
     if any(words in detail.lower() for words in _NO_ISSUER):
-        mend = f"try again; if it persists, check sasl.oauthbearer.token.endpoint.url of {settings}"
-        return KAFKA_LOGIN_REFUSED.retryable(f"{where}: the token endpoint does not answer: {detail}", next_step=mend)
-    mend = (
+        next_step = f"try again; if it persists, check sasl.oauthbearer.token.endpoint.url of {settings}"
+        return KAFKA_LOGIN_REFUSED.retryable(
+            f"{where}: the token endpoint does not answer: {detail}", next_step=next_step
+        )
+    next_step = (
         f"no token was received: check sasl.oauthbearer.token.endpoint.url, .client.id, .client.secret and https.ca.location of"
         f" {settings}"
     )
-    return KAFKA_LOGIN_REFUSED.terminal(f"{where} did not accept the credentials: {detail}", next_step=mend)
+    return KAFKA_LOGIN_REFUSED.terminal(f"{where} did not accept the credentials: {detail}", next_step=next_step)
 
 
-def _mend_credentials(cluster: Cluster, detail: str) -> str:
+def _credentials_step(cluster: Cluster, detail: str) -> str:
     settings, lowered = _settings(cluster), detail.lower()
     if "mechanism handshake failed" in lowered or "unsupported sasl mechanism" in lowered:
         return f"set sasl.mechanism of {settings} to one that the broker supports"
@@ -141,24 +143,24 @@ def _mend_credentials(cluster: Cluster, detail: str) -> str:
     )
 
 
-def _client_certificate(cluster: Cluster, where: str, detail: str) -> Terminal:
+def _client_certificate_error(cluster: Cluster, where: str, detail: str) -> Terminal:
     settings = _settings(cluster)
     shown = {"ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location"} & cluster.properties.keys()
     if not shown:
-        what, mend = (
+        what, next_step = (
             "asks for a client certificate, and none is configured",
             f"set ssl.certificate.location of {settings}",
         )
-    elif (ended := _expired(cluster)) is not None:
+    elif (ended := _expiry(cluster)) is not None:
         what = f"refused the client's certificate, which expired at {ended:%Y-%m-%dT%H:%M:%SZ}"
-        mend = f"renew the certificate that {settings} name"
+        next_step = f"renew the certificate that {settings} name"
     else:
         what = "refused the client's certificate"
-        mend = f"use a certificate of an authority that the broker trusts, and check the ssl.certificate and ssl.key of {settings}"
-    return KAFKA_LOGIN_REFUSED.terminal(f"{where} {what}: {detail}", next_step=mend)
+        next_step = f"use a certificate of an authority that the broker trusts, and check the ssl.certificate and ssl.key of {settings}"
+    return KAFKA_LOGIN_REFUSED.terminal(f"{where} {what}: {detail}", next_step=next_step)
 
 
-def _expired(cluster: Cluster) -> datetime | None:
+def _expiry(cluster: Cluster) -> datetime | None:
     """When the client's certificate expired; None if it did not, or can't be read here."""
     text = cluster.properties.get("ssl.certificate.pem")
     path = cluster.properties.get("ssl.certificate.location")
@@ -171,24 +173,24 @@ def _expired(cluster: Cluster) -> datetime | None:
     return None
 
 
-def _broker_certificate(cluster: Cluster, where: str, detail: str) -> Terminal:
+def _broker_certificate_error(cluster: Cluster, where: str, detail: str) -> Terminal:
     """Explain by a second connection why a broker's certificate is not trusted: the client's error has no reason."""
-    why = _distrust(cluster, detail)
+    why = _distrust_reason(cluster, detail)
     settings = _settings(cluster)
     if "expired" in why:
-        mend = "renew the broker's certificate"
+        next_step = "renew the broker's certificate"
     elif "mismatch" in why:
-        mend = f"use a host name that the broker's certificate has: in clusters.{cluster.name}.bootstrap_servers, or in the broker's"
-        mend += " advertised.listeners"
+        next_step = f"use a host name that the broker's certificate has: in clusters.{cluster.name}.bootstrap_servers, or in the broker's"
+        next_step += " advertised.listeners"
     else:
-        mend = f"set ssl.ca.location of {settings} to the authority that signed the broker's certificate"
+        next_step = f"set ssl.ca.location of {settings} to the authority that signed the broker's certificate"
     reason = f" ({why})" if why else ""
     return KAFKA_LOGIN_REFUSED.terminal(
-        f"{where}: the broker's certificate is not trusted{reason}: {detail}", next_step=mend
+        f"{where}: the broker's certificate is not trusted{reason}: {detail}", next_step=next_step
     )
 
 
-def _distrust(cluster: Cluster, detail: str) -> str:
+def _distrust_reason(cluster: Cluster, detail: str) -> str:
     """OpenSSL's reason not to trust the broker's certificate; empty if there is none, or the broker does not answer."""
     match = _ADDRESS.search(detail)
     if match is None:

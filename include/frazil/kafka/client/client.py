@@ -73,7 +73,7 @@ class AdminPool:
         atexit.register(self.close)
 
     @contextmanager
-    def lent(self, cluster: Cluster) -> Iterator[Admin]:
+    def lend(self, cluster: Cluster) -> Iterator[Admin]:
         """Lend the client of a cluster. If the block fails, the next request gets a new client, without outdated leaders or
         broken connections.
 
@@ -211,7 +211,7 @@ _PRODUCER_DEFAULTS: Final[dict[str, Any]] = {
     "partitioner": "murmur2_random",
     # At rates that need batches they fill up in a few milliseconds, and at lower rates nobody notices the wait.
     "linger.ms": 10,
-    # Each record without a key goes to another partition, not for some milliseconds to one: a thousand would all be in one.
+    # Each record without a key goes to a random partition. By default all records of some milliseconds go to one partition.
     "sticky.partitioning.linger.ms": 0,
     # Records that wait in this process, about 10 MB of small ones. Beyond, the sender waits for the broker.
     "queue.buffering.max.messages": 50_000,
@@ -302,7 +302,7 @@ _ADMINS: Final = AdminPool(_admin)
 @contextmanager
 def admin(cluster: Cluster) -> Iterator[Admin]:
     """Lend the process's admin client of a cluster. Several threads may use it at the same time."""
-    with _ADMINS.lent(cluster) as admin_client:
+    with _ADMINS.lend(cluster) as admin_client:
         yield admin_client
 
 

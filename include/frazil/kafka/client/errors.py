@@ -162,7 +162,7 @@ def translate(
     detail = cluster.redact(f"{cause.str()} ({cause.name()})")
     if cause.code() in _AUTHORISATION:
         return KAFKA_DENIED.terminal(f"not allowed at {where}: {detail}", next_step=_permission(cause, topic))
-    return _by_code(cause, cluster, where, detail)
+    return _other_error(cause, cluster, where, detail)
 
 
 def translate_group(
@@ -245,7 +245,7 @@ def translate_transaction(
     return translate(KafkaError(failed.code(), failed.str(), fatal=False), cluster, client_errors, topic=topic)
 
 
-def _by_code(cause: KafkaError, cluster: Cluster, where: str, detail: str) -> FrazilError:
+def _other_error(cause: KafkaError, cluster: Cluster, where: str, detail: str) -> FrazilError:
     if is_out_of_range(cause):
         return KAFKA_FAILED.retryable(f"{where} doesn't have the requested offset: {detail}", next_step=PLAN_AGAIN)
     if cause.code() in _REFUSED or cause.fatal():

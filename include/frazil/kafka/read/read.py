@@ -203,7 +203,7 @@ class _Reading:
             if time.monotonic() < deadline:
                 continue
             if time.process_time() - worked < _WORK_SECONDS:
-                raise self._stalled()
+                raise self._stall_error()
             deadline, worked = time.monotonic() + STALL_SECONDS, time.process_time()
         # `consume` alone would wait for a full list. Behind the first message, take only what has arrived already.
         return [first, *(self.client.consume(most - 1, 0) if most > 1 and len(first) < _LARGE_BYTES else ())]
@@ -215,7 +215,7 @@ class _Reading:
             Terminal, Retryable: One of them is an error, or the end of a partition that has less than its range.
         """
         if any(map(Message.error, arrived)):
-            return self._in_turn(arrived)
+            return self._records_one_by_one(arrived)
         # Messages come in runs of one partition with ascending offsets, so it is enough to compare the ends of each run.
         offsets = np.fromiter(map(Message.offset, arrived), np.int64, len(arrived))
         records: list[Message] = []
@@ -229,12 +229,12 @@ class _Reading:
             self._reach(key, last + 1)
         return records
 
-    def _in_turn(self, arrived: list[Message]) -> list[Message]:
+    def _records_one_by_one(self, arrived: list[Message]) -> list[Message]:
         """As `records_in_ranges`, message by message, for lists with errors: an error that comes before a range's end counts."""
         records = []
         for message in arrived:
             if message.error() is not None:
-                self._take(message)
+                self._handle_event(message)
                 continue
             key, offset = partition_of(message), _offset(message)
             if self._is_in(key, offset):
@@ -254,7 +254,7 @@ class _Reading:
             del self.open_ranges[key]
             self.client.pause([TopicPartition(*key)])
 
-    def _take(self, event: Message) -> None:
+    def _handle_event(self, event: Message) -> None:
         """Handle the end of a partition, or an error."""
         key, error = partition_of(event), event.error()
         if error is None:
@@ -271,13 +271,13 @@ class _Reading:
                 self._require_held(key)
             return
         if error.code() == KafkaError._BAD_COMPRESSION:
-            self._pass_over(key, _offset(event), error)
+            self._skip_batch(key, _offset(event), error)
             return
         if is_out_of_range(error):
             self._require_held(key)
         raise translate(error, self.cluster, self.client_errors, topic=key[0], partition=key[1])
 
-    def _pass_over(self, key: PartitionKey, base: int, error: KafkaError) -> None:
+    def _skip_batch(self, key: PartitionKey, base: int, error: KafkaError) -> None:
         """Skip a batch of records that the client can't unpack; its first record has the offset `base`."""
         if base <= self.passed.get(key, -1):
             return  # the client reported the batch again before the seek
@@ -321,7 +321,7 @@ class _Reading:
                 self.prober = None
             answer = self._probe(key, base, offset)
         if answer is None:
-            raise self._stalled()
+            raise self._stall_error()
         return answer
 
     def _probe(self, key: PartitionKey, base: int, offset: int) -> bool | None:
@@ -355,7 +355,7 @@ class _Reading:
             # With isolation level read_committed, the upper watermark is the last stable offset.
             log_start, stable_end = self.client.get_watermark_offsets(TopicPartition(*key), timeout=seconds)
         except KafkaException as e:
-            cause = self._explained(e.args[0], key)
+            cause = self._explain(e.args[0], key)
             self.client.poll(0)  # delivers errors to the callback
             raise translate(cause, self.cluster, self.client_errors, topic=key[0], partition=key[1]) from e
         open_range = self.open_ranges[key]
@@ -373,7 +373,7 @@ class _Reading:
             # A plan never begins below the log start, so retention or delete-records moved it since.
             raise KAFKA_FAILED.retryable(detail, next_step=PLAN_AGAIN)
 
-    def _stalled(self) -> FrazilError:
+    def _stall_error(self) -> FrazilError:
         (key, open_range), *other_ranges = self.open_ranges.items()
         end = time.monotonic() + _LAST_REQUEST_SECONDS
         for silent in self.open_ranges:
@@ -390,7 +390,7 @@ class _Reading:
             next_step="try again; if it persists, check the broker that leads the partition",
         )
 
-    def _explained(self, error: KafkaError, key: PartitionKey) -> KafkaError:
+    def _explain(self, error: KafkaError, key: PartitionKey) -> KafkaError:
         """The error; if the client only finds no leader, the broker's error for the topic instead."""
         if error.code() != KafkaError._UNKNOWN_PARTITION:
             return error

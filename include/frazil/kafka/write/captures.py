@@ -94,7 +94,7 @@ class CaptureProducer:
         except KafkaException as e:
             with suppress(KafkaException):  # a fatal error is raised again
                 self.client.poll(0)  # delivers errors to the callback
-            raise self._translated(e) from e
+            raise self._translate(e) from e
 
     def _abort(self) -> None:
         """Abort the transaction, so that consumers of committed records need not wait. If that fails, the next producer with this
@@ -109,7 +109,7 @@ class CaptureProducer:
         while not self._accepted(topic, record):
             self._poll(_POLL_SECONDS)  # back-pressure
             if time.monotonic() - began > STALL_SECONDS:
-                raise self._stalled()
+                raise self._stall_error()
         self._sent += 1
         self._poll(0)
 
@@ -117,7 +117,7 @@ class CaptureProducer:
         try:
             return enqueue(self.client, topic, record, partial(self._delivered, topic, record))
         except KafkaException as e:
-            raise self._translated(e, topic, record) from e
+            raise self._translate(e, topic, record) from e
 
     def _delivered(self, topic: str, record: OutgoingRecord, error: KafkaError | None, _: Message) -> None:
         if error is not None:
@@ -133,18 +133,18 @@ class CaptureProducer:
             if self._acknowledged != before:
                 moved, before = time.monotonic(), self._acknowledged
             elif time.monotonic() - moved > STALL_SECONDS:
-                raise self._stalled()
+                raise self._stall_error()
         if self._failed is not None:
-            raise self._translated(*self._failed)
+            raise self._translate(*self._failed)
 
     def _poll(self, seconds: float) -> None:
         """Receive acknowledgements for so many seconds."""
         try:
             self.client.poll(seconds)
         except KafkaException as e:
-            raise self._translated(e) from e
+            raise self._translate(e) from e
 
-    def _translated(
+    def _translate(
         self, error: KafkaException | KafkaError, topic: str | None = None, record: OutgoingRecord | None = None
     ) -> FrazilError:
         if record is not None and is_too_large(error):
@@ -153,7 +153,7 @@ class CaptureProducer:
             error, self.cluster, _transactional_id(self.name), self.client_errors, topic=topic or self.topic
         )
 
-    def _stalled(self) -> Retryable:
+    def _stall_error(self) -> Retryable:
         return KAFKA_FAILED.retryable(
             f"{self.cluster}, topic {self.topic!r}: no acknowledgement for {STALL_SECONDS:.0f} s"
             f"{reasons(self.cluster, self.client_errors)}",

@@ -120,29 +120,29 @@ class _Sending:
             if rate is not None:
                 self._wait_until(self.began + self.handed_over / rate)
             elif self.handed_over % _SERVE_EVERY_RECORDS == 0:
-                self._serve(0)
+                self._receive(0)
             self._send(record)
 
     def confirm(self) -> None:
         """Wait for the missing acknowledgements."""
         while self.acknowledged < self.handed_over:
-            self._serve(_POLL_SECONDS)
+            self._receive(_POLL_SECONDS)
 
     def _wait_until(self, due: float) -> None:
-        self._serve(0)
+        self._receive(0)
         while (remaining := due - time.monotonic()) > 0:
-            self._serve(min(remaining, _POLL_SECONDS))
+            self._receive(min(remaining, _POLL_SECONDS))
 
     def _send(self, record: OutgoingRecord) -> None:
         while not self._accepted(record):
-            self._serve(_POLL_SECONDS)  # back-pressure: the queue is full until the broker acknowledges
+            self._receive(_POLL_SECONDS)  # back-pressure: the queue is full until the broker acknowledges
         self.handed_over += 1
 
     def _accepted(self, record: OutgoingRecord) -> bool:
         try:
             return enqueue(self.client, self.topic, record, partial(self._delivered, record))
         except KafkaException as e:
-            raise self._refused(e) from e
+            raise self._not_sent(e) from e
 
     def _delivered(self, record: OutgoingRecord, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -154,7 +154,7 @@ class _Sending:
             first, last = self.offsets.get(partition, (offset, offset))
             self.offsets[partition] = (min(first, offset), max(last, offset))
 
-    def _serve(self, seconds: float) -> None:
+    def _receive(self, seconds: float) -> None:
         """Receive acknowledgements for so many seconds.
 
         Raises:
@@ -191,7 +191,7 @@ class _Sending:
             next_step="check the broker, then compare the topic's end offsets with what was sent",
         )
 
-    def _refused(self, error: KafkaException) -> FrazilError:
+    def _not_sent(self, error: KafkaException) -> FrazilError:
         cause = translate(error, self.cluster, self.client_errors, topic=self.topic)
         return type(cause)(
             f"{cause.message}; record {self.handed_over} of the input (from 0) was not sent; {self._counts()}",

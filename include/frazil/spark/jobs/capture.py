@@ -66,13 +66,13 @@ def rows_of(spark: SparkSession, capture: JdbcCapture, database: DatabaseSetting
     frame = spark.read.format("jdbc").options(**options).load()
     kinds = {name.lower(): kind for name, kind in frame.dtypes}
     if capture.timestamp_column is not None:
-        _require(capture, "timestamp_column", kinds.get(capture.timestamp_column.lower()), ("timestamp",))
+        _require_type(capture, "timestamp_column", kinds.get(capture.timestamp_column.lower()), ("timestamp",))
     if capture.incrementing_column is not None:
         numbers = ("tinyint", "smallint", "int", "bigint", "decimal")
-        _require(capture, "incrementing_column", kinds.get(capture.incrementing_column.lower()), numbers)
+        _require_type(capture, "incrementing_column", kinds.get(capture.incrementing_column.lower()), numbers)
     for column in capture.key:
         if column.lower() not in kinds:
-            raise _missing(capture, "key", column)
+            raise _missing_column(capture, "key", column)
     return frame
 
 
@@ -151,10 +151,10 @@ def _json(frame: DataFrame) -> Column:
     return functions.to_json(functions.struct(*(functions.col(quote_name(name)) for name in frame.columns)), _JSON)
 
 
-def _require(capture: JdbcCapture, key: str, kind: str | None, expected: tuple[str, ...]) -> None:
+def _require_type(capture: JdbcCapture, key: str, kind: str | None, expected: tuple[str, ...]) -> None:
     column = str(getattr(capture, key))
     if kind is None:
-        raise _missing(capture, key, column)
+        raise _missing_column(capture, key, column)
     if kind.partition("(")[0] not in expected or (kind.startswith("decimal") and not kind.endswith(",0)")):
         raise CAPTURE_FILE_INVALID.terminal(
             f"capture {capture.name}: {key} {column!r} can't order rows: expected {' or '.join(expected)}, found {kind}",
@@ -162,7 +162,7 @@ def _require(capture: JdbcCapture, key: str, kind: str | None, expected: tuple[s
         )
 
 
-def _missing(capture: JdbcCapture, key: str, column: str) -> Terminal:
+def _missing_column(capture: JdbcCapture, key: str, column: str) -> Terminal:
     return CAPTURE_FILE_INVALID.terminal(
         f"capture {capture.name}: {key} names column {column!r}, which {capture.table or 'the query'} does not have",
         next_step="correct the capture file",

@@ -142,12 +142,12 @@ def _carry_out(prog: str, argv: list[str], work: Callable[[Project, str, str], s
         earlier = handover.await_outcome()
         if earlier is not None and earlier.error is None:
             return
-    with handover.beating() if outlives else nullcontext():
+    with handover.heartbeats() if outlives else nullcontext():
         if outlives:
             handover.forget_failure()
         outcome = _outcome(lambda: work(project, handover.name, order))
         try:
-            _while_storage_fails(handover.leave, outcome)
+            _while_storage_fails(handover.write_outcome, outcome)
         except (Retryable, Terminal) as error:
             say(f"warning: the outcome of this job is not reported: {error.message_with_code}")
     if outcome.error is not None:

@@ -46,10 +46,10 @@ def _probe_executors(spark: SparkSession, project: Project, pipelines: Iterable[
     cloudpickle.register_pickle_by_value(executor_facts)  # type: ignore[no-untyped-call]
     facts, module = executor_facts.facts, WORK
     # As a plain function of Spark: one over Arrow needs PyArrow, which may be missing there.
-    tell = udf(lambda _: facts(module, clusters, storages), "string", useArrow=False)
+    report = udf(lambda _: facts(module, clusters, storages), "string", useArrow=False)
     count = max(_LEAST_TASKS, _TASKS * cores(lambda key: spark.conf.get(key, "") or ""))
     began = time.time()
-    answers: pa.Table = fetch_rows(spark.range(0, count, 1, count).select(tell("id").alias("told")), "executors")
+    answers: pa.Table = fetch_rows(spark.range(0, count, 1, count).select(report("id").alias("told")), "executors")
     ended = time.time()
     return {
         "began": began,

@@ -12,7 +12,7 @@ def main() -> None:
     """Run a Python worker, a join with an exchange, and statements, as staging, merges and maintenance do."""
     spark = SparkSession.builder.getOrCreate()
     try:
-        spark.range(1_000).mapInArrow(_counted, "n long").collect()
+        spark.range(1_000).mapInArrow(_count_rows, "n long").collect()
         spark.range(1_000).createOrReplaceTempView("numbers")
         spark.sql(
             "SELECT a.id % 7 AS k, count(*) AS n, max(struct(b.id, 'x')) AS last FROM numbers a JOIN numbers b ON a.id = b.id"
@@ -22,7 +22,7 @@ def main() -> None:
         spark.stop()
 
 
-def _counted(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+def _count_rows(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     for batch in batches:
         yield pa.RecordBatch.from_pydict({"n": [batch.num_rows]})
 

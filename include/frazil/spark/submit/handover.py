@@ -144,7 +144,7 @@ class Handover:
         earlier.remove(folder)
         return outcome
 
-    def take(self, lost: FrazilError, log: str | None = None) -> str | None:
+    def take_result(self, lost: FrazilError, log: str | None = None) -> str | None:
         """The result of this attempt, whose job has ended; None if the job returns none. Order and outcome are removed.
 
         Args:
@@ -170,7 +170,7 @@ class Handover:
         Nothing happens if another attempt took over: the process of a lost task must not stop the driver of the next attempt.
         """
         folder = self._folder()
-        if self._counts(_read(folder, self._order_file)):
+        if self._is_valid(_read(folder, self._order_file)):
             try:
                 _delete(folder, self._order_file)
             except Terminal:  # if the storage forbids it, an order for an attempt that does not exist replaces this one
@@ -183,7 +183,7 @@ class Handover:
             Retryable: This attempt is no longer valid: another one took over, or the order was withdrawn.
         """
         order = _read(self._folder(), self._order_file)
-        if order is None or not self._counts(order) or not isinstance(order.get("order"), str):
+        if order is None or not self._is_valid(order) or not isinstance(order.get("order"), str):
             raise RUN_OVERTAKEN.retryable(
                 f"{self.location}/{self._order_file} is not for attempt {self.attempt}"
                 f" {'any more' if order is None else 'but for ' + str(order['attempt'])}: it was withdrawn, or another attempt took it over",
@@ -191,7 +191,7 @@ class Handover:
             )
         return str(order["order"]), bool(order.get("outlives"))
 
-    def leave(self, outcome: Outcome) -> None:
+    def write_outcome(self, outcome: Outcome) -> None:
         """Write the outcome of this attempt. An error does not replace a success, which another driver may have left meanwhile."""
         folder = self._folder()
         earlier = self.find(folder) if outcome.error is not None else None
@@ -215,7 +215,7 @@ class Handover:
             if time.monotonic() >= due:
                 folder, due = self._folder(), time.monotonic() + BEAT_SECONDS
             outcome = self.find(folder)
-            latest = folder.find(_named(folder, self._beat_file)) if outcome is None else None
+            latest = folder.find(_file_name(folder, self._beat_file)) if outcome is None else None
             if outcome is not None or latest is None:
                 return outcome
             if latest != beat:
@@ -225,7 +225,7 @@ class Handover:
             time.sleep(_LOOK_SECONDS)
 
     @contextmanager
-    def beating(self) -> Iterator[None]:
+    def heartbeats(self) -> Iterator[None]:
         """While the block runs, write heartbeats of this attempt, and stop this process once the attempt is no longer valid.
 
         Raises:
@@ -243,7 +243,7 @@ class Handover:
                 with suppress(Retryable, Terminal):  # if the storage does not answer, the next check may succeed
                     is_due = time.monotonic() >= due
                     folder = self._folder() if is_due else folder
-                    if not self._counts(_read(folder, self._order_file)):
+                    if not self._is_valid(_read(folder, self._order_file)):
                         os.kill(os.getpid(), signal.SIGTERM)
                         pause = (
                             BEAT_SECONDS  # a second signal soon would kill a run that has ended while its Spark stops
@@ -258,7 +258,7 @@ class Handover:
         finally:
             ended.set()
 
-    def _counts(self, order: Mapping[str, Any] | None) -> bool:
+    def _is_valid(self, order: Mapping[str, Any] | None) -> bool:
         """Whether an order names this attempt."""
         return order is not None and order["attempt"] == self.attempt
 
@@ -276,7 +276,7 @@ class Handover:
             with suppress(Retryable, Terminal):  # if that is not allowed, orphan removal deletes them
                 _delete(folder, file)
         with suppress(Retryable, Terminal):
-            if self._counts(_read(folder, self._order_file)):
+            if self._is_valid(_read(folder, self._order_file)):
                 _delete(folder, self._order_file)
 
     def _folder(self) -> Folder:
@@ -304,7 +304,7 @@ class Handover:
 
 def _read(folder: Folder, file: str) -> dict[str, Any] | None:
     """The body of an order or an outcome; None without a file, or if it is of another version, half written or foreign."""
-    text = folder.find(_named(folder, file))
+    text = folder.find(_file_name(folder, file))
     try:
         body = None if text is None else json.loads(text)
     except (ValueError, RecursionError):
@@ -316,14 +316,14 @@ def _read(folder: Folder, file: str) -> dict[str, Any] | None:
 
 
 def _write(folder: Folder, file: str, text: str) -> None:
-    folder.write(_named(folder, file), text)
+    folder.write(_file_name(folder, file), text)
 
 
 def _delete(folder: Folder, file: str) -> None:
-    folder.delete(_named(folder, file))
+    folder.delete(_file_name(folder, file))
 
 
-def _named(folder: Folder, file: str) -> str:
+def _file_name(folder: Folder, file: str) -> str:
     """The file's name in the storage: that of managed tables may only take names with an ending of Iceberg's files."""
     return f"{file}{folder.properties.get(SUFFIX, '')}"
 

@@ -212,7 +212,7 @@ def watch_job(
         The error to raise if the job left no outcome.
     """
     with shutdown.handled(report, STOP_SECONDS):
-        code, lines = _watched(command, env, log, report, partial(_Job, at_work=at_work, withdraw=withdraw))
+        code, lines = _run_process(command, env, log, report, partial(_Job, at_work=at_work, withdraw=withdraw))
         if shutdown.requester():
             return shutdown.stopped("the job was ended; what it decided is finished, or the next run finishes it")
     return lost_job(code, lines, str(log) if withdraw is None else place_of_log(log))
@@ -233,7 +233,7 @@ def lost_job(code: int, lines: list[str], log: str) -> FrazilError:
     )
 
 
-def _watched(
+def _run_process(
     command: list[str],
     env: Mapping[str, str],
     log: Path,

@@ -125,7 +125,7 @@ def maintenance_submission(project: Project, pipeline: Pipeline, run: str, *, on
     return _submission(project, engine, "maintain.py", name, writes=True, on_server=on_server, away=True)
 
 
-def _connected(project: Project, engine_name: str, application: str, name: str) -> Submission:
+def _server_submission(project: Project, engine_name: str, application: str, name: str) -> Submission:
     env = project.environment() | client_environment(project, project.engine(engine_name))
     env |= {"PYTHONPATH": _sources(project), ENGINE_VARIABLE: engine_name, SUBMITTER_VARIABLE: str(os.getpid())}
     return Submission(job_file(application), name, env)
@@ -149,7 +149,7 @@ def _submission(  # noqa: PLR0913 - the differences between the kinds of jobs
     """How to start a job. `away` says that its order is in shared storage, so that its driver may run in the cluster."""
     engine = project.engine(engine_name)
     if on_server:
-        return _connected(project, engine_name, application, name)
+        return _server_submission(project, engine_name, application, name)
     if engine.type == "operator":
         raise BAD_ARGUMENT.terminal(
             f"engine {engine_name}: its jobs are started by an operator in Airflow, not by a command",
@@ -272,7 +272,7 @@ def run_submission(  # noqa: PLR0913, PLR0917 - the four parts of an order
         properties = stack.enter_context(private_properties(project.home, name, run, job.private))
         at_work = partial(drivers, project.home, name, run)
         lost = watch_job(job.command(handover.arguments, properties), job.env, log, report, at_work, withdraw)
-    return handover.take(lost, place_of_log(log) if job.outlives else str(log))
+    return handover.take_result(lost, place_of_log(log) if job.outlives else str(log))
 
 
 def _withdraw(handover: Handover, job: Submission) -> None:

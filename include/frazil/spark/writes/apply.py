@@ -182,9 +182,9 @@ class SparkApply:
             self._merge(lake, change, operation, operation.merge, name)
         else:
             if change.removal is not None and planned is not None:
-                self._spark.sql(f"DELETE FROM {branch} WHERE {_condition(change.removal)}").collect()  # noqa: S608 - quoted
+                self._spark.sql(f"DELETE FROM {branch} WHERE {_removal_condition(change.removal)}").collect()  # noqa: S608 - quoted
             self._append(lake, change, operation, branch)
-        tip = _tip(lake, change, operation, name, planned)
+        tip = _checked_tip(lake, change, operation, name, planned)
         failpoints.hit(Failpoint.BRANCH_STAGED)
         _log.info("branch %s of %s ends in snapshot %d", name, change.table, tip)
         self._make_main(lake, change, PreparedBranch(name, planned, tip))
@@ -271,7 +271,7 @@ def _is_last(metadata: TableMetadata, key: str, landed: int) -> bool:
     return False
 
 
-def _tip(lake: Lake, change: Change, operation: Operation, name: str, planned: int | None) -> int:
+def _checked_tip(lake: Lake, change: Change, operation: Operation, name: str, planned: int | None) -> int:
     """The snapshot that becomes main's head: it must hold the staged rows, and descend from main's head.
 
     Raises:
@@ -299,12 +299,12 @@ def _require_rows(change: Change, count: int, what: str) -> None:
         )
 
 
-def _condition(removal: Removal) -> str:
+def _removal_condition(removal: Removal) -> str:
     """The condition for rows to delete, in SQL; `frazil.iceberg.commit.removal.row_filter` is the same for PyIceberg."""
-    return " OR ".join(f"({_range(removal, removed_range)})" for removed_range in removal.ranges) or "false"
+    return " OR ".join(f"({_range_condition(removal, removed_range)})" for removed_range in removal.ranges) or "false"
 
 
-def _range(removal: Removal, removed_range: RemovedRange) -> str:
+def _range_condition(removal: Removal, removed_range: RemovedRange) -> str:
     columns = removal.columns
     offset, partition = quote_name(columns.offset), quote_name(columns.partition)
     conditions = [

@@ -21,7 +21,7 @@ from frazil.pipeline.models.layout import DELETED
 from frazil.spark.errors import fetch_rows
 from frazil.spark.writes.rows import (
     Target,
-    facts_of,
+    change_columns,
     is_of_earlier_topic,
     lacks_offset,
     not_older,
@@ -53,14 +53,14 @@ def apply_truncates(
     removals = []
     for end in _truncates(staged, target, merge):
         staged = _delete_rows_before(target, staged, merge, end)
-        removals.append(partial(_empty, spark, target, merge, end))
+        removals.append(partial(_remove_rows_before, spark, target, merge, end))
     return staged, tuple(removals)
 
 
 def _truncates(staged: DataFrame, target: Target, merge: Merge) -> list[Truncate]:
     """The last truncate of each partition."""
     ends = staged.where(f.col(quote_name(OP)) == TRUNCATE).alias("c")
-    facts = f.struct(*(row_column("c", name).cast(StringType()).alias(name) for name in facts_of(merge)))
+    facts = f.struct(*(row_column("c", name).cast(StringType()).alias(name) for name in change_columns(merge)))
     order = [row_column("c", name) for name in (merge.order_by, merge.columns.offset) if name is not None]
     last = ends.groupBy(place_of(merge, "c").alias("place")).agg(f.max_by(facts, tuple_of(*order)).alias("facts"))
     truncates: list[Truncate] = fetch_rows(last, f"table {target.table}").column(1).to_pylist()
@@ -69,7 +69,7 @@ def _truncates(staged: DataFrame, target: Target, merge: Merge) -> list[Truncate
 
 def _is_before(target: Target, merge: Merge, row: str, end: Truncate) -> Column:
     """Whether a row's last change is older than a truncate."""
-    names, facts = merge.columns, _facts(target, merge, end)
+    names, facts = merge.columns, _coordinates(target, merge, end)
     offset = row_column(row, names.offset)
     if merge.order_by is None:
         partition, stamp = row_column(row, names.partition), row_column(row, merge.timestamp)
@@ -92,23 +92,23 @@ def _is_before(target: Target, merge: Merge, row: str, end: Truncate) -> Column:
 def _delete_rows_before(target: Target, staged: DataFrame, merge: Merge, end: Truncate) -> DataFrame:
     """Add a delete, at the truncate's place, for each change before a truncate."""
     before = _is_before(target, merge, "c", end) & (row_column("c", OP) != TRUNCATE)
-    facts = _facts(target, merge, end) | {OP: f.lit(DELETE)}
+    facts = _coordinates(target, merge, end) | {OP: f.lit(DELETE)}
     columns = [facts.get(name, row_column("c", name)).alias(name) for name in staged.columns]
     return staged.unionByName(staged.alias("c").where(before).select(*columns))
 
 
-def _facts(target: Target, merge: Merge, end: Truncate) -> dict[str, Column]:
+def _coordinates(target: Target, merge: Merge, end: Truncate) -> dict[str, Column]:
     """A truncate's coordinates and order as values of columns."""
-    return {name: target.literal(name, end[name]) for name in facts_of(merge)}
+    return {name: target.literal(name, end[name]) for name in change_columns(merge)}
 
 
-def _empty(spark: SparkSession, target: Target, merge: Merge, end: Truncate) -> None:
+def _remove_rows_before(spark: SparkSession, target: Target, merge: Merge, end: Truncate) -> None:
     """Delete the branch's rows before a truncate, or mark them as deleted: a merge with one source row, which matches all of them."""
     writer = spark.range(1).mergeInto(target.branch, _is_before(target, merge, target.row, end))
     if merge.deleted is None:
         writer.whenMatched().delete().merge()
         return
-    values = _facts(target, merge, end) | {merge.deleted: f.lit(True)}  # noqa: FBT003
+    values = _coordinates(target, merge, end) | {merge.deleted: f.lit(True)}  # noqa: FBT003
     writer.whenMatched().update({quote_name(name): value for name, value in values.items()}).merge()
 
 
@@ -147,13 +147,13 @@ def merge_rows(
     staged, removals = apply_truncates(spark, target, merge, staged)
     changes = _last_changes(staged.where(f.col(quote_name(OP)) != TRUNCATE), target, merge).persist()
     try:
-        ranges = _checked(changes, target, merge)
+        ranges = _key_ranges(changes, target, merge)
         if ranges is not None:
             if may_hold(ranges):
-                bounds = (*_between(target, ranges), *_named_values(changes, target, merge))
+                bounds = (*_range_conditions(target, ranges), *_partition_conditions(changes, target, merge))
                 _merge(target, merge, changes, staged.columns, bounds)
             else:
-                _add(target, merge, changes, staged.columns)
+                _append(target, merge, changes, staged.columns)
     finally:
         changes.unpersist()
     for remove in removals:
@@ -183,7 +183,7 @@ def _last_changes(staged: DataFrame, target: Target, merge: Merge) -> DataFrame:
     return changes.withColumn(_LAST_UPSERT, newest).alias("s")
 
 
-def _checked(changes: DataFrame, target: Target, merge: Merge) -> Ranges | None:
+def _key_ranges(changes: DataFrame, target: Target, merge: Merge) -> Ranges | None:
     """The least and the largest value of each key column, so that other files need not be read; None without changes.
 
     Raises:
@@ -213,14 +213,14 @@ def _checked(changes: DataFrame, target: Target, merge: Merge) -> Ranges | None:
     return {name: ends for name, ends in ends_of if all(len(end) <= _LONGEST_BOUND for end in ends)}
 
 
-def _between(target: Target, ranges: Ranges) -> Iterator[Column]:
+def _range_conditions(target: Target, ranges: Ranges) -> Iterator[Column]:
     """Conditions that every row with a key of the batch meets."""
     for name, ends in ranges.items():
         least, most = (target.literal(name, end) for end in ends)
         yield row_column(target.row, name).between(least, most)
 
 
-def _named_values(changes: DataFrame, target: Target, merge: Merge) -> Iterator[Column]:
+def _partition_conditions(changes: DataFrame, target: Target, merge: Merge) -> Iterator[Column]:
     """Conditions with the partition values of a batch, for key columns that are partition columns."""
     for name in merge.keys:
         if name not in target.partitioned_by or not isinstance(target.types[name], _BOUNDED):
@@ -240,18 +240,18 @@ def _merge(target: Target, merge: Merge, changes: DataFrame, staged: Sequence[st
     if merge.deleted is None:
         values = _hard_values(target, merge, staged)
         writer = writer.whenMatched((op == DELETE) & later).delete()
-        writer = writer.whenMatched((op == UPSERT) & later).update(_assigned(values))
-        writer = writer.whenNotMatched(op == UPSERT).insert(_assigned(_inserted(target, merge, values)))
+        writer = writer.whenMatched((op == UPSERT) & later).update(_quoted(values))
+        writer = writer.whenNotMatched(op == UPSERT).insert(_quoted(_all_columns(target, merge, values)))
     else:
         values = _soft_values(target, merge, staged, merge.deleted)
-        writer = writer.whenMatched(later).update(_assigned(_deleted_row(target, merge, values)))
-        writer = writer.whenNotMatched().insert(_assigned(_inserted(target, merge, values)))
+        writer = writer.whenMatched(later).update(_quoted(_deleted_row(target, merge, values)))
+        writer = writer.whenNotMatched().insert(_quoted(_all_columns(target, merge, values)))
     writer.merge()
 
 
 def _deleted_row(target: Target, merge: Merge, values: Mapping[str, Column]) -> dict[str, Column]:
     """A deleted row that stays keeps its values, and gets the coordinates of its delete, so that no older change restores it."""
-    facts = (*facts_of(merge), merge.deleted)
+    facts = (*change_columns(merge), merge.deleted)
     is_news = f.col(_NEWEST_ROW).isNotNull() & not_older(merge, target.row, _NEWEST_ROW)
     return {
         name: value if name in facts else f.when(is_news, value).otherwise(row_column(target.row, name))
@@ -259,13 +259,13 @@ def _deleted_row(target: Target, merge: Merge, values: Mapping[str, Column]) -> 
     }
 
 
-def _add(target: Target, merge: Merge, changes: DataFrame, staged: Sequence[str]) -> None:
+def _append(target: Target, merge: Merge, changes: DataFrame, staged: Sequence[str]) -> None:
     """Append the rows that a merge would insert into a branch without any of the keys."""
     if merge.deleted is None:
         rows, values = changes.where(row_column(_CHANGE, OP) == UPSERT), _hard_values(target, merge, staged)
     else:
         rows, values = changes, _soft_values(target, merge, staged, merge.deleted)
-    every = _inserted(target, merge, values)
+    every = _all_columns(target, merge, values)
     rows.select(*(value.alias(name) for name, value in every.items())).writeTo(target.branch).append()
 
 
@@ -278,7 +278,7 @@ def _hard_values(target: Target, merge: Merge, staged: Sequence[str]) -> dict[st
 
 
 def _soft_values(target: Target, merge: Merge, staged: Sequence[str], deleted: str) -> dict[str, Column]:
-    facts, names = facts_of(merge), _columns(target, merge, staged)
+    facts, names = change_columns(merge), _columns(target, merge, staged)
     rows = {name: target.value(name, row_column(_CHANGE if name in facts else _NEWEST_ROW, name)) for name in names}
     return rows | {deleted: row_column(_CHANGE, OP) == DELETE}
 
@@ -287,13 +287,13 @@ def _columns(target: Target, merge: Merge, staged: Sequence[str]) -> Iterator[st
     return (name for name in staged if name in target.types and name not in (*merge.keys, OP, PLACE))
 
 
-def _inserted(target: Target, merge: Merge, values: Mapping[str, Column]) -> dict[str, Column]:
+def _all_columns(target: Target, merge: Merge, values: Mapping[str, Column]) -> dict[str, Column]:
     """Values of all columns of the table; columns that were added since staging are null."""
     absent = {name: target.literal(name, None) for name in target.types if name not in (*values, *merge.keys)}
     every = absent | dict(values) | {name: row_column("s", name) for name in merge.keys}
     return {name: every[name] for name in target.types}
 
 
-def _assigned(values: Mapping[str, Column]) -> dict[str, Column]:
+def _quoted(values: Mapping[str, Column]) -> dict[str, Column]:
     """New values by quoted column, for Spark's merge, which parses the names as SQL."""
     return {quote_name(name): value for name, value in values.items()}

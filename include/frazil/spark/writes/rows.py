@@ -147,7 +147,7 @@ def row_column(row: str, name: str) -> Column:
     return f.col(f"{row}.{quote_name(name)}")
 
 
-def facts_of(merge: Merge) -> tuple[str, ...]:
+def change_columns(merge: Merge) -> tuple[str, ...]:
     """Columns with a record's coordinates, and those that order changes."""
     names = merge.columns
     order = () if merge.order_by is None else (merge.order_by,)
