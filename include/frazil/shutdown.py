@@ -161,17 +161,12 @@ def end_with_parent(is_alone: Callable[[], bool] = lambda: False) -> None:
     def watch() -> None:
         while os.getppid() == parent and not is_alone():
             time.sleep(_PARENT_CHECK_SECONDS)
-        _wait_finished()
+        end = time.monotonic() + _FINISHING_SECONDS
+        while _stop.is_finishing and time.monotonic() < end:  # in another thread, the run decides or finishes a batch
+            time.sleep(_PARENT_CHECK_SECONDS / 10)
         os._exit(EXIT_PARENT_LOST)  # no print: stdout is a pipe to the dead parent
 
     threading.Thread(target=watch, daemon=True, name=_PARENT_WATCH).start()
-
-
-def _wait_finished() -> None:
-    """Wait until the run, in another thread, is outside of blocks that decide or finish a batch."""
-    end = time.monotonic() + _FINISHING_SECONDS
-    while _stop.is_finishing and time.monotonic() < end:
-        time.sleep(_PARENT_CHECK_SECONDS / 10)
 
 
 def _ask(number: int) -> None:

@@ -134,15 +134,12 @@ class _Sending:
             self._receive(min(remaining, _POLL_SECONDS))
 
     def _send(self, record: OutgoingRecord) -> None:
-        while not self._accepted(record):
-            self._receive(_POLL_SECONDS)  # back-pressure: the queue is full until the broker acknowledges
-        self.handed_over += 1
-
-    def _accepted(self, record: OutgoingRecord) -> bool:
         try:
-            return enqueue(self.client, self.topic, record, partial(self._delivered, record))
+            while not enqueue(self.client, self.topic, record, partial(self._delivered, record)):
+                self._receive(_POLL_SECONDS)  # back-pressure: the queue is full until the broker acknowledges
         except KafkaException as e:
             raise self._not_sent(e) from e
+        self.handed_over += 1
 
     def _delivered(self, record: OutgoingRecord, error: KafkaError | None, message: Message) -> None:
         if error is not None:
