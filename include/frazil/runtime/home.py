@@ -28,11 +28,8 @@ PRIVATE_FOLDER = 0o700
 def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
     """Replace a file in one step, and create its folder. The permissions hold before any content is in the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # created with mode 600
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(text)
-    Path(name).replace(path)
+    with _temporary(path, text, mode) as file:
+        file.replace(path)
 
 
 def write_new(path: Path, text: str) -> None:
@@ -41,14 +38,21 @@ def write_new(path: Path, text: str) -> None:
     Raises:
         FileExistsError: The file exists already, and stays as it is.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with _temporary(path, text, 0o644) as file:
+        os.link(file, path)  # unlike a rename it replaces nothing
+
+
+@contextmanager
+def _temporary(path: Path, text: str, mode: int) -> Iterator[Path]:
+    """A file with a text beside a path, while the block runs: nothing of the text, which may be a secret, stays after an error."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # created with mode 600
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o644)
+            os.fchmod(file.fileno(), mode)
             file.write(text)
-        os.link(name, path)  # unlike a rename it replaces nothing
+        yield Path(name)
     finally:
-        Path(name).unlink()
+        Path(name).unlink(missing_ok=True)
 
 
 def private_folder(path: Path) -> Path:
