@@ -145,7 +145,7 @@ def ages_from(text: str | None) -> dict[int, int]:
 
 
 def age_seconds(age: int) -> float:
-    """The age that represents a class: every age of the class is within 5 % of it."""
+    """The age in seconds that stands for a class of `RecordAges`: all ages of the class are within 5 % of it."""
     return FLOOR_SECONDS / 2 if age == 0 else 2 * FLOOR_SECONDS * GROWTH**age / (GROWTH + 1)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from frazil.batch.changes import ChangeCounts, Merge, Removal, RemovedRange
 from frazil.batch.facts import Counts, Range, RecordAges, StagedFile, TableCounts, UnknownFields
-from frazil.batch.position import MALFORMED, BatchMark, Position, check_version
+from frazil.batch.position import MALFORMED, UPGRADE, BatchMark, Position, check_version
 from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.error_codes import BAD_HANDOVER, BAD_STATE
 
@@ -49,7 +49,7 @@ class Operation:
         """
         if body["kind"] not in ("insert", "merge"):
             raise BAD_HANDOVER.terminal(
-                f"a manifest asks for operation {body['kind']!r}, which this Frazil does not know"
+                f"a manifest asks for operation {body['kind']!r}, which this Frazil does not know", next_step=UPGRADE
             )
         merge = Merge.from_body(body["merge"]) if body["kind"] == "merge" else None
         return cls(body["kind"], tuple(body["variants"]), merge)

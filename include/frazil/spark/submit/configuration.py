@@ -87,7 +87,7 @@ default is 16."""
 
 
 def ui_settings(engine: EngineSettings) -> dict[str, str]:
-    """Configuration of Spark's pages, its event log, and secrets in both. The log's folder is created: Spark does not start
+    """Configuration of Spark's pages and its event log, with secrets hidden. The log's folder is created: Spark does not start
     without it.
 
     Raises:

@@ -155,7 +155,7 @@ def change_columns(merge: Merge) -> tuple[str, ...]:
 
 
 def tuple_of(*columns: Column) -> Column:
-    """A struct of values that are compared in order. Its fields get common names, because Spark compares no other structs."""
+    """A struct of values that are compared in order. Spark compares only structs whose fields have equal names."""
     return f.struct(*(value.alias(f"part{number}") for number, value in enumerate(columns)))
 
 
