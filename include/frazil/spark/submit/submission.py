@@ -158,11 +158,9 @@ def _submission(  # noqa: PLR0913 - the differences between the kinds of jobs
     sets = jar_sets(project.settings) if writes else ("spark",)
     fetch(project.home, *sets)
     sources = _sources(project)
-    python = str(interpreter_bin() / "python")
-    java = ensure_java()
+    python, java = str(interpreter_bin() / "python"), ensure_java()
     outlives = away and engine.deploy_mode == "cluster"
     archive = "" if outlives else archive_options(project.home, java)  # it fits only this machine's Java
-    jvm = (archive, engine.conf.get(JVM_OPTIONS, _WRITING if writes else _WAITING))
     conf = {
         **ui_settings(engine),
         "spark.ui.showConsoleProgress": "false",
@@ -176,7 +174,8 @@ def _submission(  # noqa: PLR0913 - the differences between the kinds of jobs
             {**conf, **engine.conf}["spark.pyspark.python"], sources if engine.py_files == "shared" else None
         )
     conf = {key: setting for key, setting in conf.items() if key not in engine.conf}
-    conf[JVM_OPTIONS] = " ".join(filter(None, jvm))
+    options = engine.conf.get(JVM_OPTIONS, _WRITING if writes else _WAITING)
+    conf[JVM_OPTIONS] = f"{archive} {options}".strip()
     if writes:
         conf["spark.sql.extensions"] = with_extensions(engine.conf)
     env = _environment(project, sources, python) | {"JAVA_HOME": str(java.home)}
