@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from frazil.devstack.secured import Secured
-from frazil.kafka.admin.topics import _until
+from frazil.kafka.admin.observe import find
 from frazil.kafka.client.client import REQUEST_SECONDS, admin
 from frazil.kafka.client.cluster import Cluster
 from frazil.runtime.home import LOOPBACK, Home
+from frazil.runtime.process import until
 
 
 def with_ports(home: Home, **ports: int) -> Home:
@@ -33,4 +34,4 @@ def delete_topic(cluster: Cluster, name: str) -> None:
     with admin(cluster) as admin_client:
         futures = admin_client.client.delete_topics([name], request_timeout=REQUEST_SECONDS)
         admin_client.answer(futures[name], topic=name)
-        _until(admin_client, name, lambda description: description is None)
+        assert until(lambda: find(admin_client, name) is None, 10), f"brokers still know topic {name}"

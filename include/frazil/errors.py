@@ -13,8 +13,8 @@ Foreign exceptions (Kafka, PyIceberg, Spark, sqlite …) are mapped to one of th
 appear. The exit code tells the caller of the process, usually Airflow, which class it was: a task that ended with
 `Terminal` is not retried.
 
-Beside its class an error has a code: the kind of problem, which docs/messages.md explains. `frazil.error_codes` has them all, and
-errors are raised by them: `raise TOPIC_MISSING.terminal("…", next_step="…")`.
+Each error also has a code: the kind of problem, which docs/messages.md explains. `frazil.error_codes` has all codes, and a code
+makes its errors: `raise TOPIC_MISSING.terminal("…", next_step="…")`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 EXIT_FAILED = 1
-"""The command worked and what it was asked to check did not hold (a mismatch, an invalid file)."""
+"""The command worked, and what it checked does not hold: a mismatch, an invalid file."""
 
 EXIT_PARENT_LOST = 70
 """The process that started a job is gone, so the job ended itself."""
@@ -84,7 +84,7 @@ class FrazilError(Exception):
     @property
     def message_with_code(self) -> str:
         """The message with its code, without the next step."""
-        return marked(self.message, self.code)
+        return add_code(self.message, self.code)
 
 
 class Retryable(FrazilError):
@@ -117,24 +117,24 @@ class OutcomeUnknown(FrazilError):
 class Stopped(FrazilError):
     """The run was asked to stop, and did so in order. The next run continues from there."""
 
-    exit_code = 79  # the first one that neither sysexits.h nor a shell gives a meaning
+    exit_code = 79  # the first one behind those of sysexits.h
     label = "stopped"
 
 
-def marked(message: str, code: ErrorCode) -> str:
-    """A message with the code at the end of its first line, unless it has the code already."""
+def add_code(message: str, code: ErrorCode) -> str:
+    """Return a message with the code at the end of its first line, unless it has the code already."""
     first, newline, rest = message.partition("\n")
     return message if f"[{code}]" in first else f"{first} [{code}]{newline}{rest}"
 
 
 _RUN_FAILED: Final = 504
-"""Number of the code that an error of an unknown one has."""
+"""Number of the code that stands in for a code of another version."""
 
 _KINDS: Final = {kind.exit_code: kind for kind in (Retryable, Unavailable, Terminal, OutcomeUnknown, Stopped)}
 
 
 def kind_of(exit_code: int) -> type[FrazilError]:
-    """The class of the error that a job ended with; Retryable for what is no job's code, such as a signal's."""
+    """The error class of a job's exit code; Retryable if no class has that code, as after a signal."""
     return _KINDS.get(exit_code, Retryable)
 
 
@@ -145,7 +145,7 @@ def error_to_json(error: FrazilError) -> str:
 
 
 def error_from_json(text: str) -> FrazilError:
-    """The error that a task or a job reported. A job of another version may name a code or a class that is not known here."""
+    """The error that a task or a job reported. One of another version may report a code or an exit code that is unknown here."""
     body = json.loads(text)
     message, number = body["message"], body["code"]
     if number not in _CODES:
@@ -169,13 +169,13 @@ def without_values(text: str) -> str:
     )
 
 
-def quotable(error: BaseException) -> BaseException | None:
-    """The error as the cause of another; None if a traceback, which quotes causes, would show such a value."""
-    whole: BaseException | None = error
+def safe_cause(error: BaseException) -> BaseException | None:
+    """Return the error, to be the cause of another; None if its traceback, with all its causes, would show a record's value."""
+    cause: BaseException | None = error
     visited = set[int]()
-    while whole is not None and id(whole) not in visited:  # causes may go round
-        visited.add(id(whole))
-        if without_values(str(whole)) != str(whole):
+    while cause is not None and id(cause) not in visited:  # causes may form a circle
+        visited.add(id(cause))
+        if without_values(str(cause)) != str(cause):
             return None
-        whole = whole.__cause__ or whole.__context__
+        cause = cause.__cause__ or cause.__context__
     return error

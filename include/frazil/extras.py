@@ -1,4 +1,4 @@
-"""Libraries that only some pipelines need, each from an extra of the package. Code that needs one imports it through here."""
+"""Checks that optional libraries are installed: only some pipelines need them, and extras of the package bring them."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "sqlite": ("sqlalchemy",),
     }
 )
-"""What of each extra in pyproject.toml is imported, where it is needed at all."""
+"""Extra in pyproject.toml -> modules that code imports when it needs this extra."""
 
 
 def require(extra: str, user: str) -> None:
     """Check that the libraries of an extra are installed, without importing them.
 
     Args:
-        extra: Its name, as pip takes it.
+        extra: Name of the extra.
         user: What needs it, for the message.
 
     Raises:
-        Terminal: One is missing; the next step installs it.
+        Terminal: A library is missing; the next step installs it.
     """
     missing = [library for library in EXTRAS[extra] if not _is_installed(library)]
     if missing:
@@ -52,7 +52,7 @@ def require_database(uri: str, user: str) -> None:
     """Check that the driver of a catalog's database is installed.
 
     Args:
-        uri: Its address, as SQLAlchemy takes it.
+        uri: The database's address, as SQLAlchemy takes it.
         user: What needs it, for the message.
 
     Raises:
@@ -65,7 +65,7 @@ def require_database(uri: str, user: str) -> None:
 def _is_installed(library: str) -> bool:
     try:
         return library in sys.modules or find_spec(library) is not None
-    except ModuleNotFoundError:  # of the package around it
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 

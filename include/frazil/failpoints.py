@@ -1,8 +1,8 @@
 """Named places where a test may end, pause or stop this process, as a fault would.
 
 ``FRAZIL_CRASH=decide.committing=kill`` ends the process with SIGKILL when it reaches that point; ``=stop`` pauses it with
-SIGSTOP until somebody continues it, ``=term`` asks it to stop; ``decide.committing:2=kill`` means the second time. Several
-with commas. Without the variable, a failpoint costs one look-up in the environment.
+SIGSTOP until somebody continues it, ``=term`` asks it to stop; ``decide.committing:2=kill`` means the second time. Commas
+separate several of them. Without the variable, a failpoint costs one look-up in the environment.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Failpoint(StrEnum):
 
     PLANNED = "planned"
     STAGING = "staging"
-    """In the middle of staging: files are open, nothing is told yet. In the process that writes them."""
+    """In the process that writes data files: they are open, and nothing is reported yet."""
     STAGED = "staged"
     CREATING = "creating"
-    """Before tables are made that records name."""
+    """Before the tables that records name are created."""
     CREATED = "created"
-    """They exist, but are not announced yet."""
+    """The tables exist, but are not announced yet."""
     EVOLVING = "evolving"
     """Before a table's schema is changed for records that were read."""
     EVOLVED = "evolved"
@@ -43,12 +43,12 @@ class Failpoint(StrEnum):
     CLAIM_COMMITTED = "claim.committed"
     DECIDE_COMMITTING = "decide.committing"
     DECIDE_RETRYING = "decide.retrying"
-    """Between two attempts: somebody else committed first, the table was read again."""
+    """Between two attempts: another commit came first, and the table was read again."""
     DECIDE_COMMITTED = "decide.committed"
     LETTERS_SENDING = "letters.sending"
     """A dead letter was handed to the producer of the dead-letter topic; each of them passes here."""
     LETTERS_SENT = "letters.sent"
-    """The brokers have all of them."""
+    """The brokers have all dead letters."""
     CAPTURE_SENDING = "capture.sending"
     """A record of a capture was handed to the producer; each of them passes here."""
     CAPTURE_COMMITTING = "capture.committing"
@@ -67,13 +67,13 @@ _reached: Counter[str] = Counter()
 
 
 def hit(point: Failpoint) -> None:
-    """Mark that the process reached a failpoint. Outside of tests nothing happens."""
+    """Send this process the signal that the variable orders for this failpoint. Outside of tests nothing happens."""
     orders = os.environ.get(VARIABLE)
     if not orders:
         return
     _reached[point] += 1
     for order in orders.split(","):
-        place, _, deed = order.partition("=")
-        name, _, time = place.partition(":")
-        if name == point and _reached[point] == int(time or 1):
-            os.kill(os.getpid(), _SIGNALS[deed])
+        place, _, action = order.partition("=")
+        name, _, count = place.partition(":")
+        if name == point and _reached[point] == int(count or 1):
+            os.kill(os.getpid(), _SIGNALS[action])

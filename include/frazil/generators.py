@@ -28,7 +28,7 @@ _BLOCK: Final = 1_000
 
 
 def breakages(random: Random, per_thousand: int, kinds: Sequence[str]) -> Iterator[str | None]:
-    """Yield for record after record, without end, how it is broken, or None for a sound one.
+    """Yield without end how the next record is broken; None for a sound one.
 
     Exactly `per_thousand` of each full thousand are broken, at random places; the kinds take turns.
 
@@ -45,7 +45,7 @@ def breakages(random: Random, per_thousand: int, kinds: Sequence[str]) -> Iterat
 
 
 def broken_value(text: str, kind: str | None) -> bytes:
-    """The bytes of a record's value: intact, cut off, or empty. A text in place of a number is already in the document."""
+    """The bytes of a record's value: intact, cut off, or empty. A text in place of a number is already in `text`."""
     return {CUT_OFF: text[: len(text) // 2], EMPTY: ""}.get(kind or "", text).encode()
 
 
@@ -56,7 +56,7 @@ _GIVEN_NAMES: Final = ("Ana", "Bruno", "Carla", "Davi", "Elisa", "João", "Luís
 _FAMILY_NAMES: Final = ("Almeida", "Barbosa", "Conceição", "Fernandes", "Guimarães", "Lima", "Müller", "Souza")
 _DOCUMENTS: Final = 100
 _LARGEST_AMOUNT: Final = 10_000
-_UUID_BITS: Final = 128
+_ID_BITS: Final = 128
 _PAYMENTS_SECONDS: Final = 86_400
 """Payments are spread over the day before now."""
 
@@ -66,25 +66,25 @@ def payments(
 ) -> Iterator[OutgoingRecord]:
     """Yield exactly `count` payments.
 
-    The time carries no zone (it is UTC), the document is a number that stays text.
+    `created_at` is UTC without a zone; `document` is a number as text.
 
     Args:
-        count: How many, broken ones included.
-        seed: Equal seeds (with equal `now`) give equal records; None for other ones each time.
-        broken_per_thousand: How many of every thousand are broken, at places that the seed decides.
+        count: Number of records, broken ones included.
+        seed: Equal seeds (with equal `now`) give equal records; None gives other records each time.
+        broken_per_thousand: How many of every thousand are broken; the seed decides which.
         now: The latest time in the records; None for the present.
     """
     random = Random(seed)
-    how = breakages(random, broken_per_thousand, PAYMENT_KINDS)
+    kinds = breakages(random, broken_per_thousand, PAYMENT_KINDS)
     latest = now or datetime.now(UTC)
-    return (_payment(random, latest, kind) for kind in islice(how, count))
+    return (_payment(random, latest, kind) for kind in islice(kinds, count))
 
 
 def _payment(random: Random, latest: datetime, kind: str | None) -> OutgoingRecord:
     amount = random.randint(1, _LARGEST_AMOUNT)
     created = latest - timedelta(seconds=random.randrange(_PAYMENTS_SECONDS))
     payment = {
-        "id": str(UUID(int=random.getrandbits(_UUID_BITS), version=4)),
+        "id": str(UUID(int=random.getrandbits(_ID_BITS), version=4)),
         "type": random.choice(_TYPES),
         "created_at": f"{created:%Y-%m-%dT%H:%M:%S}",
         "document": str(random.randint(1, _DOCUMENTS)),
@@ -100,7 +100,6 @@ PIZZA_KINDS: Final = (CUT_OFF, TEXT_FOR_NUMBER, EMPTY)
 _STORES: Final = 100
 _MOST_PIZZAS: Final = 5
 _MOST_TOPPINGS: Final = 4
-_ORDER_ID_BITS: Final = 128
 _ORDERS_SECONDS: Final = 3_600
 """Orders are spread over the hour before now."""
 
@@ -109,8 +108,7 @@ _CHEESES: Final = ("extra", "none", "three cheese", "goat cheese")
 _MEATS: Final = ("pepperoni", "sausage", "ham", "anchovies", "salami", "bacon")
 _VEGGIES: Final = ("tomato", "olives", "onions", "peppers", "pineapple", "mushrooms")
 
-# Written out instead of json.dumps(indent=4), which takes ten times as long. No value here needs an
-# escape.
+# Written out instead of json.dumps(indent=4), which takes ten times as long. No value here needs an escape.
 _PIZZA: Final = """{
     "order_id": "%s",
     "store_id": %s,
@@ -128,19 +126,19 @@ def pizzas(
     """Yield exactly `count` pizzas; the last order is cut short where it has to be.
 
     An order is 1 to 5 pizzas with the same key, order and store. The key is the order id as text;
-    the value is JSON over several lines. Broken records keep their key. Arguments as of `payments`.
+    the value is JSON over several lines. Broken records keep their key. The arguments are those of `payments`.
     """
     random = Random(seed)
-    how = breakages(random, broken_per_thousand, PIZZA_KINDS)
+    kinds = breakages(random, broken_per_thousand, PIZZA_KINDS)
     latest = now or datetime.now(UTC)
-    return islice((_pizza(random, order, next(how)) for order in _order_lines(random, latest)), count)
+    return islice((_pizza(random, order, next(kinds)) for order in _order_lines(random, latest)), count)
 
 
 def _order_lines(random: Random, latest: datetime) -> Iterator[tuple[str, int, str]]:
-    """Order id, store and time: once per pizza of each order, without end."""
+    """Yield order id, store and time once per pizza of each order, without end."""
     while True:
         ordered = latest - timedelta(seconds=random.randrange(_ORDERS_SECONDS))
-        order = (str(random.getrandbits(_ORDER_ID_BITS)), random.randint(1, _STORES), f"{ordered:%Y-%m-%d %H:%M:%S}")
+        order = (str(random.getrandbits(_ID_BITS)), random.randint(1, _STORES), f"{ordered:%Y-%m-%d %H:%M:%S}")
         for _ in range(random.randint(1, _MOST_PIZZAS)):
             yield order
 
@@ -159,23 +157,20 @@ def _toppings(random: Random, choices: Sequence[str]) -> str:
 
 
 DEMO_BROKEN_PER_THOUSAND: Final = 3
-"""Broken records per thousand in the demo: enough to see dead
-letters from the first minute, far below the tolerated rate."""
+"""Broken records per thousand in the demo: dead letters show from the first minute, far below the tolerated rate."""
 
 
 GENERATORS: Final[Mapping[str, Callable[..., Iterator[OutgoingRecord]]]] = MappingProxyType(
     {"pizzas": pizzas, "payments": payments}
 )
-"""By the name that `frazil produce --generate` takes."""
+"""Generators by the name that `frazil produce --generate` takes."""
 
 
 def lines(path: Path) -> Iterator[OutgoingRecord]:
-    """Yield one record without key per line: its bytes as they are, without the newline.
-
-    An empty line is a record too.
+    """Yield one record without key per line, also for an empty one: its bytes without the newline.
 
     Raises:
-        Terminal: the file can't be read.
+        Terminal: The file can't be read.
     """
     try:
         with path.open("rb") as file:

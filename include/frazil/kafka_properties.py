@@ -1,6 +1,6 @@
-"""Properties of a Kafka client that only the process that makes it can know: a token in place of a password, and the rack.
+"""Properties of a Kafka client that only the client's own process knows: a token in place of a password, and the rack.
 
-The settings name a provider of tokens and an environment variable. Those names travel to executors; what they stand for does not.
+The settings name a provider of tokens and an environment variable. Executors get these names, and look up token and rack themselves.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ TOKEN_PROVIDER: Final = "oauth_cb"  # noqa: S105 - a name
 """Property that holds the name of a provider until a client is made, and then the function that the client calls."""
 
 RACK_VARIABLE: Final = "client.rack.variable"
-"""Property that holds the name of an environment variable; `client.rack` takes its place when a client is made."""
+"""Property that names an environment variable. When a client is made, `client.rack` with the variable's value replaces it."""
 
 PROVIDER_SECONDS: Final = 10.0
-"""Bounds one call of a provider, which may have to load a library; the user learns within 15 s that it failed."""
+"""Bounds one call of a provider, which may have to load a library. The user learns of a failure within 15 s."""
 
 _LATEST_SECONDS: Final = 10 * 366 * 86_400
-"""An expiry beyond ten years is one in milliseconds."""
+"""An expiry more than ten years ahead is taken for one in milliseconds."""
 
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 _LENGTHS: Final = (2, 3, 4)
+"""Lengths of a provider's result: principal and extensions may be missing."""
 
 Token = tuple[str, float, str, dict[str, str]]
 """Token, expiry in seconds since 1970, principal, extensions."""
@@ -52,35 +53,37 @@ TokenProvider = Callable[[str], Any]
 def client_properties(cluster: str, properties: Mapping[str, Any]) -> dict[str, Any]:
     """Properties as confluent-kafka takes them, for a client in this process.
 
-    A machine without that variable reads from the leaders. The first token is fetched here: the client itself would only say
-    that none came.
+    Without the rack's variable on this machine, the client reads from the leaders. The first token is fetched here, since the
+    client's own error would not say why there is none.
 
     Raises:
-        FrazilError: as `fetch_token`.
+        FrazilError: As `fetch_token`.
     """
-    own = dict(properties)
-    rack = os.environ.get(own.pop(RACK_VARIABLE, ""))
+    client_settings = dict(properties)
+    rack = os.environ.get(client_settings.pop(RACK_VARIABLE, ""))
     if rack:
-        own["client.rack"] = rack
+        client_settings["client.rack"] = rack
     if TOKEN_PROVIDER in properties:
         first = [fetch_token(cluster, properties)]
-        own[TOKEN_PROVIDER] = lambda _: first.pop() if first else fetch_token(cluster, properties)
-    return own
+        client_settings[TOKEN_PROVIDER] = lambda _: first.pop() if first else fetch_token(cluster, properties)
+    return client_settings
 
 
 def fetch_token(cluster: str, properties: Mapping[str, Any]) -> Token:
-    """Ask the provider that a cluster's properties name for a token. No message quotes what it returns or raises.
+    """Fetch a token from the provider that a cluster's properties name. No message quotes what the provider returns or raises.
 
     Raises:
-        Terminal: It is not installed, or what it returns is no token.
-        Retryable: It raised an error, did not answer in time, or its token has expired.
+        Terminal: The provider is not installed, or what it returns is no token.
+        Retryable: The provider raised an error or did not answer in time, or its token has expired.
     """
     name = properties[TOKEN_PROVIDER]
     where = f"Kafka cluster {cluster!r}: the token provider {name!r}"
-    load, place = _named(cluster, name)
+    load, place = _find_provider(cluster, name)
     answer: Future[Any] = Future()
-    # A daemon, which is left alone when it hangs: no other way to bound what somebody else wrote, and exit waits for no daemon.
-    Thread(target=_ask, args=(load, properties.get("sasl.oauthbearer.config", ""), answer), daemon=True).start()
+    # Only a thread bounds foreign code: one that hangs is abandoned, and the process ends without waiting for a daemon.
+    Thread(
+        target=_call_provider, args=(load, properties.get("sasl.oauthbearer.config", ""), answer), daemon=True
+    ).start()
     try:
         error = answer.exception(PROVIDER_SECONDS)
     except TimeoutError:
@@ -93,40 +96,40 @@ def fetch_token(cluster: str, properties: Mapping[str, Any]) -> Token:
     if error is not None:
         frame = extract_tb(error.__traceback__)[-1]
         module, _, function = place.partition(":")
-        # Not its text, nor the error itself as a cause: either may quote the token, or the secret that it is made with.
+        # Without the error's text, and without it as a cause: both may quote the token, or the secret that it is made from.
         raise KAFKA_LOGIN_REFUSED.retryable(
             f"{where} failed: {type(error).__name__} at line {frame.lineno} of {PurePath(frame.filename).name}",
             next_step="try again; if it persists, call it on the same machine to see its error:"
             f" python -c 'import {module} as p; p.{function}(\"\")', with sasl.oauthbearer.config between the quotes",
         )
-    return _token(answer.result(), where, place)
+    return _checked_token(answer.result(), where, place)
 
 
-def _ask(load: Callable[[], TokenProvider], config: str, answer: Future[Any]) -> None:
+def _call_provider(load: Callable[[], TokenProvider], config: str, answer: Future[Any]) -> None:
     try:
         answer.set_result(load()(config))
-    except BaseException as error:  # noqa: BLE001 - somebody else's code, and whoever asked raises what it means
+    except BaseException as error:  # noqa: BLE001 - foreign code; `fetch_token` raises what its error means
         answer.set_exception(error)
 
 
-def _named(cluster: str, name: str) -> tuple[Callable[[], TokenProvider], str]:
-    """The entry point of the provider of that name: module and function."""
+def _find_provider(cluster: str, name: str) -> tuple[Callable[[], TokenProvider], str]:
+    """A function that loads the provider of that name, and where the provider is: `module:function`."""
     if name in PROVIDERS:
         return lambda: PROVIDERS[name], f"{__name__}:{PROVIDERS[name].__name__}"
-    own = {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)}
+    installed = {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)}
     setting = f"clusters.{cluster}.token_provider of the settings"
-    if name not in own:
+    if name not in installed:
         raise BAD_SETTING.terminal(
             f"Kafka cluster {cluster!r}: no token provider {name!r} is installed here; installed are"
-            f" {', '.join(sorted({*PROVIDERS, *own}))}",
+            f" {', '.join(sorted({*PROVIDERS, *installed}))}",
             next_step=f"correct {setting}; or install the package that has this entry point in the group {GROUP}, where pipelines"
             " run and on their executors",
         )
-    return lambda: _load(cluster, own[name]), own[name].value
+    return lambda: _load(cluster, installed[name]), installed[name].value
 
 
 def _load(cluster: str, entry_point: EntryPoint) -> TokenProvider:
-    """The function of an entry point. Its module may do whatever it likes while it is imported."""
+    """Load the function of an entry point. This imports its module, which is foreign code."""
     try:
         provider: TokenProvider = entry_point.load()
     except (ImportError, AttributeError) as error:
@@ -142,8 +145,8 @@ def _load(cluster: str, entry_point: EntryPoint) -> TokenProvider:
     return provider
 
 
-def _token(answer: Any, where: str, place: str) -> Token:
-    problem = _problem(answer)
+def _checked_token(answer: Any, where: str, place: str) -> Token:
+    problem = _token_problem(answer)
     if problem is not None:
         raise KAFKA_LOGIN_REFUSED.terminal(
             f"{where} returned no token: {problem}",
@@ -159,12 +162,12 @@ def _token(answer: Any, where: str, place: str) -> Token:
 
 
 def _parts(answer: Any) -> Any:
-    """Token, expiry, principal and extensions of an answer that may end after the expiry."""
+    """Token, expiry, principal and extensions; the last two are empty where an answer ends before them."""
     return (*answer, *("", {})[len(answer) - 2 :])
 
 
-def _problem(answer: Any) -> str | None:
-    """Why the result of a provider is no token, without quoting it; None if it has the form of a token."""
+def _token_problem(answer: Any) -> str | None:
+    """Why a provider's result is no token, without quoting the result; None if it has the form of a token."""
     if not isinstance(answer, tuple | list) or len(answer) not in _LENGTHS:
         size = f" of {len(answer)}" if isinstance(answer, tuple | list) else ""
         return f"expected (token, seconds since 1970), found {type(answer).__name__}{size}"
@@ -185,10 +188,10 @@ def _problem(answer: Any) -> str | None:
 
 
 def msk_iam(config: str) -> tuple[str, float]:
-    """The token of Amazon MSK's IAM access control: an address, signed here with AWS credentials, that is good for 15 minutes.
+    """The token of Amazon MSK's IAM access control: an address, signed here with AWS credentials, that is valid for 15 minutes.
 
     Args:
-        config: `region=REGION profile=PROFILE`. Both are optional: what AWS's other clients find here takes their place.
+        config: `region=REGION profile=PROFILE`. Both are optional: without them AWS's usual variables and files count.
 
     Raises:
         Terminal: An unknown option, or no region.
@@ -207,7 +210,7 @@ def msk_iam(config: str) -> tuple[str, float]:
             next_step="set sasl.oauthbearer.config of the cluster's properties, as region=eu-central-1, or the variable AWS_REGION",
         )
     if session.get_credentials() is None:
-        # A role that is missing looks like one that the machine's metadata service could not be asked for just now.
+        # Retryable, because a missing role looks like a metadata service of the machine that does not answer for a moment.
         raise KAFKA_LOGIN_REFUSED.retryable(
             "the token provider 'msk-iam' found no AWS credentials here",
             next_step="if it persists, give this machine or pod a role, set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY where it runs,"
@@ -221,4 +224,4 @@ def msk_iam(config: str) -> tuple[str, float]:
 
 
 PROVIDERS: Final[Mapping[str, TokenProvider]] = MappingProxyType({"msk-iam": msk_iam})
-"""Providers that come with Frazil, by name."""
+"""Token providers that come with Frazil, by name."""

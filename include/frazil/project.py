@@ -31,10 +31,9 @@ T = TypeVar("T", bound=Model)
 SETTINGS_VARIABLE = "FRAZIL_SETTINGS"
 PIPELINES_VARIABLE = "FRAZIL_PIPELINES"
 SHIPPED = "frazil-references.json"
-"""File beside shipped settings: the values of their references on the machine that they are from."""
+"""File beside settings that were sent to a cluster: the values of their references on the sending machine."""
 SHIPPED_VARIABLE = "FRAZIL_SHIPPED"
-"""Set where Frazil sent the project. Without it the file has an unknown author, and must not set values for references of the
-settings."""
+"""Set in a driver whose project Frazil sent. Elsewhere the file's author is unknown: it must not set references of the settings."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,8 @@ class Places:
 
     @classmethod
     def resolve(cls, env: Mapping[str, str]) -> Places:
-        """Find them: FRAZIL_HOME, FRAZIL_SETTINGS and FRAZIL_PIPELINES choose other places than the project's own.
-
-        A home in the production profile has its own settings.
+        """Find the paths. FRAZIL_HOME, FRAZIL_SETTINGS and FRAZIL_PIPELINES replace the project's own; a home in the production
+        profile has settings of its own.
         """
         home = Home.resolve(env)
         include = home.project / "include"
@@ -68,7 +66,7 @@ class Places:
 
     @property
     def captures_folder(self) -> Path:
-        """Where capture files are, if there are any."""
+        """Folder of the capture files; it may be missing."""
         return self.pipelines_folder.parent / CAPTURES
 
 
@@ -80,7 +78,7 @@ def _shipped(file: Path) -> dict[str, str]:
 
 
 def _stack_references(home: Home) -> dict[str, str]:
-    """What `frazil up` wrote for the settings file of the production profile: what `${local:NAME}` stands for."""
+    """Values of `${local:NAME}` in the settings of the production profile, which `frazil up` wrote."""
     file = home.production / "references.json"
     try:
         return {name: str(value) for name, value in json.loads(file.read_text(encoding="utf-8")).items()}
@@ -96,15 +94,13 @@ def _stack_references(home: Home) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Project:
-    """Settings and pipelines in force.
+    """Settings and pipelines in force. Each look-up by name raises Terminal where there is no such name, or its file is broken.
 
     Attributes:
         root: The folder that contains include/, and dags/ if Airflow takes them from there.
         home: State of the embedded stack.
-        settings: The settings file.
-        settings_file: The file that it was read from.
-        pipelines_folder: Where the pipeline files are.
-        pipelines: The pipeline files, the broken ones apart. Read when they are asked for.
+        settings_file: The file that `settings` were read from.
+        pipelines: The pipeline files, the broken ones apart. Each file is read when it is needed.
         captures: The capture files, the broken ones apart.
     """
 
@@ -134,27 +130,15 @@ class Project:
         return cls(home.project, home, settings, places.settings_file, places.pipelines_folder, pipelines, captures)
 
     def pipeline(self, name: str) -> Pipeline:
-        """The pipeline of that name.
-
-        Raises:
-            Terminal: It does not exist, or its file is broken.
-        """
+        """The pipeline of that name."""
         return self.pipelines.get(name)
 
     def pipeline_on_disk(self, name: str) -> Pipeline:
-        """Reload the pipeline of that name from its file, which a deployment may have changed.
-
-        Raises:
-            Terminal: As `pipeline`.
-        """
+        """Reload the pipeline of that name from its file, which a deployment may have changed."""
         return self.pipelines.reloaded().get(name)
 
     def capture(self, name: str) -> Capture:
-        """The capture of that name.
-
-        Raises:
-            Terminal: It does not exist, or its file is broken.
-        """
+        """The capture of that name."""
         return self.captures.get(name)
 
     def flows(self) -> dict[str, Flow]:
@@ -166,46 +150,30 @@ class Project:
         return self.flows().get(unique_name) if "." in unique_name else self.pipelines.find(unique_name)
 
     def database(self, name: str) -> DatabaseSettings:
-        """The database of that name in the settings file.
-
-        Raises:
-            Terminal: It does not exist.
-        """
-        return _named(self.settings.databases, name, "databases", self.settings_file)
+        """The database of that name in the settings file."""
+        return _complete_entry(self.settings.databases, name, "databases", self.settings_file)
 
     def cluster(self, name: str) -> Cluster:
-        """The Kafka cluster of that name in the settings file.
-
-        Raises:
-            Terminal: It does not exist.
-        """
+        """The Kafka cluster of that name in the settings file."""
         from frazil.kafka.client.cluster import Cluster
 
-        entry_of_cluster = _named(self.settings.clusters, name, "clusters", self.settings_file)
+        entry_of_cluster = _complete_entry(self.settings.clusters, name, "clusters", self.settings_file)
         return Cluster(name, entry_of_cluster.client_properties)
 
     def lake(self, name: str) -> Lake:
-        """The Iceberg catalog of that name in the settings file. One per name: it opens its connections once.
-
-        Raises:
-            Terminal: It does not exist.
-        """
+        """The Iceberg catalog of that name in the settings file. One per name: it opens its connections once."""
         if name in self._lakes:
             return self._lakes[name]
-        lake = catalog_of(name, _named(self.settings.catalogs, name, "catalogs", self.settings_file))
-        return self._lakes.setdefault(name, lake)  # another thread may have made it meanwhile
+        lake = catalog_of(name, _complete_entry(self.settings.catalogs, name, "catalogs", self.settings_file))
+        return self._lakes.setdefault(name, lake)  # another thread may have been faster
 
     def close(self) -> None:
-        """Close connections of its catalogs. A catalog in use reopens them."""
+        """Close the catalogs' connections. A catalog that is used again reopens them."""
         for lake in tuple(self._lakes.values()):
             lake.close()
 
     def lake_of(self, pipeline: Pipeline) -> PipelineCatalog:
-        """The tables of a pipeline: each in its catalog, on its branch.
-
-        Raises:
-            Terminal: The settings have no catalog of that name.
-        """
+        """The tables of a pipeline: each in its catalog, on its branch."""
         from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog, TablePlace
 
         lakes = {name: self.lake(name) for name in pipeline.catalogs}
@@ -213,11 +181,11 @@ class Project:
             destination.table: TablePlace(lakes[destination.catalog or pipeline.catalog], destination.branch)
             for destination in pipeline.destinations
         }
-        # Where the ledger may be if an edit moved the first destination: looked at only when a table is missing.
-        before = sorted(self.settings.catalogs)
-        return PipelineCatalog(pipeline.name, lakes[pipeline.home_catalog], places, self.lake, before)
+        # Catalogs that may hold the ledger if an edit moved the first destination. They are read only when a table is missing.
+        ledger_catalogs = sorted(self.settings.catalogs)
+        return PipelineCatalog(pipeline.name, lakes[pipeline.home_catalog], places, self.lake, ledger_catalogs)
 
-    def made_tables(self, pipeline: Pipeline) -> tuple[str, ...]:
+    def auto_created_tables(self, pipeline: Pipeline) -> tuple[str, ...]:
         """Names of the pipeline's auto-created tables, from its ledger.
 
         Raises:
@@ -235,35 +203,27 @@ class Project:
         """The pipeline with its auto-created tables, which its file does not list. Every command begins with it.
 
         Raises:
-            Terminal, Retryable: As `made_tables`.
+            Terminal, Retryable: As `auto_created_tables`.
         """
-        return pipeline.with_made(self.made_tables(pipeline)) if pipeline.create is not None else pipeline
+        return pipeline.with_made(self.auto_created_tables(pipeline)) if pipeline.create is not None else pipeline
 
     def registry(self, name: str) -> Registry:
-        """The Schema Registry of that name in the settings file.
-
-        Raises:
-            Terminal: It does not exist.
-        """
+        """The Schema Registry of that name in the settings file."""
         from frazil.registry.registry import Registry
 
-        entry_of_registry = _named(self.settings.registries, name, "registries", self.settings_file)
+        entry_of_registry = _complete_entry(self.settings.registries, name, "registries", self.settings_file)
         return Registry(name, entry_of_registry.url, entry_of_registry.client_properties, entry_of_registry.framing)
 
     def engine(self, name: str) -> EngineSettings:
-        """The engine of that name in the settings file; of `auto`, the one that takes large runs.
+        """The engine of that name in the settings file; `auto` is the one that takes large runs.
 
         Raises:
-            Terminal: It does not exist, or it refers to a connection that is not known here.
+            Terminal: It does not exist, or refers to an Airflow connection that is unknown here.
         """
         return _complete(self.engine_entry(name), "engines", self._engine_name(name), self.settings_file)
 
     def engine_entry(self, name: str) -> EngineSettings:
-        """The engine's entry without secrets: `${airflow:...}` may not be resolvable here, as while a DAG is parsed.
-
-        Raises:
-            Terminal: It does not exist.
-        """
+        """The engine's entry, whether or not `${airflow:...}` in it is resolved, which it is not while a DAG is parsed."""
         return _entry(self.settings.engines, self._engine_name(name), "engines", self.settings_file)
 
     def _engine_name(self, name: str) -> str:
@@ -279,7 +239,7 @@ class Project:
 
 
 def catalog_of(name: str, settings: CatalogSettings) -> Lake:
-    """The Iceberg catalog that an entry of the settings describes; nothing is opened yet."""
+    """The Iceberg catalog that an entry of the settings describes, without connections yet."""
     from frazil.iceberg.catalog.catalog import Lake
 
     return Lake(
@@ -292,7 +252,7 @@ def catalog_of(name: str, settings: CatalogSettings) -> Lake:
     )
 
 
-def _named(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:
+def _complete_entry(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:
     return _complete(_entry(entries, name, kind, file), kind, name, file)
 
 

@@ -1,9 +1,9 @@
 """Orderly shutdown: a run that is asked to stop finishes its decided batch, and begins no other.
 
-SIGTERM, a closed terminal and the first Ctrl-C only ask; a run looks whether it was asked between its phases, where
-nothing is half done. So what is to be seen when it ends is known: batches that are finished, and nothing of the next
-one; files that tasks of a cancelled Spark job had finished are left to orphan removal. A second Ctrl-C ends at once, as
-does time that runs out; then it is as if the process had been killed, and the next run carries on.
+SIGTERM, a closed terminal and the first Ctrl-C only request a stop. A run checks for the request between its phases, where
+nothing is half done. So a stopped run leaves whole batches, and nothing of the next one but files of cancelled Spark tasks,
+which orphan removal deletes. A second Ctrl-C ends the process at once, and so does the end of the grace period; then it is as
+if the process had been killed, and the next run carries on.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from frazil.error_codes import STOP_REQUESTED
 from frazil.errors import EXIT_PARENT_LOST, Stopped
 
 GRACE_SECONDS: Final = 20.0
-"""How long a run may take to end after it was asked. Who asks waits for 30 s."""
+"""How long a run may take to end after a stop request. Whoever sends the request waits for 30 s."""
 
 _URGED_EVERY_SECONDS = 0.5
-"""Between two attempts to end what the engine works at: a job may begin just behind the first."""
+"""Pause between two attempts to cancel the engine's work: a job may begin right after the first attempt."""
 
 _PARENT_CHECK_SECONDS = 0.5
-"""How soon a process without a parent ends: it must not keep committing after its caller is gone."""
+"""How soon a process ends after its parent: it must not keep committing when its caller is gone."""
 
 _FINISHING_SECONDS = 20.0
-"""How long it may go on with a batch that is decided. What needs Spark fails by itself."""
+"""How long a process without a parent may go on with a decided batch. Work that needs Spark fails by itself."""
 
-_WAITED_SECONDS = 0.5
-"""Between two looks of `wait`: how soon a run that waits ends when it is asked to."""
+_WAIT_SECONDS = 0.5
+"""Pause between two checks of `wait`: a waiting run ends so soon after a stop request."""
 
 _PARENT_WATCH = "parent-watch"
-"""Name of the thread that looks whether the parent is there."""
+"""Name of the thread that checks whether the parent lives."""
 
 _ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -67,7 +67,7 @@ def stopped(what: str) -> Stopped:
     """The error that ends a run after a stop request.
 
     Args:
-        what: The outcome of its work.
+        what: What became of the run's work.
     """
     return Stopped(
         f"asked to stop by {_stop.requester}: {what}",
@@ -77,19 +77,14 @@ def stopped(what: str) -> Stopped:
 
 
 def wait(until: datetime, clock: Callable[[], datetime]) -> None:
-    """Wait for an instant, or until this process is asked to stop.
-
-    Args:
-        until: The instant.
-        clock: Tells the time. It is asked again and again: clocks are set.
-    """
+    """Wait for the instant `until`, or for a stop request. `clock` is read again and again, since clocks are set."""
     while (seconds := (until - clock()).total_seconds()) > 0 and not _stop.requester:
-        time.sleep(min(seconds, _WAITED_SECONDS))
+        time.sleep(min(seconds, _WAIT_SECONDS))
 
 
 @contextmanager
 def handled(report: Callable[[str], None], grace_seconds: float = GRACE_SECONDS) -> Iterator[None]:
-    """While the block runs, signals ask it to stop. Outside of the main thread, which gets all signals, nothing changes.
+    """While the block runs, signals request a stop. Outside of the main thread, which gets all signals, nothing changes.
 
     Args:
         report: Called with one line for people, from another thread.
@@ -98,8 +93,8 @@ def handled(report: Callable[[str], None], grace_seconds: float = GRACE_SECONDS)
     if _stop.is_heeded or threading.current_thread() is not threading.main_thread():
         yield
         return
-    # A handler runs when the main thread is back from C, which may wait there for long: for records, for Spark's answer.
-    # The signal's number is in the pipe at once, and a thread does what can't wait.
+    # Python runs a handler only when the main thread returns from C, where it may wait long for records or for Spark. The
+    # signal's number is in the pipe at once, so a thread reads it there and does what can't wait.
     arrived, writer = os.pipe()
     os.set_blocking(writer, False)
     was_handled = False
@@ -111,7 +106,7 @@ def handled(report: Callable[[str], None], grace_seconds: float = GRACE_SECONDS)
         was_handled = True
         _ask(number)
 
-    # Who ignores a signal, as nohup does with SIGHUP, wants to go on in spite of it.
+    # A signal that the caller ignores, as nohup does with SIGHUP, must not stop the run.
     numbers = [number for number in _ASKING if signal.getsignal(number) is not signal.SIG_IGN]
     urging = threading.Thread(
         target=_urge, args=(arrived, numbers, report, grace_seconds), daemon=True, name="stopping"
@@ -133,7 +128,7 @@ def handled(report: Callable[[str], None], grace_seconds: float = GRACE_SECONDS)
 
 @contextmanager
 def cancelling(cancel: Callable[[], object]) -> Iterator[None]:
-    """While the block runs, a stop calls `cancel`, from another thread and maybe repeatedly, to have the block end soon."""
+    """While the block runs, a stop request calls `cancel`, maybe repeatedly, in another thread, so that the block ends soon."""
     _stop.cancel = cancel
     try:
         yield
@@ -157,7 +152,7 @@ def end_with_parent(is_alone: Callable[[], bool] = lambda: False) -> None:
     Repeated calls, as by each job of a session, change nothing.
 
     Args:
-        is_alone: Returns whether another process that this one depends on has ended.
+        is_alone: Returns whether another process that this one needs has ended.
     """
     if any(thread.name == _PARENT_WATCH for thread in threading.enumerate()):  # a fork has none of its parent's threads
         return
@@ -166,17 +161,12 @@ def end_with_parent(is_alone: Callable[[], bool] = lambda: False) -> None:
     def watch() -> None:
         while os.getppid() == parent and not is_alone():
             time.sleep(_PARENT_CHECK_SECONDS)
-        _wait_finished()
+        end = time.monotonic() + _FINISHING_SECONDS
+        while _stop.is_finishing and time.monotonic() < end:  # in another thread, the run decides or finishes a batch
+            time.sleep(_PARENT_CHECK_SECONDS / 10)
         os._exit(EXIT_PARENT_LOST)  # no print: stdout is a pipe to the dead parent
 
     threading.Thread(target=watch, daemon=True, name=_PARENT_WATCH).start()
-
-
-def _wait_finished() -> None:
-    """Wait until the run, in another thread, is outside of blocks that decide or finish a batch."""
-    end = time.monotonic() + _FINISHING_SECONDS
-    while _stop.is_finishing and time.monotonic() < end:
-        time.sleep(_PARENT_CHECK_SECONDS / 10)
 
 
 def _ask(number: int) -> None:
@@ -184,7 +174,7 @@ def _ask(number: int) -> None:
 
 
 def _urge(arrived: int, asking: Container[int], report: Callable[[str], None], grace_seconds: float) -> None:
-    """Wait for a signal that asks to stop; then have the engine end its work, and end the process if it takes too long."""
+    """Wait for a signal that requests a stop; then cancel the engine's work, and end the process if that takes too long."""
     with os.fdopen(arrived, "rb", buffering=0) as numbers:
         while number := numbers.read(1):
             if number[0] in asking:
@@ -209,13 +199,13 @@ def _end_soon(numbers: FileIO, report: Callable[[str], None], grace_seconds: flo
 
 
 def _has_ended(numbers: FileIO) -> bool:
-    """Wait a while, and return whether the run has ended. The signal handler deals with further signals."""
+    """Wait a while, and return whether the run has ended: then the pipe is closed. A further signal is the handler's."""
     is_readable, _, _ = select.select([numbers], [], [], _URGED_EVERY_SECONDS)
     return bool(is_readable) and not numbers.read(1)
 
 
 def _in_own_thread(work: Callable[..., object], *arguments: object) -> threading.Thread:
-    """Run something that may hang or fail in a separate thread, such as writing to a closed pipe: the process must end anyway."""
+    """Run in a thread of its own what may hang or fail, such as a write to a closed pipe: the process must end anyway."""
     thread = threading.Thread(target=work, args=arguments, daemon=True, name="stopping-aside")
     thread.start()
     return thread

@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from frazil.batch.facts import Range
-from frazil.batch.plan import shared_out
+from frazil.batch.plan import split_into_tasks
 from frazil.gc_tuning import collecting_rarely
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.client.cluster import Cluster
@@ -75,7 +75,7 @@ def by_workers(
     spark: SparkSession, cluster: Cluster, ranges: tuple[Range, ...], collecting: Callable[[], Any] = collecting_rarely
 ) -> int:
     """Read in the workers, and count there."""
-    tasks = shared_out(ranges, sum(r.span for r in ranges), os.cpu_count() or 1)
+    tasks = split_into_tasks(ranges, sum(r.span for r in ranges), os.cpu_count() or 1)
 
     def count(numbers: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for number in (number for array in numbers for number in array.column(0).to_pylist()):

@@ -146,10 +146,10 @@ def test_job_killed_before_its_outcome_is_unknown(orders: Lab, point: Failpoint)
     assert again.collect(plan) is None
     again.hand_over(plan, outlives=True)
     with pytest.raises(Retryable, match="no outcome"):
-        again.take(INTERNAL.retryable("no outcome"))
+        again.take_result(INTERNAL.retryable("no outcome"))
     assert "exit code 0" in driver(orders, again.arguments).succeed()
 
-    assert again.take(INTERNAL.retryable("no outcome")) in ("1", "2")
+    assert again.take_result(INTERNAL.retryable("no outcome")) in ("1", "2")
     orders.assert_clean()
     orders.assert_at_rest()
 
@@ -167,7 +167,7 @@ def test_driver_that_slept_is_not_believed(orders: Lab) -> None:
     asleep.resume()
     asleep.wait()
 
-    assert again.take(INTERNAL.retryable("no outcome")) == "2"
+    assert again.take_result(INTERNAL.retryable("no outcome")) == "2"
     orders.assert_clean()
     orders.assert_at_rest()
 

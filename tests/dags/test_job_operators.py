@@ -154,7 +154,7 @@ def test_plan_leaves_the_order_beside_the_ledger(handed_over: tuple[dict[str, st
 def test_outcome_is_the_result_of_the_job(handed_over: tuple[dict[str, str], Handover]) -> None:
     """Another try of the task reads it again."""
     pushed, driver = handed_over
-    driver.leave(Outcome(result='{"looked_at":3}'))
+    driver.write_outcome(Outcome(result='{"looked_at":3}'))
 
     for _try in range(2):
         assert job_operators.outcome("orders", pushed["order"], pushed["attempt"]) == '{"looked_at":3}'
@@ -166,7 +166,7 @@ def test_error_of_the_job_fails_the_outcome_for_good(
 ) -> None:
     """Another try of this task would read the same; the operator's own retries are for the job."""
     pushed, driver = handed_over
-    driver.leave(Outcome(error=error))
+    driver.write_outcome(Outcome(error=error))
 
     with pytest.raises(AirflowFailException, match="gone"):
         job_operators.outcome("orders", pushed["order"], pushed["attempt"])

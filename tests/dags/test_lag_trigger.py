@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.plan import Threshold, Waiting
+from frazil.batch.plan import Backlog, Threshold
 from frazil.error_codes import INTERNAL
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
@@ -41,8 +41,8 @@ class Over(Exception):
     """The script is at its end."""
 
 
-def seen(position: int, end: int) -> Waiting:
-    return Waiting(end - position, None, 0, {"orders/0": position}, {"orders/0": end})
+def seen(at: int, end: int) -> Backlog:
+    return Backlog(end - at, None, 0, {"orders/0": at}, {"orders/0": end})
 
 
 def calls(
@@ -51,15 +51,15 @@ def calls(
     """Records that runs were called for, over these looks; `at_work` answers how many runs there are, at last none."""
     script: Iterator[Any] = iter(looks)
 
-    def look(*_: object) -> Waiting | None:
-        event = next(script, Over())
-        if isinstance(event, Exception):
-            raise event
-        assert event is None or isinstance(event, Waiting)
-        return event
+    def look(*_: object) -> Backlog | None:
+        found = next(script, Over())
+        if isinstance(found, Exception):
+            raise found
+        assert found is None or isinstance(found, Backlog)
+        return found
 
     monkeypatch.setattr(LagTrigger, "_enough", look)
-    monkeypatch.setattr(LagTrigger, "_count_current_runs", lambda _: at_work.pop(0) if at_work else 0)
+    monkeypatch.setattr(LagTrigger, "_at_work", lambda _: at_work.pop(0) if at_work else 0)
     trigger = LagTrigger("orders", "ingest__orders", 50, None, every)
     trigger.asset_state_store = store  # type: ignore[assignment]
     found: list[int] = []
@@ -89,20 +89,11 @@ def test_restarted_triggerer_does_not_trigger_again(monkeypatch: pytest.MonkeyPa
     assert calls(monkeypatch, store, [seen(0, 90), seen(0, 90)], []) == []
 
 
-@pytest.mark.parametrize("stored", [{"epoch": 0}, {"epoch": 0, "ends": 3, "at": 1.0}, "call"])
-def test_unreadable_stored_call_does_not_end_trigger(monkeypatch: pytest.MonkeyPatch, stored: object) -> None:
-    """Another version wrote it: it counts as none, and the next call replaces it."""
-    store = Store(call=stored)
-
-    assert calls(monkeypatch, store, [seen(0, 60), seen(0, 60)], []) == [60]
-    assert store["call"]["ends"] == {"orders/0": 60}
-
-
 def test_no_run_is_triggered_beside_running_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduled run is at work: none is called until it has ended, and then only for what is left."""
-    waits, second_waiting = seen(0, 60), seen(60, 120)
+    waits, left = seen(0, 60), seen(60, 120)
 
-    assert calls(monkeypatch, Store(), [waits, waits, second_waiting, second_waiting], [1, 1, 0]) == [60]
+    assert calls(monkeypatch, Store(), [waits, waits, left, left], [1, 1, 0]) == [60]
     assert calls(monkeypatch, Store(), [waits, None], [0]) == []
 
 
@@ -119,8 +110,8 @@ def test_restarting_broker_does_not_end_trigger(monkeypatch: pytest.MonkeyPatch)
         read.append("connections")
         return {}
 
-    def shared(topics: frozenset[tuple[str, str]]) -> object:
-        assert topics == frozenset()
+    def shared(of: frozenset[tuple[str, str]]) -> object:
+        assert of == frozenset()
         read.append("project")
         return object()
 
@@ -140,8 +131,8 @@ def test_rotated_secret_reaches_trigger(
     secret.write_text("password=hunter1\n")
     settings.write_text(SETTINGS.replace("SECRET", str(secret)))
     monkeypatch.setenv("FRAZIL_SETTINGS", str(settings))
-    monkeypatch.setattr("frazil.monitor.watch.CHECK_SECONDS", 0)
-    monkeypatch.setattr(LagTrigger, "_count_current_runs", lambda _: 0)
+    monkeypatch.setattr("frazil.monitor.watch.LOOK_SECONDS", 0)
+    monkeypatch.setattr(LagTrigger, "_at_work", lambda _: 0)
     lag_trigger._shared_project_files.cache_clear()
 
     class Watch:
@@ -150,13 +141,13 @@ def test_rotated_secret_reaches_trigger(
         def __init__(self, project: Project, _: Pipeline) -> None:
             self.project = project
 
-        def measure(self, _: Threshold) -> Waiting:
+        def look(self, _: Threshold) -> Backlog:
             if self.project.cluster("local").properties["sasl.password"] != "hunter2":
                 secret.write_text("password=hunter2\n# rotated\n")
                 raise INTERNAL.terminal("the broker did not accept the credentials")
             return seen(0, 60)
 
-    monkeypatch.setattr("frazil.report.lag.LagWatch", Watch)
+    monkeypatch.setattr("frazil.report.lag.Watch", Watch)
     trigger = LagTrigger("orders", "ingest__orders", 50, None, 0.0)
     trigger.asset_state_store = Store()  # type: ignore[assignment]
 
@@ -194,7 +185,7 @@ def test_triggers_of_one_process_share_one_catalog(
     monkeypatch: pytest.MonkeyPatch, write_pipeline: Callable[..., Path]
 ) -> None:
     """All triggers of a process look with one project, so with one catalog's connections; a changed file gives them a new one."""
-    monkeypatch.setattr("frazil.monitor.watch.CHECK_SECONDS", 0)
+    monkeypatch.setattr("frazil.monitor.watch.LOOK_SECONDS", 0)
     write_pipeline("orders")
     lag_trigger._shared_project_files.cache_clear()
     projects: list[Project] = []
@@ -207,10 +198,10 @@ def test_triggers_of_one_process_share_one_catalog(
             projects.append(project)
             self.project = project
 
-        def measure(self, _: Threshold) -> Waiting:
+        def look(self, _: Threshold) -> Backlog:
             return seen(0, 1)
 
-    monkeypatch.setattr("frazil.report.lag.LagWatch", Watch)
+    monkeypatch.setattr("frazil.report.lag.Watch", Watch)
     triggers = [LagTrigger("orders", "ingest__orders", 50, None, 0.0) for _ in range(3)]
 
     for trigger in (*triggers, *triggers):
@@ -218,4 +209,4 @@ def test_triggers_of_one_process_share_one_catalog(
     write_pipeline("pizzas")
     triggers[0]._enough(lag_trigger._shared_project_files(frozenset()))
 
-    assert [project is projects[0] for project in projects] == [True, True, True, False]
+    assert [of is projects[0] for of in projects] == [True, True, True, False]

@@ -236,7 +236,7 @@ def test_next_try_takes_the_result_of_a_lost_task(
     """The job did its order, and the task was lost before it took note: no Spark is started again."""
     lost = ingest.handover("manual__1")
     lost.hand_over(PLAN)
-    lost.leave(Outcome(result='{"looked_at":3}'))
+    lost.write_outcome(Outcome(result='{"looked_at":3}'))
 
     ingest.submission = lambda: ending(job, None)  # type: ignore[method-assign]
     assert ingest.execute({"run_id": "manual__1", "outlet_events": {}}) == '{"looked_at":3}'  # type: ignore[typeddict-item]

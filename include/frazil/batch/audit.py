@@ -1,5 +1,5 @@
-"""The checks of a batch: that its position matches the broker's topics and offsets, before it is read, and between
-staging and deciding that every record has an outcome.
+"""The checks of a batch. Before it is read: does the position match the broker's topics and offsets? Between staging and
+deciding: has every record an outcome?
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from frazil.batch.facts import (
     UNKNOWN_EPOCH,
     ClusterFacts,
     Counts,
-    PartitionFacts,
     Range,
     Staged,
     TableCounts,
@@ -33,11 +32,10 @@ from frazil.error_codes import (
 from frazil.errors import Terminal
 
 TOO_MANY_DEAD = "too many dead letters, nothing was published"
-"""Begins the error of a batch with more dead letters than tolerated; alerts know it by these words."""
-
+"""First words of the error of a batch with too many dead letters; alerts recognise it by them."""
 
 TABLE_NOT_MADE = "TABLE_NOT_MADE"
-"""Code of dead letters whose table is not there, and was not made."""
+"""Reason code of dead letters whose table does not exist and was not created."""
 
 _WAITING = "; records of tables that were not made wait for: frazil dead-letters replay"
 
@@ -47,9 +45,9 @@ class Tolerance:
     """How many dead letters a batch may have; see the pipeline file.
 
     Attributes:
-        max_rate: Largest share of a batch's records.
-        min_records: Smaller batches are not judged by their rate.
-        max_count: Largest number, whatever the size of the batch; None for any.
+        max_rate: Largest share of a batch's records that may be dead.
+        min_records: Least records of a batch to which `max_rate` applies.
+        max_count: Largest number of dead letters, whatever the size of the batch; None for any.
         fails: Whether a batch with more is refused; otherwise it is published, and people are notified.
     """
 
@@ -59,22 +57,21 @@ class Tolerance:
     fails: bool = True
 
     def is_lost(self, dead: int) -> bool:
-        """Whether this many dead letters cause the batch's refusal, even if the rest of its records are good."""
+        """Whether so many dead letters refuse the batch, whatever its other records are."""
         return self.fails and self.max_count is not None and dead > self.max_count
 
 
 def audit(
     ranges: tuple[Range, ...], staged: Staged, destinations: Sequence[str], dead_letters: str, tolerance: Tolerance
 ) -> str | None:
-    """Check a batch before it is decided.
-
-    Returns a warning to report although the batch is published, or None.
+    """Check a batch before it is decided, and return a warning about its dead letters; None if there are few.
 
     Raises:
-        Terminal: The numbers don't add up, or there are more dead letters than the pipeline tolerates.
+        Terminal: The counts don't add up, or there are more dead letters than the pipeline tolerates.
     """
-    if staged.stopped:
-        raise _stopped(staged, tolerance)
+    if staged.stopped:  # the total of dead letters is unknown
+        allowed = f"at most {tolerance.max_count} are" if tolerance.max_count else "none is"
+        raise _too_many(f"{allowed} tolerated, so reading stopped{_first_dead_letter(staged)}")
     problems = [
         *_partition_problems(ranges, staged),
         *_row_problems(staged, destinations, dead_letters),
@@ -85,21 +82,21 @@ def audit(
             "the audit failed, nothing was published:\n" + "\n".join(f"  {problem}" for problem in problems),
             next_step="this is a fault of Frazil or of its reader, not of the data: please report these numbers",
         )
-    too_many = exceeded(staged.total, staged.dead_codes, tolerance)
+    too_many = tolerance_excess(staged.total, staged.dead_codes, tolerance)
     if too_many and tolerance.fails and not _is_due_to_table_limit(staged, tolerance):
-        # Nothing is published: no letter waits.
-        raise _too_many(f"{too_many.removesuffix(_WAITING)}{_first_of(staged)}")
+        # The batch is not published, so no letters wait for a replay.
+        raise _too_many(f"{too_many.removesuffix(_WAITING)}{_first_dead_letter(staged)}")
     return too_many
 
 
 def _is_due_to_table_limit(staged: Staged, tolerance: Tolerance) -> bool:
-    """Whether there are too many dead letters only because a run creates a limited number of tables: letters of the remaining
-    tables can be replayed.
+    """Whether the rate is only exceeded because a run creates a limited number of tables. Letters for the others can be
+    replayed.
     """
-    unmade, total = staged.dead_codes.get(TABLE_NOT_MADE, 0), staged.total
+    without_table, total = staged.dead_codes.get(TABLE_NOT_MADE, 0), staged.total
     is_within_count = tolerance.max_count is None or total.dead <= tolerance.max_count
-    rate_excess = exceeded(replace(total, dead=total.dead - unmade), staged.dead_codes, tolerance)
-    return bool(unmade) and is_within_count and rate_excess is None
+    rate_excess = tolerance_excess(replace(total, dead=total.dead - without_table), staged.dead_codes, tolerance)
+    return bool(without_table) and is_within_count and rate_excess is None
 
 
 def _too_many(figures: str) -> Terminal:
@@ -108,12 +105,6 @@ def _too_many(figures: str) -> Terminal:
         next_step="fix the producer or the pipeline's columns, or raise dead_letters.tolerance in the pipeline file;"
         " docs/runbooks/tolerance.md has the steps",
     )
-
-
-def _stopped(staged: Staged, tolerance: Tolerance) -> Terminal:
-    """Why a batch that was not read to its end is refused. It gives no total, since that is not known."""
-    allowed = f"at most {tolerance.max_count} are" if tolerance.max_count else "none is"
-    return _too_many(f"{allowed} tolerated, so reading stopped{_first_of(staged)}")
 
 
 def _partition_problems(ranges: tuple[Range, ...], staged: Staged) -> list[str]:
@@ -132,7 +123,7 @@ def _partition_problems(ranges: tuple[Range, ...], staged: Staged) -> list[str]:
 
 
 def _routing_problems(staged: Staged) -> list[str]:
-    """Records that were routed to a table and have no outcome there, or two."""
+    """Tables whose outcomes are more or fewer than the records that were routed to them."""
     return [
         f"table {table}: {counts.routed} records routed to it, {counts.written} have rows and {counts.dead} are dead letters"
         for table, counts in sorted(staged.tables.items())
@@ -154,7 +145,7 @@ def _row_problems(staged: Staged, destinations: Sequence[str], dead_letters: str
     ] + [f"table {table} was not asked for and has files" for table in staged.files.keys() - expected.keys()]
 
 
-def exceeded(total: Counts, dead_codes: Mapping[str, int], tolerance: Tolerance) -> str | None:
+def tolerance_excess(total: Counts, dead_codes: Mapping[str, int], tolerance: Tolerance) -> str | None:
     """How the number of dead letters exceeds the tolerance, in words; None if it does not."""
     rate = total.dead / total.read if total.read else 0.0
     by_rate = total.read >= tolerance.min_records and rate > tolerance.max_rate
@@ -167,22 +158,22 @@ def exceeded(total: Counts, dead_codes: Mapping[str, int], tolerance: Tolerance)
     return f"{total.dead} of {total.read} records ({rate:.1%}), {allowed} are tolerated ({codes}){waiting}"
 
 
-def _first_of(staged: Staged) -> str:
+def _first_dead_letter(staged: Staged) -> str:
     """Coordinates of the first dead letter, as a starting point for a search."""
-    samples = [
-        (sample.topic, sample.partition, sample.offset, code, sample.message) for code, sample in staged.samples.items()
-    ]
-    if not samples:
+    if not staged.samples:
         return ""
-    topic, partition, offset, code, message = min(samples)
-    return f"; the first is topic {topic}, partition {partition}, offset {offset}: {code}: {message}"
+    code, first = min(
+        staged.samples.items(), key=lambda item: (item[1].topic, item[1].partition, item[1].offset, item[0])
+    )
+    return f"; the first is topic {first.topic}, partition {first.partition}, offset {first.offset}: {code}: {first.message}"
 
 
 def check_identity(plan: RunPlan, facts: ClusterFacts, read: Collection[str], pipeline: str) -> None:
     """Check that the staged records came from the planned cluster and topics.
 
     Raises:
-        Terminal: The cluster is another one, or a topic was recreated between plan and stage.
+        Terminal: The cluster is another one, or a topic was recreated since the plan.
+        Retryable: A topic was deleted since the plan.
     """
     if facts.cluster_id != plan.cluster:
         raise CLUSTER_CHANGED.terminal(
@@ -206,13 +197,13 @@ def check_identity(plan: RunPlan, facts: ClusterFacts, read: Collection[str], pi
 
 
 DataLoss = Literal["fail", "skip_recorded"]
-"""What to do about records that were deleted before they were read: refuse, or go on and record what was skipped."""
+"""What to do about records that were deleted before they were read: refuse the run, or go on and record the loss."""
 
-_NAMED = 10
+_LISTED = 10
 """Truncated partitions that a message describes; its command has all."""
 
 BATCHES_REFUSED = "batches were refused"
-"""In the error of a run whose batches all lost to other commits; alerts recognise it by this text."""
+"""Words in the error of a run that was overtaken by other commits again and again; alerts recognise it by them."""
 
 
 def check_position(
@@ -220,8 +211,8 @@ def check_position(
 ) -> None:
     """Refuse a position that does not match the broker's topics and offsets.
 
-    A partition that the position does not know appeared after the pipeline began, so all of its records are owed, from 0
-    on. Not so a topic that somebody adds to a pipeline file: what it lost before is given up, on record.
+    A partition that the position does not know is younger than the pipeline, so all of its records must land, from offset 0 on.
+    But a topic of `listed`, which the pipeline file names, may have lost records before it was added: these are skipped, on record.
 
     Raises:
         Terminal: Another cluster, a recreated topic, records lost to retention (unless they may be skipped), or
@@ -231,7 +222,7 @@ def check_position(
         raise CLUSTER_CHANGED.terminal(
             f"the position belongs to Kafka cluster {position.cluster}, the settings name cluster {facts.cluster_id}",
             next_step="point the pipeline back to its cluster, or continue with the new one: "
-            + _reset(pipeline, "FILE.json", "moved to another cluster"),
+            + _reset_command(pipeline, "FILE.json", "moved to another cluster"),
         )
     for name, topic in facts.topics.items():
         if name in position.topics or name not in listed:
@@ -244,13 +235,13 @@ def changed_leaders(
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Partitions with unread records that got another leader since they were last read: their next offset and leader epoch.
 
-    Only a new leader's log can lack what was read of an old one's. An idle partition is asked about with its next record,
-    or `with_idle`, before records of it are read again.
+    Only the log of a new leader may lack records that were read from the old one. Idle partitions are included `with_idle`,
+    before their records are read again; otherwise they are checked once they have new records.
     """
     changed = {}
     for name, topic in facts.topics.items():
         topic_position = position.topics.get(name)
-        if topic_position is None or not _is_of(position, topic_position, facts, topic):
+        if topic_position is None or not _is_same_topic(position, topic_position, facts, topic):
             continue
         for number, (offset, partition) in enumerate(zip(topic_position.next, topic.partitions, strict=False)):
             epochs = topic_position.leader_epoch(number), partition.leader_epoch
@@ -260,35 +251,35 @@ def changed_leaders(
     return changed
 
 
-def beyond_logs(position: Position, facts: ClusterFacts) -> list[TopicPartition]:
-    """Partitions of the position's own topics whose log ends before it."""
+def partitions_beyond_log(position: Position, facts: ClusterFacts) -> list[TopicPartition]:
+    """Partitions whose position is beyond the end of the log, of topics that were not recreated."""
     beyond = []
     for name, topic in facts.topics.items():
         topic_position = position.topics.get(name)
         if (
             topic_position is not None
-            and None not in (topic_position.id, topic.id)
-            and _is_of(position, topic_position, facts, topic)
+            and topic.id is not None
+            and _is_same_topic(position, topic_position, facts, topic)
         ):
             pairs = zip(topic_position.next, topic.partitions, strict=False)
             beyond += [(name, number) for number, (offset, log) in enumerate(pairs) if offset > log.high_watermark]
     return beyond
 
 
-def _is_of(position: Position, topic_position: TopicPosition, facts: ClusterFacts, topic: TopicFacts) -> bool:
+def _is_same_topic(position: Position, topic_position: TopicPosition, facts: ClusterFacts, topic: TopicFacts) -> bool:
     return (position.cluster, topic_position.id) == (facts.cluster_id, topic.id)
 
 
 def check_truncations(
     position: Position, facts: ClusterFacts, ends: Mapping[TopicPartition, int | None], pipeline: str
 ) -> None:
-    """Refuse logs that were truncated below the position, even if they have grown past it again: new records there were never
+    """Refuse logs that were truncated below the position, also if they have grown past it again: the new records were never
     read.
 
-    `ends` say where the log of the leader epoch that was read ends; None if that is not known.
+    `ends` has each truncated partition, and where the log of the leader epoch that was read ends; None if that is not known.
 
     Raises:
-        Terminal: There are some.
+        Terminal: A log was truncated.
     """
     lines, offsets = [], dict[str, dict[str, int]]()
     for (name, number), end in sorted(ends.items()):
@@ -300,22 +291,22 @@ def check_truncations(
             f" (the log has {log.log_start} to {log.high_watermark}, leader epoch {log.leader_epoch})"
         )
     if lines:
-        more = [f"and {len(lines) - _NAMED} more partitions"] if lines[_NAMED:] else []
-        listed = "\n".join(f"  {line}" for line in [*lines[:_NAMED], *more])
+        more = [f"and {len(lines) - _LISTED} more partitions"] if lines[_LISTED:] else []
+        listed = "\n".join(f"  {line}" for line in [*lines[:_LISTED], *more])
         raise LOG_TRUNCATED.terminal(
             f"the log lost records that were already read, and may hold other records at their offsets:\n{listed}",
             next_step="find out what happened to the brokers (an unclean leader election, a disk restored from a copy). Then read on"
             " from where the log ended; this removes the rows of lost records (--allow-duplicates keeps them): "
-            + _reset(pipeline, "FILE.json", "topic lost records")
+            + _reset_command(pipeline, "FILE.json", "topic lost records")
             + f" with {json.dumps(offsets)} in FILE.json",
         )
 
 
 def check_vanished(position: Position, vanished: Iterable[str], on_data_loss: DataLoss) -> None:
-    """Refuse topics that vanished before they were read to their end, as far as that end is known.
+    """Refuse topics that were deleted before they were read to their last known end.
 
     Raises:
-        Terminal: Records are lost, and the pipeline does not say that they may be skipped.
+        Terminal: Records are lost, and the pipeline does not allow to skip them.
     """
     for name in vanished:
         topic = position.topics[name]
@@ -331,67 +322,45 @@ def check_vanished(position: Position, vanished: Iterable[str], on_data_loss: Da
 def _check_topic(
     name: str, topic_position: TopicPosition, topic: TopicFacts, pipeline: str, on_data_loss: DataLoss
 ) -> None:
-    if topic_position.id is not None and topic.id is not None and topic_position.id != topic.id:
+    restart = _reset_command(pipeline, "earliest", "topic was recreated", name)
+    has_ids = topic_position.id is not None and topic.id is not None
+    problem = None
+    if has_ids and topic_position.id != topic.id:
+        problem = f"was recreated: the position belongs to topic id {topic_position.id}, the broker shows {topic.id}"
+    elif len(topic.partitions) < (count := len(topic_position.next)):
+        problem = f"has {len(topic.partitions)} partitions, the position has {count}: it was recreated"
+    if problem is not None:
         raise TOPIC_RECREATED.terminal(
-            f"topic {name} was recreated: the position belongs to topic id {topic_position.id}, the broker shows {topic.id}",
-            next_step="to read the new topic from offset 0 and keep the rows of the old one: "
-            + _reset(pipeline, "earliest", "topic was recreated", name),
-        )
-    if len(topic.partitions) < len(topic_position.next):
-        raise TOPIC_RECREATED.terminal(
-            f"topic {name} has {len(topic.partitions)} partitions, the position has {len(topic_position.next)}:"
-            " it was recreated",
-            next_step="to read the new topic from offset 0 and keep the rows of the old one: "
-            + _reset(pipeline, "earliest", "topic was recreated", name),
+            f"topic {name} {problem}",
+            next_step=f"to read the new topic from offset 0 and keep the rows of the old one: {restart}",
         )
     for number, partition in enumerate(topic.partitions):
         offset = topic_position.next[number] if number < len(topic_position.next) else 0
-        place = _PartitionPlace(
-            pipeline, name, number, offset, is_named=topic_position.id is not None and topic.id is not None
-        )
-        _check_partition(place, partition, on_data_loss)
+        where = f"topic {name}, partition {number}"
+        if offset < partition.log_start and on_data_loss == "fail":
+            raise RECORDS_EXPIRED.terminal(
+                f"{where}: records {offset} to {partition.log_start - 1} were deleted by retention before they were read"
+                f" (position {offset}, log start {partition.log_start})",
+                next_step="lengthen the topic's retention. To continue without these records, which the ledger then records as skipped, set"
+                " source.on_data_loss: skip_recorded; or only this once: "
+                + _move_command(pipeline, (name, number), partition.log_start, "records lost to retention"),
+            )
+        if offset > partition.high_watermark:
+            move = _move_command(pipeline, (name, number), partition.stable_end, "topic lost records")
+            raise LOG_TRUNCATED.terminal(
+                f"{where}: the position is {offset}, the log ends at {partition.high_watermark}; the topic lost records or was recreated",
+                next_step=f"find out what happened to the topic; then, to continue at its end: {move}"
+                if has_ids
+                else f"find out what happened to the topic; if it was recreated, to read it from its beginning: {restart}",
+            )
 
 
-@dataclass(frozen=True, slots=True)
-class _PartitionPlace:
-    """Where a position is checked. `is_named`: the topic's ids agree, so it was not recreated."""
-
-    pipeline: str
-    topic: str
-    partition: int
-    offset: int
-    is_named: bool
-
-    def __str__(self) -> str:
-        return f"topic {self.topic}, partition {self.partition}"
-
-    def move(self, offset: int, reason: str) -> str:
-        """The command that moves only this partition, since the others lost nothing."""
-        body = json.dumps({self.topic: {str(self.partition): offset}})
-        return f"{_reset(self.pipeline, 'FILE.json', reason)} with {body} in FILE.json"
+def _move_command(pipeline: str, key: TopicPartition, offset: int, reason: str) -> str:
+    """The command that moves only this partition, since the others lost nothing."""
+    body = json.dumps({key[0]: {str(key[1]): offset}})
+    return f"{_reset_command(pipeline, 'FILE.json', reason)} with {body} in FILE.json"
 
 
-def _check_partition(place: _PartitionPlace, partition: PartitionFacts, on_data_loss: DataLoss) -> None:
-    if place.offset < partition.log_start and on_data_loss == "fail":
-        raise RECORDS_EXPIRED.terminal(
-            f"{place}: records {place.offset} to {partition.log_start - 1} were deleted by retention before they were read"
-            f" (position {place.offset}, log start {partition.log_start})",
-            next_step="lengthen the topic's retention. To continue without these records, which the ledger then records as skipped, set"
-            " source.on_data_loss: skip_recorded; or only this once: "
-            + place.move(partition.log_start, "records lost to retention"),
-        )
-    if place.offset > partition.high_watermark:
-        end = partition.high_watermark
-        raise LOG_TRUNCATED.terminal(
-            f"{place}: the position is {place.offset}, the log ends at {end}; the topic lost records or was recreated",
-            next_step="find out what happened to the topic; then, to continue at its end: "
-            + place.move(partition.stable_end, "topic lost records")
-            if place.is_named
-            else "find out what happened to the topic; if it was recreated, to read it from its beginning: "
-            + _reset(place.pipeline, "earliest", "topic was recreated", place.topic),
-        )
-
-
-def _reset(pipeline: str, target: str, reason: str, topic: str | None = None) -> str:
+def _reset_command(pipeline: str, target: str, reason: str, topic: str | None = None) -> str:
     only = f" --topic {topic}" if topic else ""
     return f'frazil reset {pipeline} --to {target}{only} --reason "{reason}"'

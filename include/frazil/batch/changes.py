@@ -1,10 +1,10 @@
-"""What a batch changes besides appending rows: rows that it removes (selected by Kafka coordinates, never by values)
-or merges by key, and dead letters that it makes rows of.
+"""Changes that a batch makes besides appending rows: it removes rows (selected by Kafka coordinates, never by values),
+merges rows by key, and turns dead letters into rows.
 
-Rows are staged as plain Parquet in the order they were read. Of two rows of one key the later one counts: by the column that
-`order_by` names (never null in a staged row, but for a truncate), then by Kafka partition and offset, then by `PLACE`. Without
-`order_by` Kafka's timestamp comes first between two partitions. Of a deleted row all columns may be null but the key, the one
-of `order_by`, and those that tell where it came from; of a truncate the key as well.
+Rows are staged as plain Parquet in the order of reading. Of two rows with one key the later one counts: by the column of
+`order_by`, then by Kafka partition and offset, then by `PLACE`. Without `order_by`, Kafka's timestamp orders rows of two
+partitions. A row that deletes may be null in all columns but the key, that of `order_by`, and its Kafka coordinates. A truncate
+has no key, and may be null in the column of `order_by`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frazil.batch.position import LostTail, Position, TopicPosition
 
 @dataclass(frozen=True, slots=True)
 class Coordinates:
-    """Names of the columns that hold a row's Kafka coordinates."""
+    """Names of the columns with a row's Kafka coordinates and batch number."""
 
     topic: str
     partition: str
@@ -34,11 +34,10 @@ class RemovedRange:
     """A range of offsets in one topic whose rows are removed.
 
     Attributes:
-        topic: Name of the topic.
-        partition: Its number; None for all.
+        partition: Number of the partition; None for all.
         start: First offset.
         end: One past the last offset; None for no bound.
-        since: First batch number whose rows go. Rows of an earlier incarnation of the topic have lower ones and stay.
+        since: First batch whose rows are removed. Rows of an earlier incarnation of the topic have lower numbers and stay.
     """
 
     topic: str
@@ -57,17 +56,17 @@ class Removal:
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Removal:
-        """Read the form that `dataclasses.asdict` gives."""
+        """Read what `dataclasses.asdict` returned."""
         return cls(Coordinates(**body["columns"]), tuple(RemovedRange(**r) for r in body["ranges"]))
 
 
-def replaced(ranges: tuple[Range, ...], position: Position) -> tuple[RemovedRange, ...]:
-    """The removal for a replay of `ranges`: their rows of each topic's present incarnation."""
+def replayed_ranges(ranges: tuple[Range, ...], position: Position) -> tuple[RemovedRange, ...]:
+    """The rows that a replay of `ranges` replaces: those of each topic's present incarnation."""
     return tuple(RemovedRange(r.topic, r.partition, r.start, r.end, position.topics[r.topic].since) for r in ranges)
 
 
-def at_or_beyond(position: Position) -> tuple[RemovedRange, ...]:
-    """All rows at or after a position, which will be read again, including those of unrecorded batches."""
+def ranges_from(position: Position) -> tuple[RemovedRange, ...]:
+    """All rows from a position on, whose records will be read again, including rows of unrecorded batches."""
     return tuple(
         RemovedRange(name, number, offset, None, topic_position.since)
         for name, topic_position in sorted(position.topics.items())
@@ -75,8 +74,8 @@ def at_or_beyond(position: Position) -> tuple[RemovedRange, ...]:
     )
 
 
-def farthest(before: Position, after: Position) -> Position:
-    """The farther of the positions before and after a reset, per partition: rows between the two may exist twice."""
+def farthest_position(before: Position, after: Position) -> Position:
+    """Per partition, the farther of the positions before and after a reset."""
     return replace(
         after,
         topics={
@@ -92,9 +91,9 @@ def _farthest(before: TopicPosition | None, after: TopicPosition) -> TopicPositi
     return replace(after, next=tuple(map(max, after.next, next_offsets)))
 
 
-def moved_back(before: Position, after: Position) -> tuple[RemovedRange, ...]:
-    """Ranges at or after `after` in partitions that move back from `before` within one incarnation."""
-    return tuple(r for r in at_or_beyond(after) if _moves_back(before, r) and before.topics[r.topic].since == r.since)
+def moved_back_ranges(before: Position, after: Position) -> tuple[RemovedRange, ...]:
+    """Rows from `after` on, in partitions that move back from `before` within one incarnation of the topic."""
+    return tuple(r for r in ranges_from(after) if _moves_back(before, r) and before.topics[r.topic].since == r.since)
 
 
 def _moves_back(before: Position, r: RemovedRange) -> bool:
@@ -102,16 +101,16 @@ def _moves_back(before: Position, r: RemovedRange) -> bool:
     return next_offset is not None and r.start < next_offset
 
 
-def landed_after(topics: Mapping[str, object], n: int) -> tuple[RemovedRange, ...]:
+def ranges_landed_after(topics: Mapping[str, object], n: int) -> tuple[RemovedRange, ...]:
     """All rows of these topics that batches after `n` landed."""
     return tuple(RemovedRange(name, None, 0, None, n + 1) for name in sorted(topics))
 
 
 OP: Final = "_frazil_op"
-"""What happens: text, one of `Op`."""
+"""Column of staged changes: the operation, one of `Op`."""
 
 PLACE: Final = "_frazil_place"
-"""int32: place of a row among the rows of its record, from 0."""
+"""Column of staged changes, int32: place of a row among the rows of its record, from 0."""
 
 Op = Literal["upsert", "delete", "truncate"]
 UPSERT: Final = "upsert"
@@ -121,9 +120,9 @@ TRUNCATE: Final = "truncate"
 
 @dataclass(frozen=True, slots=True)
 class ChangeCounts:
-    """Counts of staged changes by operation. Of several changes of one key, only the last one takes effect in the table.
+    """Counts of staged changes by operation; of several changes of one key, only the last one takes effect in the table.
 
-    Rows that an update of a key takes away are deletes; a truncate takes all rows of a topic.
+    A record that changes a key counts as a delete and an upsert. A truncate removes all rows of its topic.
     """
 
     upserts: int = 0
@@ -132,7 +131,7 @@ class ChangeCounts:
 
     @classmethod
     def from_ops(cls, ops: Mapping[str, int]) -> Self:
-        """Counts by `frazil.batch.changes.Op`."""
+        """Read counts by `Op`."""
         return cls(ops.get(UPSERT, 0), ops.get(DELETE, 0), ops.get(TRUNCATE, 0))
 
     def __add__(self, addend: ChangeCounts) -> ChangeCounts:
@@ -154,12 +153,12 @@ class Merge:
     Attributes:
         keys: Columns that identify a row.
         columns: Columns that say which record changed a row last, and in which batch.
-        timestamp: Column of that record's time.
-        order_by: Column whose larger value is the later change. None: the larger offset is, of one partition; of two
-            partitions the larger timestamp.
-        deleted: Column that says whether a row was deleted. None: deleted rows go.
-        since: Topic -> number of the first batch of its present incarnation; an earlier row's offset says nothing.
-        lost_tails: Topic -> what its logs lost; the offsets of those rows say nothing either.
+        timestamp: Column with the timestamp of that record.
+        order_by: Column whose larger value is the later change. None: the larger offset within a partition, and the larger
+            timestamp between two.
+        deleted: Column that says whether a row was deleted. None: deleted rows are removed.
+        since: Topic -> first batch of its present incarnation; offsets of earlier rows can't be compared.
+        lost_tails: Topic -> ends that its logs lost; offsets of their rows can't be compared either.
     """
 
     keys: tuple[str, ...]
@@ -172,7 +171,7 @@ class Merge:
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Merge:
-        """Read the form that `dataclasses.asdict` gives."""
+        """Read what `dataclasses.asdict` returned."""
         return cls(
             tuple(body["keys"]),
             Coordinates(**body["columns"]),
@@ -196,10 +195,9 @@ class Place(NamedTuple):
 
 
 class OpenLetter(NamedTuple):
-    """One open dead letter: its record's coordinates, the batch that stored it, and the table it does not fit (None: the
-    whole record).
+    """One open dead letter: its record's coordinates, the batch that stored it, and the table that the record does not fit.
 
-    A record may have had several.
+    `destination` is None for a letter of the whole record. A record may have several letters.
     """
 
     place: Place
@@ -214,16 +212,16 @@ class OpenLetter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LetterChoice:
-    """Filters for the letters to retry: a letter must match all that are set.
+    """Filters for dead letters to replay: a letter must match all that are set.
 
     Attributes:
         codes: Reason codes; empty for any.
         topics: Names of topics; empty for any.
-        since: Kafka timestamp from which on; None for any.
-        until: Kafka timestamp before which; None for any.
-        places: Records, whichever table their letters are of; empty for any, unless `of_tables` names some.
-        tables: Letters of these destinations; empty for any. Letters of records as a whole are of none.
-        of_tables: Records, each with the destination that its letter is of; empty for any, unless `places` names some.
+        since: First Kafka timestamp; None for any.
+        until: Kafka timestamp after the last one; None for any.
+        places: Records, with their letters for any destination.
+        tables: Destinations of the letters; empty for any. A letter for a whole record has none, and never matches.
+        of_tables: Records, each with one destination. If `places` and `of_tables` are both empty, all records match.
     """
 
     codes: frozenset[str] = frozenset()
@@ -235,29 +233,27 @@ class LetterChoice:
     until: datetime | None = None
 
     def fits(self, place: Place, code: str, timestamp: datetime | None, destination: str | None = None) -> bool:
-        """Whether a letter matches. One without a timestamp matches no time range."""
+        """Whether a letter matches. A letter without a timestamp matches no time range."""
         return (
             (not self.codes or code in self.codes)
             and (not self.topics or place.topic in self.topics)
             and (not self.tables or destination in self.tables)
-            and self._names(place, destination)
+            and self._is_chosen(place, destination)
             and (self.since is None or (timestamp is not None and timestamp >= self.since))
             and (self.until is None or (timestamp is not None and timestamp < self.until))
         )
 
-    def _names(self, place: Place, destination: str | None) -> bool:
+    def _is_chosen(self, place: Place, destination: str | None) -> bool:
         if not self.places and not self.of_tables:
             return True
         return place in self.places or (place, destination) in self.of_tables
 
 
-def undone(rewinds: Iterable[tuple[int, Iterable[RemovedRange]]]) -> frozenset[int]:
-    """Numbers of batches that a rollback of the closing table undid: letters that they landed are open again.
+def undone_batches(rewinds: Iterable[tuple[int, Iterable[RemovedRange]]]) -> frozenset[int]:
+    """Numbers of batches that a rollback of the closing table undid: dead letters that they replayed are open again.
 
-    A rewind says so by taking out, whatever the partition, all that batches from a number on landed. One that was rolled
-    back itself undoes nothing.
-
-    Of each rewinding batch it takes the number, and what it removed.
+    `rewinds` are batches of kind `rewind`, each with its number and removed ranges. A range without a partition names the
+    undone batches: those from its `since` up to the rewind. A rewind that was rolled back itself undoes nothing.
     """
     numbers: set[int] = set()
     for n, removed in sorted(rewinds, key=lambda rewind: rewind[0], reverse=True):
@@ -266,22 +262,19 @@ def undone(rewinds: Iterable[tuple[int, Iterable[RemovedRange]]]) -> frozenset[i
     return frozenset(numbers)
 
 
-def spans(places: Collection[Place]) -> tuple[RemovedRange, ...]:
-    """Per partition, the range from the first to the last offset of these letters, of any batch."""
-    by_partition = groupby(sorted(places), key=lambda place: place[:2])
-    offsets_by_partition: Mapping[tuple[str, int], list[int]] = {
-        key: [place.offset for place in group] for key, group in by_partition
-    }
-    return tuple(RemovedRange(*key, offsets[0], offsets[-1] + 1, 0) for key, offsets in offsets_by_partition.items())
+def letter_spans(places: Collection[Place]) -> tuple[RemovedRange, ...]:
+    """Per partition, the range from the first to the last offset of these letters, whichever batch stored them."""
+    groups = (list(group) for _, group in groupby(sorted(places), key=lambda place: place[:2]))
+    return tuple(RemovedRange(*group[0], group[-1].offset + 1, 0) for group in groups)
 
 
-def ranges_of(places: Iterable[Place]) -> tuple[Range, ...]:
-    """Exactly these offsets, neighbours as one range."""
+def letter_ranges(places: Iterable[Place]) -> tuple[Range, ...]:
+    """Exactly these offsets, with neighbours joined to one range."""
     return tuple(_joined(sorted(places)))
 
 
 def first_letters(letters: Iterable[OpenLetter], most: int, most_ranges: int) -> tuple[OpenLetter, ...]:
-    """The first of these ascending letters: at most `most`, in at most `most_ranges` contiguous ranges."""
+    """The first of these letters, which ascend: at most `most`, in at most `most_ranges` contiguous ranges."""
     chosen: list[OpenLetter] = []
     ranges = 0
     for letter in letters:
@@ -295,13 +288,13 @@ def first_letters(letters: Iterable[OpenLetter], most: int, most_ranges: int) ->
 
 
 def _joined(places: Iterable[Place]) -> Iterator[Range]:
-    begun: Range | None = None
+    current: Range | None = None
     for topic, partition, offset in places:
-        if begun is not None and (topic, partition, offset) == (begun.topic, begun.partition, begun.end):
-            begun = Range(topic, partition, begun.start, offset + 1)
+        if current is not None and (topic, partition, offset) == (current.topic, current.partition, current.end):
+            current = replace(current, end=offset + 1)
             continue
-        if begun is not None:
-            yield begun
-        begun = Range(topic, partition, offset, offset + 1)
-    if begun is not None:
-        yield begun
+        if current is not None:
+            yield current
+        current = Range(topic, partition, offset, offset + 1)
+    if current is not None:
+        yield current

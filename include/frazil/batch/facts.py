@@ -1,4 +1,4 @@
-"""Facts as plain data: offsets that the broker reported at one moment, and the results of staging."""
+"""Facts as plain data: the offsets that a broker reported, and the results of staging."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from frazil.batch.schema_change import Demands, UntypedPaths, bound_demands, bounded, first_names
+from frazil.batch.schema_change import Demands, UntypedPaths, bound_demands, bound_paths, first_names
 
 NAMES_SHOWN: Final = 20
-"""Of the fields of one batch: who looks wants to know which, not all of them."""
+"""Most names of unknown fields that are stored for a batch: a reader needs examples, not all of them."""
 
 _NAMES_KEPT: Final = 500
-"""While counting. A producer that uses values as names has another one in every record."""
+"""Most names that are kept while fields are counted: a producer that uses values as names has new ones in every record."""
 
 _NAME_CHARACTERS: Final = 80
 
 _LISTED_CHARACTERS: Final = 400
-"""Of the names in one line: the note of a run in Airflow takes 1,000 characters in all."""
+"""Most characters of the names in one line: the note of a run in Airflow takes 1,000 characters in all."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownFields:
-    """Unknown fields: no column takes them, so their records landed without them.
+    """Fields that no column takes, so that their records landed without them.
 
     Attributes:
-        records: How many records had any.
-        names: How many records had each of them. Of many names the most frequent ones, each at least so often.
+        records: How many records had such a field.
+        names: Field -> records that had it. If there are very many, only the most frequent ones, and the counts are minimums.
     """
 
     records: int = 0
@@ -39,7 +39,7 @@ class UnknownFields:
 
     @classmethod
     def counted(cls, records: int, names: Mapping[str, int]) -> UnknownFields:
-        """Return counts with as many names as are kept, none longer than is shown, control characters escaped."""
+        """Return the counts of a limited number of names, shortened, and with control characters escaped."""
         cut: Counter[str] = Counter()
         for raw, count in names.items():
             name = raw if raw.isprintable() else encode_basestring_ascii(raw)[1:-1]
@@ -55,22 +55,22 @@ class UnknownFields:
 
     @property
     def shown(self) -> UnknownFields:
-        """Only the most frequent names, as they are stored for a batch."""
+        """The counts with only the most frequent names, as they are stored for a batch."""
         return UnknownFields(self.records, _most_frequent(self.names, NAMES_SHOWN))
 
     @property
     def summary(self) -> str | None:
-        """One line for people, or None if there is nothing to say.
+        """One line for people; None without unknown fields.
 
-        Producers choose the names. Each stands in backticks, which are a code span in Markdown: nothing in it is markup.
+        Producers choose the names, so each stands in backticks: in Markdown nothing between them is markup.
         """
         if not self.records:
             return None
-        listed = self._listed()
+        listed = self._list_names()
         count = "1 record" if self.records == 1 else f"{self.records:,} records"
         return f"{count} with fields that no column takes{f' ({listed})' if listed else ''}"
 
-    def _listed(self) -> str:
+    def _list_names(self) -> str:
         parts: list[str] = []
         for name, count in self.shown.names.items():
             quoted = name.replace("`", "'") or '""'
@@ -80,7 +80,7 @@ class UnknownFields:
         return ", ".join(parts)
 
     def without_names(self) -> UnknownFields:
-        """Return the number of records alone, where names may be secrets too."""
+        """Return the number of records alone, for readers who may not see the names."""
         return UnknownFields(self.records)
 
 
@@ -92,7 +92,7 @@ def _most_frequent(names: Mapping[str, int], most: int) -> dict[str, int]:
 class TableCounts:
     """Outcomes of the records that were routed to one of several destinations: routed = written + dead.
 
-    The dead are those that are dead letters of it alone; of a list that was exploded there are several rows.
+    `dead` counts records that don't fit this table; `rows` exceeds `written` where lists were exploded.
     """
 
     routed: int = 0
@@ -117,7 +117,7 @@ class TableCounts:
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> TableCounts:
-        """Read the JSON form; an older version did not count unknown fields."""
+        """Read `to_body`; older manifests have no unknown fields."""
         counts = {name: count for name, count in body.items() if name != "unknown"}
         return cls(**counts, unknown_fields=UnknownFields(**body.get("unknown", {})))
 
@@ -125,32 +125,27 @@ class TableCounts:
 # Ages are counted in classes whose bounds grow by a tenth, as in DDSketch (https://www.vldb.org/pvldb/vol12/p2195-masson.pdf):
 # counts of parts add up to those of the whole in any order, and a quantile is exact to 5 % of the age, or to 50 ms below 100 ms.
 FLOOR_SECONDS: Final = 0.1
-"""The first class holds all younger records, and those that a producer's clock dates later than now."""
+"""End of class 0, which also holds records that a producer's clock dates into the future."""
 
 GROWTH: Final = 1.1
 LAST: Final = 255
 
 RecordAges = Mapping[int, int]
-"""Class -> records. Class 0 ends at `FLOOR_SECONDS`, each further one `GROWTH` times later."""
-
-
-def add_ages(first: RecordAges, second: RecordAges) -> dict[int, int]:
-    """Counts of both together."""
-    return {age: first.get(age, 0) + second.get(age, 0) for age in {*first, *second}}
+"""Class -> records. Class 0 ends at `FLOOR_SECONDS`, each further class at `GROWTH` times the end before."""
 
 
 def ages_json(ages: RecordAges) -> str | None:
-    """The form of the ledger: [[class, records], ...] by class; None if nothing was counted."""
+    """The ledger's text: [[class, records], ...] by class; None if nothing was counted."""
     return json.dumps(sorted(ages.items()), separators=(",", ":")) if ages else None
 
 
 def ages_from(text: str | None) -> dict[int, int]:
-    """Read the form of the ledger."""
+    """Read `ages_json`."""
     return dict(json.loads(text)) if text else {}
 
 
 def age_seconds(age: int) -> float:
-    """The age that represents a class: every age in the class is within 5 % of it."""
+    """The age in seconds that stands for a class of `RecordAges`: all ages of the class are within 5 % of it."""
     return FLOOR_SECONDS / 2 if age == 0 else 2 * FLOOR_SECONDS * GROWTH**age / (GROWTH + 1)
 
 
@@ -169,9 +164,9 @@ def known_epochs(epochs: Iterable[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """Offsets of one partition: the first readable one, the last stable one (exclusive) and the high watermark.
+    """Offsets of one partition: the first readable one, the last stable offset (exclusive) and the high watermark.
 
-    `leader_epoch` is that of the leader which told the last stable one: no record before it is of a later epoch.
+    `leader_epoch` is that of the leader that reported `stable_end`: no record before it has a later epoch.
     """
 
     log_start: int
@@ -241,7 +236,7 @@ class StagedFile:
     Attributes:
         size: Bytes.
         facts: The Iceberg data-file entry, as JSON text written and read by `frazil.iceberg.files.data_files` only.
-        ops: Of changes that an engine merges, how many rows there are of each `frazil.batch.changes.Op`.
+        ops: `frazil.batch.changes.Op` -> rows, for changes that an engine merges.
     """
 
     path: str
@@ -262,9 +257,7 @@ class DeadSample:
 
 
 class NamedLetter(NamedTuple):
-    """The coordinates of one dead letter, without its record's content; `destination` is None if the letter concerns the
-    whole record.
-    """
+    """One dead letter without its record's content; `destination` is the one table that the record does not fit, or None."""
 
     code: str
     topic: str
@@ -274,7 +267,7 @@ class NamedLetter(NamedTuple):
 
 
 LETTERS_NAMED = 100
-"""Dead letters of one batch that a run names one by one: a log must not grow with the damage."""
+"""Most dead letters of a batch that a run lists one by one, so that bad data can't flood a log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,26 +276,25 @@ class Staged:
 
     Attributes:
         counts: Outcomes per partition.
-        dead_codes: Dead records per reason code; a record with letters of several tables counts under the first one's code.
+        dead_codes: Dead records per reason code; a record that is dead for several tables counts under the first code.
+        files: Table -> its staged files.
         bytes: Bytes of the keys and values that were read.
         samples: The first dead letter of each code, by its coordinates.
-        named: If requested, the first dead letters: code, topic, partition, offset, and with several destinations the one
-            that the record does not fit.
+        named: The first dead letters, if the order asks for them.
         extra_rows: Rows of the destination beyond one per written record, from exploded lists.
         unknown_fields: Fields of written records that no column takes.
         stopped: Whether staging stopped before all records were read: dead letters exceed the tolerance, or the run was
             asked to stop, which takes precedence.
         tables: With several destinations, the outcomes of the records that were routed to each.
-        whole_dead: With several destinations, dead letters of whole records.
-        demands: Columns and types that records need and their tables lack, by task; there may be several of one path.
-            A task with demands lands nothing.
-        new_tables: The first names, in order, of missing tables that records are routed to. A task with such records lands
-            nothing.
-        again: Ranges of those tasks, which must be read again.
+        whole_dead: With several destinations, records that are dead for all of them.
+        demands: Schema changes that records need, by table; one path may have several. A task with demands lands nothing.
+        new_tables: The first names, in sorted order, of missing tables that records are routed to. A task with such records
+            lands nothing.
+        again: Ranges of tasks that landed nothing; they are staged again after the schema changes.
         void: Files of those tasks, to be deleted.
-        untyped: Fields that landed without a column because their type is not known. If another task finds the type, they
-            must be staged again.
-        ages: Records by their age when the ends of the run were fixed, if requested.
+        untyped: Fields that landed without a column because their values show no type. If another task brings the type, they
+            are staged again.
+        ages: Records by age when the ends of the run were fixed, if the order asks for them.
     """
 
     counts: Mapping[TopicPartition, Counts] = field(default_factory=dict)
@@ -335,7 +327,7 @@ class Staged:
 
     @property
     def letters(self) -> int:
-        """Dead letters: one per dead record, or, of several destinations, one for each that it does not fit."""
+        """Number of dead letters: one per dead record, or, with several destinations, one per table that it does not fit."""
         alone = sum(counts.dead for counts in self.tables.values())
         return self.whole_dead + alone if self.tables else self.total.dead
 
@@ -345,12 +337,12 @@ class Staged:
 
     def to_json(self) -> str:
         """JSON text, to send from an executor to the driver."""
-        # JSON has no pairs as keys. Python's own writer, since names of fields may hold what no UTF-8 can: half a character.
+        # Counts as a list: JSON has no pairs as keys. By Python's writer: field names may hold lone surrogates, which msgspec refuses.
         return json.dumps(msgspec.to_builtins((list(self.counts.items()), replace(self, counts={})), str_keys=True))
 
     @classmethod
     def from_json(cls, text: str) -> Staged:
-        """Read the text form."""
+        """Read `to_json`."""
         form: Any = tuple[list[tuple[TopicPartition, Counts]], Staged]
         counts: Any
         staged: Staged
@@ -359,25 +351,25 @@ class Staged:
 
     @classmethod
     def merged(cls, parts: Iterable[Staged]) -> Staged:
-        """All parts together."""
+        """The sum of all parts."""
         staged = list(parts) or [cls()]
-        while len(staged) > 1:  # in pairs: the first parts are not copied as often as there are others
+        while len(staged) > 1:  # in pairs, so that the first parts are not copied for every other one
             staged = [first.merge(second) for first, second in zip(staged[::2], [*staged[1::2], cls()], strict=False)]
         return staged[0]
 
     def merge(self, staged: Staged) -> Staged:
-        """Both together."""
+        """The sum of two parts."""
         return Staged(
-            _added(self.counts, staged.counts),
-            _added(self.dead_codes, staged.dead_codes),
-            _added(self.files, staged.files),
+            _sum(self.counts, staged.counts),
+            _sum(self.dead_codes, staged.dead_codes),
+            _sum(self.files, staged.files),
             self.bytes + staged.bytes,
             _first_samples(self.samples, staged.samples),
             (*self.named, *staged.named)[:LETTERS_NAMED],
             self.extra_rows + staged.extra_rows,
             self.stopped or staged.stopped,
             self.unknown_fields + staged.unknown_fields,
-            _added(self.tables, staged.tables),
+            _sum(self.tables, staged.tables),
             self.whole_dead + staged.whole_dead,
             {
                 k: bound_demands({*self.demands.get(k, ()), *staged.demands.get(k, ())})
@@ -387,23 +379,20 @@ class Staged:
             (*self.void, *staged.void),
             first_names(self.new_tables, staged.new_tables),
             {
-                k: bounded(self.untyped.get(k, frozenset()) | staged.untyped.get(k, frozenset()))
+                k: bound_paths(self.untyped.get(k, frozenset()) | staged.untyped.get(k, frozenset()))
                 for k in {*self.untyped, *staged.untyped}
             },
-            add_ages(self.ages, staged.ages),
+            _sum(self.ages, staged.ages),
         )
 
 
-def _added(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Both together."""
-    sums = dict(first)
-    for key, count in second.items():
-        sums[key] = sums[key] + count if key in sums else count
-    return sums
+def _sum(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The sum of two mappings, key by key."""
+    return {**first, **{key: first[key] + count if key in first else count for key, count in second.items()}}
 
 
 def _first_samples(first: Mapping[str, DeadSample], second: Mapping[str, DeadSample]) -> dict[str, DeadSample]:
-    """The first of each code, whichever task met it: tasks come in no order."""
+    """The first sample of each code by its coordinates, because tasks finish in any order."""
     samples = dict(first)
     for code, sample in second.items():
         earlier = samples.get(code, sample)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from frazil.batch.changes import ChangeCounts, Merge, Removal, RemovedRange
 from frazil.batch.facts import Counts, Range, RecordAges, StagedFile, TableCounts, UnknownFields
-from frazil.batch.position import BatchMark, Position, check_version
+from frazil.batch.position import MALFORMED, UPGRADE, BatchMark, Position, check_version
 from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.error_codes import BAD_HANDOVER, BAD_STATE
 
@@ -32,7 +32,7 @@ class Operation:
     """The operation that an engine runs on a part's staged rows, because PyIceberg can't.
 
     Attributes:
-        kind: `insert` adds them, `merge` changes the rows of their keys.
+        kind: `insert` adds the rows, `merge` changes the rows with their keys.
         variants: Columns whose JSON texts become variants.
     """
 
@@ -42,14 +42,14 @@ class Operation:
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Operation:
-        """Read the form that `dataclasses.asdict` gives.
+        """Read what `dataclasses.asdict` returned.
 
         Raises:
-            Terminal: A newer Frazil knows this operation.
+            Terminal: The operation is one of a newer Frazil.
         """
         if body["kind"] not in ("insert", "merge"):
             raise BAD_HANDOVER.terminal(
-                f"a manifest asks for operation {body['kind']!r}, which this Frazil does not know"
+                f"a manifest asks for operation {body['kind']!r}, which this Frazil does not know", next_step=UPGRADE
             )
         merge = Merge.from_body(body["merge"]) if body["kind"] == "merge" else None
         return cls(body["kind"], tuple(body["variants"]), merge)
@@ -57,10 +57,13 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """One table's part of a batch: rows to remove, files to add, the schema they were staged for, and the batch before.
+    """One table's part of a batch: rows to remove and files to add.
 
-    Its files become data files of the table by a commit; with an `operation` an engine writes their rows. A destination
-    is in `catalog`, on `branch` (None: main), whatever the pipeline file says by the time it gets its part.
+    Attributes:
+        fit: State of the table that the files were staged for.
+        after: Mark of the batch that the table must hold before this one.
+        operation: How an engine writes the files' rows; None if a commit makes them data files of the table.
+        catalog: The destination's catalog, and `branch` its branch (None: main), whatever the pipeline file says later.
     """
 
     table: str
@@ -85,13 +88,13 @@ class TablePart:
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether nothing removes abandoned rows. Changes that a merged table got are found again when they come again."""
+        """Whether rows of this part would stay if its batch is abandoned: no removal by Kafka columns, and no merge by key."""
         is_merged = self.operation is not None and self.operation.merge is not None
         return self.role == "destination" and self.removal is None and not is_merged
 
     @property
     def changes(self) -> ChangeCounts | None:
-        """Changes that are merged into the table; None if rows are added to it, or changes were not counted."""
+        """Changes that are merged into the table; None if rows are only added, or changes were not counted."""
         is_merged = self.operation is not None and self.operation.merge is not None
         counted = [ChangeCounts.from_ops(file.ops) for file in self.files if file.ops]
         return sum(counted, ChangeCounts()) if is_merged and len(counted) == len(self.files) else None
@@ -103,33 +106,34 @@ class Manifest:
 
     Attributes:
         kind: `start` writes the start position of a first run, `ingest` lands records, `replay` lands a range again in
-            place of the rows that it landed before, `dead_letters` lands dead letters that are valid now, `reset` moves the position on demand, `rewind` does so after the closing
-            table was rolled back, `repair` lets a follower that lost something continue, `apply` makes the tables what the file declares (`schema_changes`,
-            once it is decided), `settle` did what a repair does in an older Frazil.
+            place of its rows, `dead_letters` lands dead letters that are valid now, `reset` moves the position on demand,
+            `rewind` moves it after a rollback of the closing table, `repair` lets a follower that lost rows continue, `apply`
+            changes tables as the file declares (`schema_changes`, made once it is decided), `settle` is a repair of an older
+            Frazil.
         batch: Batch id, unique per attempt.
-        position: The position after the batch; its `n` is the batch number.
+        position: The position after the batch; its `n` is the batch's number.
         closing: The part of the closing table; its commit decides the batch.
         followers: The parts of the other tables, in the order of their commits.
         ledger: Name of the ledger, which gets its rows last.
-        ledger_after: The last batch that the ledger must have before this one.
+        ledger_after: Mark of the batch that the ledger must hold before this one.
         planned_at: When the ends were fixed, ISO 8601 UTC.
-        config: Hash of what decides the outcome of a record.
+        config: Hash of the settings that decide a record's outcome.
         complete_through: With this batch, every record that Kafka had accepted by this instant has landed; or None.
-        skipped: Offsets that retention had deleted before they were read, given up by the pipeline's policy.
-        reason: Why, as the person who asked for it said.
-        repairs: Table that lost rows, with `repair`, `settle` or a reset of lost tables; its contents are no reason to refuse
-            the batch.
-        recovers: Paths of the manifests, oldest first, of earlier batches whose rows the ledger gets, too.
-        abandoned: Batches that a repair of the ledger gives up; rows, at most, that a `settle` of another table gave up.
+        skipped: Offsets that retention had deleted before they were read, skipped as the pipeline file allows.
+        reason: The reason that the requesting person gave.
+        repairs: The table that lost rows, with `repair`, `settle` or a reset of lost tables. Whatever it holds, the batch is not
+            refused because of it.
+        recovers: Paths of manifests, oldest first, of earlier batches whose rows the ledger gets as well.
+        abandoned: Number of batches that a repair of the ledger abandons; of a `settle` of another table, at most so many rows.
         letter_topic: Name of the topic that also gets the batch's dead letters; None if there is none.
         tables: With several destinations, the outcomes of the records that were routed to each.
-        table_ranges: Ranges of replayed letters by destination, where there are several.
+        table_ranges: With several destinations, the ranges of replayed letters of each.
         dropped: Destinations that the pipeline file no longer names: this batch is their last one.
-        unmarked: Destinations that existed and have no part in any batch yet; an engine writes their first rows.
+        unmarked: Existing destinations without a part in any batch yet; an engine will write their first rows.
         unknown_fields: Fields of written records that no column takes.
-        schema_changes: Schema changes for the batch's records, made before it was decided; with `apply` made after that.
-        record_ages: Records by their age at `planned_at`, if it was counted.
-        created: Auto-created tables of the pipeline up to this batch.
+        schema_changes: Schema changes for the batch's records, made before it was decided; with `apply` made afterwards.
+        record_ages: Records by their age at `planned_at`, if ages were counted.
+        created: Auto-created tables of the pipeline, up to this batch.
     """
 
     pipeline: str
@@ -170,18 +174,18 @@ class Manifest:
 
     @property
     def mark(self) -> BatchMark:
-        """The mark that every table of the batch holds after getting its part."""
+        """The mark that every table of the batch holds once it has its part."""
         return BatchMark(self.position.n, self.batch, self.position.epoch)
 
     def follower(self, table: str) -> TablePart | None:
-        """The part of a follower; None if it gets none."""
+        """The part of a follower; None if the table gets none."""
         return next((part for part in self.followers if part.table == table), None)
 
     def follows(self, table: str, last: BatchMark | None) -> bool:
-        """Whether a follower or the ledger, whose mark is `last`, is at the batch before this one.
+        """Whether `last`, the mark of a follower or the ledger, is that of the batch before this one.
 
-        A rewind removes all rows of batches after the rollback, so a late one of them does no harm. This does not hold for a
-        destination without Kafka columns: its rows stay. A table that was rolled back lacks rows that no batch lands again.
+        A rewind also accepts the mark of an abandoned batch that landed late, because it removes that batch's rows. It can't
+        remove them from a destination without Kafka columns. An older mark is refused: no batch lands the missing rows again.
         """
         part, after = self.follower(table), self.expected_mark(table)
         if last == after:
@@ -190,24 +194,24 @@ class Manifest:
         return self.kind == "rewind" and is_late and not (part is not None and part.keeps_rows)
 
     def expected_mark(self, table: str) -> BatchMark | None:
-        """The batch that must be the last one in a follower, or the ledger, before this batch."""
+        """The mark that a follower, or the ledger, must hold before this batch."""
         part = self.follower(table)
         return self.ledger_after if part is None else part.after
 
     def accepts_rollback(self, table: str) -> bool:
-        """Whether a rollback of a table is no reason to refuse.
+        """Whether a table may have been rolled back since the batch was planned.
 
-        A rewind, and a repair of the table, were made for what is left of it. A ledger that closes holds the batch: if only
-        its rows were rolled back, they are written again.
+        A rewind, and a repair of the table, are made for a table that was. A closing ledger holds the batch's decision: if a
+        rollback only took its rows, they are written again.
         """
         return self.kind == "rewind" or table in (self.repairs, self.closing.table)
 
     def removed_for_good(self, part: TablePart) -> tuple[RemovedRange, ...]:
-        """The ranges that a part removes for good, without those that its files only rewrite."""
+        """The ranges that a part removes; none if its files bring back the rows that stay."""
         return part.removal.ranges if part.removal is not None and not self._rewrites(part) else ()
 
     def rows_added(self, part: TablePart) -> int:
-        """The number of rows that a part adds, without those that its files only rewrite."""
+        """The number of rows that a part adds; 0 if its files only bring back rows that it removes."""
         return 0 if self._rewrites(part) else part.rows
 
     def _rewrites(self, part: TablePart) -> bool:
@@ -220,7 +224,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """The text of the file."""
-        body = dataclasses.asdict(self, dict_factory=_written) | {
+        body = dataclasses.asdict(self, dict_factory=_without_empty_tails) | {
             "v": MANIFEST_VERSION,
             "position": self.position.to_json(),
             "tables": {table: counts.to_body() for table, counts in self.tables.items()},
@@ -242,9 +246,9 @@ class Manifest:
             body = json.loads(text)
             check_version("manifest", body.pop("v"), MANIFEST_VERSION)
             body["position"] = Position.from_json(body["position"])
-            body["closing"] = _part(body["closing"])
-            body["followers"] = tuple(_part(part) for part in body["followers"])
-            body["ledger_after"] = _mark(body["ledger_after"])
+            body["closing"] = _part_from_body(body["closing"])
+            body["followers"] = tuple(_part_from_body(part) for part in body["followers"])
+            body["ledger_after"] = _mark_from_body(body["ledger_after"])
             body |= {name: body.pop(stored) for name, stored in _STORED_NAMES.items()}
             body["counts"] = Counts(**body["counts"])
             for name in ("ranges", "skipped"):
@@ -263,15 +267,15 @@ class Manifest:
                 for table, changes in body["schema_changes"].items()
             }
             body["record_ages"] = {int(age): count for age, count in body["record_ages"].items()}
-            topic = body["letter_topic"]  # older ones tell its id, too
+            topic = body["letter_topic"]  # in older manifests an object that also has the topic's id
             body["letter_topic"] = topic["name"] if isinstance(topic, dict) else topic
             return cls(**body)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            # Its path came from a table, so the text may be that of any file: nothing of it is told.
+        except MALFORMED as error:
+            # The path came from a table, so this may be the text of any file: no message quotes it.
             raise BAD_STATE.terminal(f"this is not a manifest: {type(error).__name__}") from error
 
 
-def _part(body: dict[str, Any]) -> TablePart:
+def _part_from_body(body: dict[str, Any]) -> TablePart:
     fit = body["fit"]
     fields = {int(number): field_type for number, field_type in fit["fields"].items()}
     files = tuple(StagedFile(**file) for file in body["files"])
@@ -279,7 +283,7 @@ def _part(body: dict[str, Any]) -> TablePart:
         body["table"],
         body["role"],
         Fit(fit["uuid"], fit["spec_id"], fields),
-        _mark(body["after"]),
+        _mark_from_body(body["after"]),
         files,
         Removal.from_body(body["removal"]) if body["removal"] else None,
         Operation.from_body(body["operation"]) if body["operation"] else None,
@@ -288,12 +292,12 @@ def _part(body: dict[str, Any]) -> TablePart:
     )
 
 
-def _mark(body: dict[str, Any] | None) -> BatchMark | None:
+def _mark_from_body(body: dict[str, Any] | None) -> BatchMark | None:
     return None if body is None else BatchMark(**body)
 
 
-def _written(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """A part of the manifest as JSON. The key for lost records is left out if it is empty, as before that key existed."""
+def _without_empty_tails(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """A part of the manifest as JSON. An empty `lost_tails` is left out: older versions know no such key."""
     return {name: value for name, value in fields if name != "lost_tails" or value}
 
 
@@ -302,9 +306,9 @@ _DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The table state that files were staged for: UUID, partition spec, and the type of every field by its id.
+    """The state of a table that files were staged for: its UUID, its partition spec, and field id -> type.
 
-    Of a struct, list or map the type is that word alone: its parts have ids of their own.
+    The type of a struct, list or map is only that word, because its fields have ids of their own.
     """
 
     uuid: str
@@ -312,10 +316,9 @@ class Fit:
     fields: Mapping[int, str]
 
     def mismatch(self, table_fit: Fit) -> str | None:
-        """Why files staged for this don't fit the table as found, or None.
+        """Why files that were staged for this state don't fit the table's present one; None if they fit.
 
-        A field that was added or widened meanwhile is harmless: a reader has null for the one, and reads the files'
-        values as the wider type.
+        Added and widened fields do no harm: readers take null for an added field, and the wider type for old values.
         """
         if table_fit.uuid != self.uuid:
             return f"it was replaced: files were staged for {self.uuid}, found {table_fit.uuid}"
@@ -330,7 +333,7 @@ class Fit:
 
 
 def _is_read_as(staged: str, current: str) -> bool:
-    """Whether values of one type are read as another; promotions as the table specification's version 2 has them."""
+    """Whether values of one type can be read as another, by the promotions of Iceberg's format version 2."""
     if staged == current or (staged, current) in {("int", "long"), ("float", "double")}:
         return True
     before, after = _DECIMAL.fullmatch(staged), _DECIMAL.fullmatch(current)

@@ -1,5 +1,5 @@
-"""The plan of a run: pure decisions from a position and the broker's offsets. And when runs begin by themselves: at
-the instants of a session, or at enough unread records.
+"""The plan of a run: pure decisions from a position and the broker's offsets. And when runs start by themselves: at the
+ticks of a session, or when enough records are unread.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from itertools import zip_longest
 from typing import Any
 
 from frazil.batch.facts import UNKNOWN_EPOCH, ClusterFacts, Range, TopicPartition, known_epochs
-from frazil.batch.position import Mode, Position, RunRequest, TopicPosition, check_version, whole_numbers
+from frazil.batch.position import MALFORMED, Mode, Position, RunRequest, TopicPosition, check_version, whole_numbers
 from frazil.error_codes import BAD_ARGUMENT, BAD_HANDOVER, RECORDS_EXPIRED
 
 PLAN_VERSION = 2
-"""Version of the plan JSON."""
+"""Version of the plan's JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTopic:
-    """One topic of a plan, one offset per partition: where to begin and the fixed end.
+    """One topic of a plan: per partition the first offset to read, and the fixed end.
 
-    It begins at the position, 0 of a partition that the position does not know yet, or behind records that are skipped
-    because they are gone. `leader_epochs` are those of the leaders that told the ends; empty if none is known.
+    A partition begins at the position, at 0 if the position does not know it yet, or behind records that are gone and skipped.
+    `leader_epochs` are those of the leaders that reported the ends; empty if none is known.
     """
 
     id: str | None
@@ -35,16 +35,16 @@ class PlannedTopic:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What one run will read. Its ends are fixed here, once.
+    """What one run will read. Its ends are fixed once, here.
 
     Attributes:
-        planned_at: When the broker was asked, ISO 8601 in UTC.
+        planned_at: When the broker reported the ends, ISO 8601 in UTC.
         topics: Topic -> what to read of it.
-        complete: Whether the ends reach every partition's high watermark: then a batch that gets there holds
-            everything that Kafka had accepted by `planned_at`.
-        epoch: Epoch of the position it was planned on. After a reset the plan is void.
-        waits: Whether a decided batch waits for an engine, whatever the pipeline file says of its tables by now.
-        until: Of a session, which plans again at every tick: when it ends, ISO 8601. Else None.
+        complete: Whether the ends are every partition's high watermark: once a batch reaches them, everything that Kafka had
+            accepted by `planned_at` has landed.
+        epoch: Epoch of the position that the run was planned on. After a reset the plan is void.
+        waits: Whether a decided batch waits for an engine to write its parts. The pipeline file may have changed since then.
+        until: End of a session, which plans again at every tick, ISO 8601; None for a single run.
     """
 
     pipeline: str
@@ -62,7 +62,7 @@ class RunPlan:
 
     @property
     def ranges(self) -> tuple[Range, ...]:
-        """What the run reads, empty ranges left out, by topic and partition."""
+        """The ranges that the run reads, without empty ones, by topic and partition."""
         return tuple(r for r in _planned_ranges(self.topics) if r.span > 0)
 
     @property
@@ -71,7 +71,7 @@ class RunPlan:
         return sum(r.span for r in self.ranges)
 
     def to_json(self) -> str:
-        """The plan JSON that travels from the plan task to the ingest task."""
+        """The plan's JSON, which the plan task hands to the ingest task."""
         body = asdict(self) | {"v": PLAN_VERSION}
         for topic in body["topics"].values():
             if not topic["leader_epochs"]:
@@ -80,7 +80,7 @@ class RunPlan:
 
     @classmethod
     def from_json(cls, text: str) -> RunPlan:
-        """Read the plan JSON.
+        """Read `to_json`.
 
         Raises:
             Terminal: The text is not a plan of this version.
@@ -89,7 +89,7 @@ class RunPlan:
             body = json.loads(text)
             check_version("plan", body.pop("v"), PLAN_VERSION, oldest=PLAN_VERSION)
             return cls(topics={name: _read_topic(topic) for name, topic in body.pop("topics").items()}, **body)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except MALFORMED as error:
             raise BAD_HANDOVER.terminal(f"this is not a plan: {text[:200]!r} ({error})") from error
 
 
@@ -136,14 +136,14 @@ def plan_topics(
 ) -> dict[str, PlannedTopic]:
     """What a run reads: from the position to the stable ends.
 
-    Partitions that appeared begin at 0; where retention deleted records that were not read, the plan begins behind them.
-    The position was checked before: see `frazil.batch.audit`.
+    New partitions begin at 0. Where retention deleted unread records, the plan begins behind them: `frazil.batch.audit` has
+    checked before whether the pipeline allows that.
 
-    `ends` say where to end at the latest, instead of the stable ends; one below the position means nothing to read.
+    `ends` limit the stable ends. Where one is below the position, nothing is read.
     """
     planned = {}
     for name, topic in facts.topics.items():
-        begin = [_begin(position, name, number, p.log_start) for number, p in enumerate(topic.partitions)]
+        begin = [_first_offset(position, name, number, p.log_start) for number, p in enumerate(topic.partitions)]
         stable = [
             p.stable_end if ends is None else min(p.stable_end, ends.get((name, number), 0))
             for number, p in enumerate(topic.partitions)
@@ -152,30 +152,29 @@ def plan_topics(
     return planned
 
 
-def give_up(position: Position, vanished: Iterable[str]) -> dict[str, PlannedTopic]:
-    """Skip topics that vanished with unread records: the plan begins and ends after them."""
+def skip_vanished(position: Position, vanished: Iterable[str]) -> dict[str, PlannedTopic]:
+    """Plan to skip the unread records of topics that no longer exist: begin and end are behind these records."""
     lost = {name: position.topics[name] for name in vanished}
     return {name: PlannedTopic(t.id, t.known_end, t.known_end) for name, t in lost.items() if t.unread}
 
 
-def _begin(position: Position, topic: str, partition: int, at_least: int) -> int:
+def _first_offset(position: Position, topic: str, partition: int, at_least: int) -> int:
     return max(position.next_offset(topic, partition) or 0, at_least)
 
 
 def remaining(plan: RunPlan, position: Position) -> tuple[Range, ...]:
-    """Ranges that a run still has to read from a position on; empty if this run or a concurrent one read all of them."""
-    ranges = (replace(r, start=_begin(position, r.topic, r.partition, r.start)) for r in plan.ranges)
+    """The planned ranges that the position has not passed yet; empty if this run, or a concurrent one, has read all."""
+    ranges = (replace(r, start=_first_offset(position, r.topic, r.partition, r.start)) for r in plan.ranges)
     return tuple(r for r in ranges if r.span > 0)
 
 
 def skipped(plan: RunPlan, position: Position) -> tuple[Range, ...]:
-    """Offsets between the position and the plan's start: Kafka deleted these records, and the batch records them as skipped."""
-    ranges_with_offsets = ((r, position.next_offset(r.topic, r.partition) or 0) for r in _planned_ranges(plan.topics))
-    return tuple(
-        Range(r.topic, r.partition, next_offset, r.start)
-        for r, next_offset in ranges_with_offsets
-        if next_offset < r.start
+    """Offsets between the position and the plan's start: their records are gone, and the batch records them as skipped."""
+    gaps = (
+        replace(r, start=position.next_offset(r.topic, r.partition) or 0, end=r.start)
+        for r in _planned_ranges(plan.topics)
     )
+    return tuple(gap for gap in gaps if gap.span > 0)
 
 
 def reaches_high_watermarks(planned: Mapping[str, PlannedTopic], facts: ClusterFacts) -> bool:
@@ -188,10 +187,10 @@ def reaches_high_watermarks(planned: Mapping[str, PlannedTopic], facts: ClusterF
 
 
 def advance(position: Position, ranges: tuple[Range, ...], plan: RunPlan) -> Position:
-    """The position after a batch over `ranges`: n + 1, and every partition read moved to its range's end.
+    """The position after a batch that read `ranges`: `n` grows by one, and each partition moves to the end of its range.
 
     Raises:
-        Terminal: A range does not begin where the position stands.
+        Terminal: A range does not begin at the position.
     """
     read = {(r.topic, r.partition): r for r in ranges}
     topics = {
@@ -199,10 +198,10 @@ def advance(position: Position, ranges: tuple[Range, ...], plan: RunPlan) -> Pos
     }
     for name, planned in plan.topics.items():
         current = position.topics.get(name, TopicPosition(planned.id, (), ()))
-        start = [_begin(position, name, number, begin) for number, begin in enumerate(planned.begin)]
+        start = [_first_offset(position, name, number, begin) for number, begin in enumerate(planned.begin)]
         start += current.next[len(start) :]
-        following = tuple(_end(read.get((name, number)), offset) for number, offset in enumerate(start))
-        # A rival's run may know of more than this one.
+        following = tuple(_end_offset(read.get((name, number)), offset) for number, offset in enumerate(start))
+        # A concurrent run may have planned further ends than this one.
         end = tuple(max(ends) for ends in zip_longest(current.end, planned.end, fillvalue=0))
         epochs = known_epochs(
             epoch
@@ -221,7 +220,7 @@ def advance(position: Position, ranges: tuple[Range, ...], plan: RunPlan) -> Pos
     return replace(position, n=position.n + 1, topics=topics)
 
 
-def _end(r: Range | None, offset: int) -> int:
+def _end_offset(r: Range | None, offset: int) -> int:
     if r is None:
         return offset
     if r.start != offset:
@@ -238,10 +237,10 @@ def replay_topics(
     ends: Mapping[TopicPartition, int],
     pipeline: str,
 ) -> dict[str, PlannedTopic]:
-    """What a replay reads: from `starts` to `ends`, never beyond the position. Partitions that neither names are not read.
+    """What a replay reads: from `starts` to `ends`, never beyond the position. Partitions without start or end are not read.
 
     Raises:
-        Terminal: A range begins where Kafka no longer has records: its rows would go and could not be landed again.
+        Terminal: A range begins where Kafka no longer has records: its rows would be removed, and could not be landed again.
     """
     planned = {}
     missing = []
@@ -260,15 +259,16 @@ def replay_topics(
         planned[name] = PlannedTopic(topic.id, tuple(begin), tuple(end))
     if missing:
         raise RECORDS_EXPIRED.terminal(
-            "a replay can't begin before Kafka's log: these offsets are gone\n" + "\n".join(f"  {g}" for g in missing),
+            "a replay can't begin before Kafka's log: these offsets are gone\n"
+            + "\n".join(f"  {gap}" for gap in missing),
             next_step=f"begin where the log begins: frazil replay {pipeline} --from earliest …",
         )
     return planned
 
 
 UNMEASURED_RECORD_BYTES = 10 * 1024
-"""What a record is taken to be before the first batch measured it. Too large on purpose: the first batch of a topic
-with big records stays small, and one with small records soon knows better."""
+"""Assumed size of a record before a batch has measured any. It is large on purpose, so that the first batch of a topic with
+large records stays small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,14 +276,14 @@ class BatchSize:
     """Bounds of one batch.
 
     Attributes:
-        bytes: Most bytes of keys and values, as estimated from what was read before.
+        bytes: Most bytes of keys and values, as estimated from earlier batches.
     """
 
     records: int
     bytes: int
 
     def offsets(self, bytes_per_record: float | None) -> int:
-        """How many offsets a batch may have, given the measured size of a record (None: nothing was measured)."""
+        """Most offsets of a batch, by the measured bytes of a record; None if nothing was measured."""
         each = UNMEASURED_RECORD_BYTES if bytes_per_record is None else bytes_per_record
         return max(1, min(self.records, int(self.bytes / max(each, 1.0))))
 
@@ -306,7 +306,7 @@ def cut(ranges: tuple[Range, ...], max_records: int) -> Iterator[tuple[Range, ..
 def _shares(ranges: tuple[Range, ...], size: int) -> list[int]:
     """Split `size` offsets among the ranges, in proportion to their lengths.
 
-    What rounding down leaves over goes to the largest fractions: a batch is never empty and never larger than asked.
+    The offsets that rounding down leaves go to the largest fractions, so that the shares add up to `size` exactly.
     """
     total = sum(r.span for r in ranges)
     shares = [r.span * size // total for r in ranges]
@@ -316,15 +316,15 @@ def _shares(ranges: tuple[Range, ...], size: int) -> list[int]:
     return shares
 
 
-def shared_out(ranges: tuple[Range, ...], records_per_task: int, tasks: int = 1) -> tuple[tuple[Range, ...], ...]:
-    """Share ranges out to tasks: stretches of the same length, in order, none longer than `records_per_task`.
+def split_into_tasks(ranges: tuple[Range, ...], records_per_task: int, tasks: int = 1) -> tuple[tuple[Range, ...], ...]:
+    """Split ranges into tasks of equal length, in order, none longer than `records_per_task`.
 
-    A task may get many small partitions, or a part of a big one.
+    A task may get many small partitions, or a part of a large one.
 
     Args:
-        ranges: What is read; of a partition there may be several, where parts of a batch are staged again.
+        ranges: Ranges to read. A partition may have several, where parts of a batch are staged again.
         records_per_task: Most offsets of a task.
-        tasks: How many tasks run at once. There are that many, or, if they would be too long, a multiple: all end together.
+        tasks: How many tasks run at once. The result has that many, or a multiple if they would be too long: all end together.
     """
     total = sum(r.span for r in ranges)
     count = min(tasks * max(1, -(-total // (records_per_task * tasks))), max(total, 1))
@@ -344,17 +344,17 @@ def shared_out(ranges: tuple[Range, ...], records_per_task: int, tasks: int = 1)
 
 
 END_VERSION = 1
-"""Version of what a session tells when it ends."""
+"""Version of the JSON of `SessionEnd`."""
 
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionEnd:
-    """The result of a session. The batches that it landed are in the ledger.
+    """The result of a session, whose batches are in the ledger.
 
     Attributes:
-        complete_through: Every record that Kafka had accepted by this instant, ISO 8601, has landed; None if that is unknown.
+        complete_through: Every record that Kafka had accepted by this instant, ISO 8601, has landed; None if it is unknown.
     """
 
     complete_through: str | None
@@ -365,26 +365,24 @@ class SessionEnd:
 
     @classmethod
     def from_json(cls, text: str) -> SessionEnd:
-        """Read `to_json`, also from a job that runs another version of Frazil.
+        """Read `to_json`, also of a job that runs another version of Frazil.
 
         Raises:
-            Terminal: The text is not the end of a session, or of a version this Frazil does not know.
+            Terminal: The text is not the end of a session, or has a version that this Frazil does not know.
         """
         try:
             body = json.loads(text)
             check_version("session's end", body.get("v", 1), END_VERSION)
             return cls(body["complete_through"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except MALFORMED as error:
             raise BAD_HANDOVER.terminal(f"this is not the end of a session: {text[:200]!r} ({error})") from error
 
 
 def next_tick(now: datetime, every: timedelta, until: datetime) -> datetime | None:
-    """Return when the next batch is due, after `now`. Ticks during a long batch are skipped.
+    """Return when the next batch is due, after `now`; None if the session is over. Ticks during a long batch are skipped.
 
-    They are whole numbers of `every` since 1970 (`10s`: :00, :10, :20 of each minute), so they are the same for every run;
-    the last one is the end of the session, whenever that is.
-
-    None if the session is over.
+    Ticks are multiples of `every` since 1970 (`10s`: :00, :10, :20 of each minute), so they are the same for every run. The end
+    of the session is the last tick.
     """
     if now >= until:
         return None
@@ -392,7 +390,7 @@ def next_tick(now: datetime, every: timedelta, until: datetime) -> datetime | No
 
 
 def session_end(due: datetime, length: timedelta, now: datetime) -> datetime:
-    """Return when the session of a scheduled run ends: when the next run is due, also if this one began late."""
+    """Return when the session of a scheduled run ends: when the next run is due, even if this one began late."""
     return due + max(1, (now - due) // length + 1) * length
 
 
@@ -411,28 +409,28 @@ def session_order(pipeline: str, request: RunRequest, now: datetime, until: date
     )
 
 
-CALL_SECONDS = 900.0
-"""After so long a call counts as lost: nothing of it landed and no run is at work, so the next one may be called."""
+LOST_TRIGGER_SECONDS = 900.0
+"""Age at which a triggered run that landed nothing counts as lost, so that another may be triggered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Thresholds of unread records and bytes: reaching either one is enough; None disables it."""
+    """Unread records or bytes from which a run starts: one of the two is enough; None disables it."""
 
     records: int | None = None
     bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class Backlog:
     """The unread records of a pipeline.
 
     Attributes:
-        records: Offsets that can be read and were not.
-        bytes: Bytes of their keys and values, as the last batch measured a record; None if none did.
+        records: Unread offsets below the stable ends.
+        bytes: Bytes of their keys and values, estimated from the last batch; None if no batch measured a record.
         epoch: Epoch of the position; None before the first run.
-        position: `topic/partition` -> next offset to read, if that is known.
-        ends: `topic/partition` -> where the log ended for readers.
+        position: `topic/partition` -> next offset to read, if it is known.
+        ends: `topic/partition` -> stable end.
     """
 
     records: int
@@ -442,7 +440,7 @@ class Waiting:
     ends: Mapping[str, int]
 
     def reaches(self, threshold: Threshold) -> bool:
-        """Whether enough records wait to start a run. A pipeline that never ran waits for its schedule."""
+        """Whether enough records are unread to start a run. A pipeline that never ran waits for its schedule."""
         if self.epoch is None:
             return False
         enough = ((self.records, threshold.records), (self.bytes, threshold.bytes))
@@ -450,29 +448,29 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A run that was triggered because enough records waited.
+class TriggeredRun:
+    """A run that was triggered because enough records were unread.
 
     Attributes:
-        ends: What it will take: `topic/partition` -> end.
-        called_at: When, seconds since 1970.
+        ends: `topic/partition` -> end that the run will read to.
+        triggered_at: Seconds since 1970.
     """
 
     epoch: int
     ends: Mapping[str, int]
-    called_at: float
+    triggered_at: float
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return {"epoch": self.epoch, "ends": dict(self.ends), "at": self.called_at}
+        """The form that Airflow stores."""
+        return {"epoch": self.epoch, "ends": dict(self.ends), "at": self.triggered_at}
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Call:
-        """Read what `to_json` returned."""
+    def from_json(cls, body: Mapping[str, Any]) -> TriggeredRun:
+        """Read `to_json`."""
         return cls(body["epoch"], dict(body["ends"]), body["at"])
 
-    def is_open(self, waiting: Waiting, instant: float) -> bool:
+    def is_open(self, backlog: Backlog, instant: float) -> bool:
         """Whether the triggered run has not read its records yet."""
-        if waiting.epoch != self.epoch or instant - self.called_at > CALL_SECONDS:
+        if backlog.epoch != self.epoch or instant - self.triggered_at > LOST_TRIGGER_SECONDS:
             return False
-        return any(place in waiting.position and waiting.position[place] < end for place, end in self.ends.items())
+        return any(place in backlog.position and backlog.position[place] < end for place, end in self.ends.items())

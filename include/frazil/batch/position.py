@@ -1,5 +1,5 @@
-"""The position: the next offset to read of every topic partition; and a place in topics as a person names it
-(beginning, end, an instant, offsets).
+"""The position: the next offset to read of every topic partition. And targets: places in topics as a person names them,
+such as a beginning, an end, an instant or offsets.
 
 Written form, one JSON object in the table property ``kafka.offsets.<pipeline>`` and in the manifest of a batch::
 
@@ -11,12 +11,12 @@ Written form, one JSON object in the table property ``kafka.offsets.<pipeline>``
         "topics": {"orders": {"id": "<topic uuid>", "from": [0, 5], "next": [10, 9]}},
     }
 
-``from`` and ``next`` hold one offset per partition, in the order of the partitions. Where it matters a topic has also
-``since``, the batch that adopted this incarnation of it (default 0), ``end``, the ends of the run it is in the
-middle of, ``leader_epochs``: per partition the leader epoch of its log when the end of what was read was fixed, or -1, and
-``lost_tails``: ``[partition, start, n]`` of each end that a log lost.
+``from`` and ``next`` hold one offset per partition, in the order of the partitions. Four more keys exist only where they say
+something: ``since``, the batch that began with this incarnation of the topic (default 0); ``end``, the planned ends of a run that
+has not reached them; ``leader_epochs``, per partition the leader epoch when its planned end was read, or -1; and
+``lost_tails``, ``[partition, start, n]`` of each end that a log lost.
 
-A snapshot summary has only what its batch moved, under the same key, in a form of its own version::
+A snapshot summary has only the offsets that its batch moved, under the same key, in a form with a version of its own::
 
     {"v": 2, "n": 7, "epoch": 0, "topics": {"orders": {"1": [5, 9]}}}
 """
@@ -29,17 +29,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from frazil import __version__
 from frazil.batch.facts import UNKNOWN_EPOCH, ClusterFacts, PartitionFacts, TopicPartition, known_epochs
 from frazil.error_codes import BAD_ARGUMENT, BAD_HANDOVER, BAD_STATE
 
+MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""Errors that a text raises which is not the JSON of its kind: the last one if it is nested too deeply, as only a forged one is."""
+
 UPGRADE = "upgrade this Frazil to the one that wrote it or a newer one; docs/upgrading.md has the order of parts"
 
 
 def check_version(what: str, version: object, newest: int, oldest: int = 1) -> None:
-    """Refuse a version that is not read.
+    """Refuse a version that this Frazil does not read.
 
     Raises:
         Terminal: A newer Frazil wrote it, or one that is too old.
@@ -61,17 +64,17 @@ def check_version(what: str, version: object, newest: int, oldest: int = 1) -> N
 
 
 VERSION = 1
-"""Version of the written form."""
+"""Version of a position's JSON."""
 
 MOVES_VERSION = 2
-"""Version of the form in a snapshot summary. A Frazil that looks for the whole position there refuses it."""
+"""Version of the JSON in a snapshot summary. A Frazil that expects the whole position there refuses it."""
 
 MARK_VERSION = 1
-"""The same of a mark, which does not tell version 1."""
+"""Version of a mark's JSON, which has no version key while it is 1."""
 
 
 class LostTail(NamedTuple):
-    """The end of a log that was lost after it was read: rows of batches before `n`, from `start` on, come from lost records."""
+    """The end of a log that was lost after it was read: rows that batches before `n` landed from `start` on have lost records."""
 
     partition: int
     start: int
@@ -79,7 +82,7 @@ class LostTail(NamedTuple):
 
 
 def merge_tails(lost: Iterable[LostTail]) -> tuple[LostTail, ...]:
-    """Merge tails into the fewest that cover the same rows."""
+    """Return the fewest tails that cover the same rows."""
     tails: list[LostTail] = []
     for tail in sorted(lost, key=lambda lost_tail: (lost_tail.partition, lost_tail.start, -lost_tail.n)):
         if not tails or tails[-1].partition != tail.partition or tails[-1].n < tail.n:
@@ -89,17 +92,17 @@ def merge_tails(lost: Iterable[LostTail]) -> tuple[LostTail, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TopicPosition:
-    """One topic.
+    """The position in one topic.
 
     Attributes:
-        id: Its Kafka topic id; None where the broker gives none.
+        id: Kafka's topic id; None where the broker gives none.
         start: Per partition, where the last batch began.
         next: Per partition, the next offset to read.
         since: Number of the batch that began with this incarnation of the topic: 0, or that of a reset.
-        end: Per partition, the end that the run wanted to reach; empty once it is reached.
-        leader_epochs: Per partition, a leader epoch that no record before `next` is beyond; empty if none is known. Where
-            the log of that epoch ends before `next`, it was cut (KIP-320).
-        lost_tails: What its logs lost: merged tables keep those rows, and their offsets say nothing of later changes.
+        end: Per partition, the planned end of an unfinished run; empty once it is reached.
+        leader_epochs: Per partition, a leader epoch that no record before `next` exceeds; empty if none is known. Where
+            the log of that epoch ends before `next`, it was truncated (KIP-320).
+        lost_tails: Ends that its logs lost: merged tables keep their rows, whose offsets can't be compared with later ones.
     """
 
     id: str | None
@@ -111,12 +114,12 @@ class TopicPosition:
     lost_tails: tuple[LostTail, ...] = ()
 
     def leader_epoch(self, partition: int) -> int:
-        """Leader epoch of a partition, `UNKNOWN_EPOCH` if it is not known."""
+        """Leader epoch of a partition; `UNKNOWN_EPOCH` if it is not known."""
         return self.leader_epochs[partition] if partition < len(self.leader_epochs) else UNKNOWN_EPOCH
 
     @property
     def unread(self) -> tuple[int, ...]:
-        """Numbers of the partitions that are known to hold more than was read."""
+        """Numbers of the partitions whose planned end is not reached."""
         return tuple(n for n, (offset, end) in enumerate(zip(self.next, self.end, strict=False)) if offset < end)
 
     @property
@@ -149,7 +152,7 @@ class Position:
         )
 
     def at_rest(self, n: int) -> Position:
-        """The position after batch `n`, which moves nothing."""
+        """The position after a batch `n` that moves nothing."""
         return replace(
             self, n=n, topics={name: replace(topic, start=topic.next) for name, topic in self.topics.items()}
         )
@@ -158,8 +161,8 @@ class Position:
         """The position of a batch that continues after logs were truncated.
 
         Args:
-            ends: Topic and partition -> where the log was cut; None if that is not known. Then the lost tail begins
-                at this position: offsets from it on are used again, and rows below it are newer than those of a replay or a letter.
+            ends: Topic and partition -> where the log was truncated; None if that is not known. Then the lost tail begins at
+                this position: Kafka uses offsets from there on again, and rows below it win over a replay's or a letter's.
         """
         topics = {}
         for name, topic_position in self.topics.items():
@@ -173,12 +176,12 @@ class Position:
 
     def to_json(self) -> str:
         """The written form."""
-        topics = {name: _written(t) for name, t in sorted(self.topics.items())}
+        topics = {name: _topic_body(t) for name, t in sorted(self.topics.items())}
         body = {"v": VERSION, "n": self.n, "epoch": self.epoch, "cluster": self.cluster, "topics": topics}
         return json.dumps(body, separators=(",", ":"))
 
     def moves_json(self) -> str:
-        """The moves of the batch: start and next offset per partition. Its length depends on the batch."""
+        """The moves of the last batch: start and next offset of each moved partition. Its length follows the batch."""
         moved = {name: _moves(t) for name, t in sorted(self.topics.items())}
         topics = {name: partitions for name, partitions in moved.items() if partitions}
         body = {"v": MOVES_VERSION, "n": self.n, "epoch": self.epoch, "topics": topics}
@@ -194,10 +197,10 @@ class Position:
         try:
             body = json.loads(text)
             check_version("position", body["v"], VERSION)
-            topics = {name: _topic(t) for name, t in body["topics"].items()}
+            topics = {name: _topic_from_body(t) for name, t in body["topics"].items()}
             n, epoch = whole_numbers([body["n"], body["epoch"]])
             position = cls(n, epoch, str(body["cluster"]), topics)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except MALFORMED as error:
             raise BAD_STATE.terminal(
                 f"this is not a position: {text[:200]!r} ({type(error).__name__}: {error})",
                 next_step="was the snapshot property edited by hand? Restore it from the ledger: frazil history PIPELINE",
@@ -207,11 +210,11 @@ class Position:
         return position
 
 
-def is_whole(text: str) -> bool:
-    """Whether the value of a summary is a whole position: older snapshots carry one."""
+def is_whole_position(text: str) -> bool:
+    """Whether a summary's value is a whole position, as in snapshots of older versions."""
     try:
         return bool(json.loads(text)["v"] == VERSION)
-    except (ValueError, KeyError, TypeError):
+    except MALFORMED:
         return False
 
 
@@ -220,7 +223,7 @@ def _moves(topic: TopicPosition) -> dict[int, tuple[int, int]]:
     return {number: (start, end) for number, (start, end) in enumerate(offsets) if start != end}
 
 
-def _written(topic: TopicPosition) -> dict[str, Any]:
+def _topic_body(topic: TopicPosition) -> dict[str, Any]:
     body: dict[str, Any] = {"id": topic.id, "from": topic.start, "next": topic.next}
     if topic.since:
         body["since"] = topic.since
@@ -233,7 +236,7 @@ def _written(topic: TopicPosition) -> dict[str, Any]:
     return body
 
 
-def _topic(body: Mapping[str, Any]) -> TopicPosition:
+def _topic_from_body(body: Mapping[str, Any]) -> TopicPosition:
     (since,) = whole_numbers([body.get("since", 0)])
     end = whole_numbers(body.get("end", []))
     epochs = known_epochs(whole_numbers(body.get("leader_epochs", []), least=UNKNOWN_EPOCH))
@@ -242,7 +245,7 @@ def _topic(body: Mapping[str, Any]) -> TopicPosition:
 
 
 def whole_numbers(values: list[Any], least: int = 0) -> tuple[int, ...]:
-    """The values, checked: offsets and numbers of batches as they come out of JSON.
+    """Check values out of JSON, such as offsets, and return them.
 
     Raises:
         ValueError: They are no list, or one of them is no integer of `least` or more.
@@ -277,7 +280,7 @@ class BatchMark:
             check_version("batch mark", body.get("v", 1), MARK_VERSION)
             n, epoch = whole_numbers([body["n"], body["epoch"]])
             return cls(n, str(body["batch"]), epoch)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except MALFORMED as error:
             raise BAD_STATE.terminal(f"this is not a batch mark: {text[:200]!r}") from error
 
 
@@ -290,9 +293,9 @@ class Target:
 
     Attributes:
         kind: `earliest` is every log start, `latest` every stable end, `timestamp` the first record at or after an
-            instant (the stable end if there is none), `offsets` what is written for each partition.
+            instant (the stable end if there is none), `offsets` an offset of each listed partition.
         instant: With `timestamp`: the instant.
-        offsets: With `offsets`: topic -> partition -> offset. Partitions that are not listed are not concerned.
+        offsets: With `offsets`: topic -> partition -> offset. Partitions that are not listed have no target.
     """
 
     kind: Literal["earliest", "latest", "timestamp", "offsets"]
@@ -301,7 +304,7 @@ class Target:
 
     @property
     def at_ms(self) -> int | None:
-        """The instant in milliseconds since 1970, as Kafka counts: the first that is not before it.
+        """The instant as Kafka counts, in milliseconds since 1970, rounded up.
 
         Never negative: Kafka takes -1 for the end of a log and -2 for its beginning.
         """
@@ -346,12 +349,11 @@ def parse_offsets(text: str, source: str) -> Target:
     """Read offsets from JSON: topic -> partition -> offset, ``{"orders": {"0": 1200}}``, or a list per topic.
 
     Raises:
-        Terminal: It is not of that shape.
+        Terminal: The text is not of that shape.
     """
     try:
-        return Target(
-            "offsets", offsets={str(topic): _by_partition(partitions) for topic, partitions in json.loads(text).items()}
-        )
+        offsets = {str(topic): _by_partition(partitions) for topic, partitions in json.loads(text).items()}
+        return Target("offsets", offsets=offsets)
     except (ValueError, TypeError, AttributeError) as error:
         raise BAD_ARGUMENT.terminal(
             f"{source} holds no offsets: {error}",
@@ -360,12 +362,8 @@ def parse_offsets(text: str, source: str) -> Target:
 
 
 def _by_partition(offsets: Any) -> dict[int, int]:
-    pairs = (
-        enumerate(offsets)
-        if isinstance(offsets, list)
-        else [(int(number), offset) for number, offset in offsets.items()]
-    )
-    by_number = dict(pairs)
+    pairs = enumerate(offsets) if isinstance(offsets, list) else offsets.items()
+    by_number = {int(number): offset for number, offset in pairs}
     whole_numbers([*by_number.keys(), *by_number.values()])
     return by_number
 
@@ -383,30 +381,29 @@ def resolve(
     """
     partitions = {(name, n): p for name, topic in facts.topics.items() for n, p in enumerate(topic.partitions)}
     if target.kind == "offsets":
-        return _named(target.offsets, partitions)
+        return _checked_offsets(target.offsets, partitions)
     if target.kind == "timestamp":
-        return {key: _first(first_offsets.get(key), p) for key, p in partitions.items()}
+        return {key: _readable_offset(first_offsets.get(key), p) for key, p in partitions.items()}
     return {key: p.log_start if target.kind == "earliest" else p.stable_end for key, p in partitions.items()}
 
 
-def _first(offset: int | None, partition: PartitionFacts) -> int:
+def _readable_offset(offset: int | None, partition: PartitionFacts) -> int:
     return partition.stable_end if offset is None else min(max(offset, partition.log_start), partition.stable_end)
 
 
-def _named(
+def _checked_offsets(
     offsets: Mapping[str, Mapping[int, int]], partitions: Mapping[TopicPartition, PartitionFacts]
 ) -> dict[TopicPartition, int]:
     targets = {(topic, number): offset for topic, by_number in offsets.items() for number, offset in by_number.items()}
-    problems = [_problem(key, offset, partitions.get(key)) for key, offset in sorted(targets.items())]
-    misfits = [problem for problem in problems if problem]
-    if misfits:
+    problems = (_offset_problem(key, offset, partitions.get(key)) for key, offset in sorted(targets.items()))
+    if misfits := [problem for problem in problems if problem]:
         raise BAD_ARGUMENT.terminal(
             "these offsets don't fit the topics:\n" + "\n".join(f"  {line}" for line in misfits)
         )
     return targets
 
 
-def _problem(key: TopicPartition, offset: int, partition: PartitionFacts | None) -> str | None:
+def _offset_problem(key: TopicPartition, offset: int, partition: PartitionFacts | None) -> str | None:
     where = f"topic {key[0]}, partition {key[1]}"
     if partition is None:
         return f"{where}: there is no such partition among the pipeline's topics"
@@ -423,9 +420,9 @@ def parse_instant(text: str, now: datetime) -> datetime:
     """Read ``90m``, ``24h``, ``7d``, or an instant in ISO 8601; without an offset it is in UTC.
 
     Raises:
-        ValueError: It is before the calendar begins, or a place in a topic that is no instant; the message begins with
+        ValueError: The instant is before the year 1, or the text names a target that is no instant. The message begins with
             the text.
-        Terminal: It can't be read.
+        Terminal: The text can't be read.
     """
     if match := _AGO.fullmatch(text.strip()):
         try:
@@ -439,18 +436,18 @@ def parse_instant(text: str, now: datetime) -> datetime:
 
 
 Mode = Literal["ingest", "replay", "dry_run"]
-"""`ingest` lands what is new, `replay` lands a range again in place of what it landed before, `dry_run` only looks."""
+"""`ingest` lands new records, `replay` lands a range again in place of its rows, `dry_run` lands nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """The request for a run. The default is a scheduled run: land everything new.
+    """The request for a run. The default is a scheduled run, which lands all new records.
 
     Attributes:
-        started_by: Who or what started it, such as `cli:ann@host` or `airflow:scheduled`.
+        started_by: Who or what started the run, such as `cli:ann@host` or `airflow:scheduled`.
         start: Where a replay or a dry run begins; a dry run without it begins at the position.
-        end: Where it ends at the latest. An ingest run never leaves a gap: it begins at the position, and has nothing
-            to do where the end lies below.
+        end: Where the run ends at the latest. An ingest run leaves no gap: it begins at the position, and reads nothing of
+            partitions whose end is below.
     """
 
     run: str

@@ -27,7 +27,7 @@ from frazil.cli.output import console
 from frazil.cli.output.console import examples, help_text
 from frazil.cli.reports import dead_letters, history, sql, verify
 from frazil.error_codes import INTERNAL
-from frazil.errors import EXIT_FAILED, FrazilError, marked, without_values
+from frazil.errors import EXIT_FAILED, FrazilError, add_code, without_values
 from frazil.gc_tuning import collect_rarely
 from frazil.spark.jobs.imports import leave_out_pandas
 
@@ -203,7 +203,7 @@ def invoke(argv: Sequence[str]) -> int:
     except FrazilError as error:
         return _report_failure(error.label, error.message_with_code, error.next_step, error.exit_code, debug=debug)
     except Exception as error:  # noqa: BLE001 - the outermost edge: an unexpected error becomes one line
-        message = marked(f"{type(error).__name__}: {without_values(str(error))}", INTERNAL)
+        message = add_code(f"{type(error).__name__}: {without_values(str(error))}", INTERNAL)
         step = "run it again with --debug and report what it shows"
         return _report_failure("unexpected error", message, step, EXIT_FAILED, debug=debug)
     return 0

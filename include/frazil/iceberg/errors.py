@@ -39,7 +39,7 @@ from frazil.error_codes import (
     TABLE_MISSING,
     TABLE_UNFIT,
 )
-from frazil.errors import ErrorCode, FrazilError, OutcomeUnknown, Retryable, Terminal, quotable, without_values
+from frazil.errors import ErrorCode, FrazilError, OutcomeUnknown, Retryable, Terminal, safe_cause, without_values
 
 _FOREIGN = (
     CommitFailedException,
@@ -137,8 +137,8 @@ def translated(doing: str, credentials_end_ms: int | None = None) -> Iterator[No
         raise
     except foreign_errors() as error:
         if isinstance(error, OSError) and credentials_end_ms is not None and credentials_end_ms < time.time() * 1000:
-            raise _CREDENTIALS_EXPIRED.as_error(doing, error_line(error)) from quotable(error)
-        raise as_frazil(error, doing) from quotable(error)
+            raise _CREDENTIALS_EXPIRED.as_error(doing, error_line(error)) from safe_cause(error)
+        raise as_frazil(error, doing) from safe_cause(error)
 
 
 def error_line(error: BaseException) -> str:

@@ -109,7 +109,7 @@ def _removal_refusal(context: RunContext) -> str | None:
     """Why no file may be removed now; None if files may be removed."""
     try:
         # A batch may have created tables meanwhile.
-        context = context.with_created_tables(context.project.made_tables(context.pipeline))
+        context = context.with_created_tables(context.project.auto_created_tables(context.pipeline))
         tables = find_tables(context.lake, context.pipeline)
         if tables is None:
             return "it never ran"

@@ -24,7 +24,7 @@ from frazil.iceberg.commit.summary_state import BATCH_KEY, SummaryValue, lookup_
 from frazil.iceberg.ledger.dead_letters import count_open_letters
 from frazil.iceberg.ledger.ledger import read_rewinds
 from frazil.iceberg.schema.comparison import check_destination
-from frazil.kafka.admin.observe import first_times, observe
+from frazil.kafka.admin.observe import first_timestamps, observe
 from frazil.kafka.admin.topics import TopicRetention, retention
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.errors import unknown_topic
@@ -63,7 +63,7 @@ def _with_unread(condition: Condition, cluster: Cluster, lag: Lag) -> Condition:
         for partition in lag.partitions
         if partition.lag and partition.log and partition.begin is not None
     }
-    times = first_times(cluster, starts)
+    times = first_timestamps(cluster, starts)
     retentions = retention(cluster, {topic for topic, _ in times})
     return with_ages(condition, lag, times, retentions)
 

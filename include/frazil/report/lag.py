@@ -11,7 +11,7 @@ from time import time
 from typing import Literal
 
 from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicPartition
-from frazil.batch.plan import Threshold, Waiting
+from frazil.batch.plan import Backlog, Threshold
 from frazil.batch.position import Position
 from frazil.error_codes import POSITION_LOST
 from frazil.errors import FrazilError
@@ -311,7 +311,7 @@ POSITION_SECONDS = 60.0
 """Age from which the position is read again: a reset may have moved it back."""
 
 
-def waiting(partitions: Iterable[PartitionLag], epoch: int | None, record_bytes: float | None) -> Waiting:
+def waiting(partitions: Iterable[PartitionLag], epoch: int | None, record_bytes: float | None) -> Backlog:
     """Sum the unread records of all partitions. Without a fitting position, a partition counts as 0: runs are refused."""
     places = [(f"{partition.topic}/{partition.partition}", partition, partition.lag) for partition in partitions]
     readable = [
@@ -320,7 +320,7 @@ def waiting(partitions: Iterable[PartitionLag], epoch: int | None, record_bytes:
         if partition.log is not None and lag is not None
     ]
     records = sum(lag for _, _, lag in readable)
-    return Waiting(
+    return Backlog(
         records=records,
         bytes=None if record_bytes is None else round(records * record_bytes),
         epoch=epoch,
@@ -343,7 +343,7 @@ class LagWatch:
         self._record_bytes: float | None = None
         self._read_at: float | None = None
 
-    def measure(self, threshold: Threshold | None = None) -> Waiting:
+    def measure(self, threshold: Threshold | None = None) -> Backlog:
         """Measure the unread records. If they reach the threshold, the position is from the tables as they are now.
 
         Raises:
@@ -363,7 +363,7 @@ class LagWatch:
         self._record_bytes = bytes_per_record(holder.summary) if holder else None
         self._read_at = self._clock()
 
-    def _unread(self) -> Waiting:
+    def _unread(self) -> Backlog:
         position = self._position
         facts = observe(self._cluster, topics_of(self._cluster, self._pipeline, position), absent_ok=True)
         partitions = partition_lags(position, facts, self._pipeline, {})

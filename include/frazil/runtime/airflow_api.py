@@ -1,4 +1,4 @@
-"""A small client of Airflow's REST API: start runs, follow them, read why they failed, as typed rows."""
+"""A small client of Airflow's REST API: it starts runs, follows them, and reads why they failed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from frazil.errors import Retryable, Terminal
 from frazil.runtime.process import until
 
 FINISHED_STATES = frozenset({"success", "failed"})
-"""States a run does not leave by itself."""
+"""States that a run does not leave by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class DagRun:
-    """One run of a DAG. Times are UTC; `logical_date` is None for most manual runs, `conf` is what was filled in of its form."""
+    """One run of a DAG. Times are UTC; `logical_date` is None for most manual runs; `conf` has its parameters."""
 
     dag_id: str
     run_id: str
@@ -42,7 +42,7 @@ class DagRun:
 
 @dataclass(frozen=True, slots=True)
 class TaskInstance:
-    """One task of a run. `state` is None until scheduled, `map_index` -1 unless mapped."""
+    """One task of a run. `state` is None until the task is scheduled; `map_index` is -1 unless the task is mapped."""
 
     task_id: str
     map_index: int
@@ -54,7 +54,7 @@ class TaskInstance:
 
 @dataclass(frozen=True, slots=True)
 class DagImportError:
-    """A DAG file that could not be read, with the stack trace's text."""
+    """A DAG file that could not be imported, with its stack trace."""
 
     filename: str
     stack_trace: str
@@ -62,42 +62,36 @@ class DagImportError:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether a component works, and its last heartbeat (UTC), perhaps of a process now gone."""
+    """Whether a component works, and its last heartbeat (UTC), whose process may have ended since."""
 
     is_healthy: bool
     heartbeat: datetime | None
 
 
-def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
+def _health(row: Mapping[str, Any], name: str) -> Health | None:
+    """Read one component of a health answer; None if it never ran."""
+    status, heartbeat = row.get("status"), row.get(f"latest_{name}_heartbeat")
+    return (
+        None
+        if status is None
+        else Health(status == "healthy", datetime.fromisoformat(heartbeat) if heartbeat else None)
+    )
 
 
-def component_health(row: Mapping[str, Any], name: str) -> Health | None:
-    """Read one component of a health answer; None when it never ran."""
-    status = row.get("status")
-    return None if status is None else Health(status == "healthy", _time(row.get(f"latest_{name}_heartbeat")))
-
-
-def dag_run(row: Mapping[str, Any]) -> DagRun:
-    """Read a run from its JSON object."""
+def _dag_run(row: Mapping[str, Any]) -> DagRun:
     return msgspec.convert({**row, "run_id": row["dag_run_id"], "conf": row.get("conf") or {}}, DagRun)
-
-
-def task_instance(row: Mapping[str, Any]) -> TaskInstance:
-    """Read a task instance from its JSON object."""
-    return msgspec.convert(row, TaskInstance)
 
 
 COMPONENTS = ("scheduler", "triggerer", "dag_processor")
 """Processes whose heartbeats the health endpoint reports."""
 
 _TIMEOUT = httpx.Timeout(45.0, connect=10.0)
-"""Bounds one request, in seconds; parsing and the wait for a busy SQLite file are what makes an answer slow. Behind a firewall that
-drops packets nothing connects, and every run would wait for its note.
+"""Bounds one request, in seconds. Answers are slow while Airflow parses DAGs or waits for a busy SQLite file. The connection has a
+shorter limit: behind a firewall that drops packets, every run would wait this long to set its note.
 """
 
 _BUSY_SECONDS = 30.0
-"""How long a request is sent again while Airflow says that its database refused it: SQLite under load."""
+"""How long a request is repeated while Airflow answers that its database refused it, as SQLite does under load."""
 
 _POLL_SECONDS = 0.5
 _PAGE = 1000
@@ -107,10 +101,10 @@ _NOTE_LIMIT = 1000
 
 
 class AirflowApi:
-    """Talk to one Airflow. Use it as a context manager, or close it.
+    """A client of one Airflow. Use it as a context manager, or close it.
 
-    `make_token` returns a bearer token, in place of a login by user and password. It is asked again when Airflow takes the
-    last one no more.
+    `make_token` returns a bearer token, and replaces the login by user and password. It is called again when Airflow no longer
+    accepts the last token.
 
     Every method raises:
         Retryable: Airflow does not answer, or answers that it can't now (429, 5xx).
@@ -146,7 +140,7 @@ class AirflowApi:
         answer = self._send("GET", "/api/v2/monitor/health", {})
         if not isinstance(answer, dict):
             raise self._not_airflow("health")
-        states = {name: component_health(answer.get(name) or {}, name) for name in COMPONENTS}
+        states = {name: _health(answer.get(name) or {}, name) for name in COMPONENTS}
         return {name: state for name, state in states.items() if state is not None}
 
     def answers(self) -> bool:
@@ -162,7 +156,7 @@ class AirflowApi:
         return sorted(dag["dag_id"] for dag in self._pages("/dags", "dags"))
 
     def paused(self, prefix: str) -> Mapping[str, bool]:
-        """Return whether its schedule is paused, by id, of every DAG whose id begins like this and that still has a file."""
+        """Return DAG id -> whether its schedule is paused, for DAGs with this prefix that still have a file."""
         rows = self._pages("/dags", "dags", dag_id_prefix_pattern=prefix)
         return {row["dag_id"]: bool(row["is_paused"]) for row in rows}
 
@@ -182,42 +176,36 @@ class AirflowApi:
         conf: Mapping[str, Any] | None = None,
         note: str | None = None,
     ) -> DagRun:
-        """Create a run.
-
-        A paused DAG queues its run. Give the run a name to try again safely: a second one of the same name is refused.
-        `conf` is checked by the DAG.
-        """
+        """Create a run; a paused DAG queues it. With a `run_id` this can be repeated safely: a second run of that id is refused."""
         body: dict[str, Any] = {"logical_date": None, "conf": dict(conf or {}), "note": note}
         if run_id is not None:
             body["dag_run_id"] = run_id
-        return dag_run(self._request("POST", f"/dags/{_part(dag_id)}/dagRuns", json=body))
+        return _dag_run(self._request("POST", f"/dags/{_part(dag_id)}/dagRuns", json=body))
 
     def run(self, dag_id: str, run_id: str) -> DagRun:
         """Return one run."""
-        return dag_run(self._request("GET", _run_path(dag_id, run_id)))
+        return _dag_run(self._request("GET", _run_path(dag_id, run_id)))
 
     def runs(self, dag_id: str, states: Sequence[str] = ()) -> list[DagRun]:
-        """Return the runs of a DAG that are in one of these states, or all, oldest first."""
+        """Return the runs of a DAG in one of these states (without states all), oldest first."""
         path = f"/dags/{_part(dag_id)}/dagRuns"
-        return [dag_run(row) for row in self._pages(path, "dag_runs", order_by="run_after", state=list(states))]
+        return [_dag_run(row) for row in self._pages(path, "dag_runs", order_by="run_after", state=list(states))]
 
     def fail(self, dag_id: str, run_id: str) -> None:
         """Mark a run and its tasks failed: Airflow ends their processes, and does not retry them."""
         self._request("PATCH", _run_path(dag_id, run_id), json={"state": "failed"})
 
     def newest_runs(self, dag_ids: Iterable[str], count: int, start: int = 0) -> list[DagRun]:
-        """Return the runs of these DAGs that were due last, newest first, without the first `start`. DAGs that Airflow does not
-        know have none.
-        """
+        """Return the newest runs of these DAGs, newest first, without the first `start`; none of DAGs that Airflow doesn't know."""
         body = {"dag_ids": sorted(dag_ids), "order_by": "-run_after", "page_limit": count, "page_offset": start}
         answer = self._request("POST", "/dags/~/dagRuns/list", json=body)
-        return [dag_run(row) for row in self._field(answer, "dag_runs")]
+        return [_dag_run(row) for row in self._field(answer, "dag_runs")]
 
     def wait(self, dag_id: str, run_id: str, timeout_seconds: float) -> DagRun:
-        """Return the run when it has finished.
+        """Wait until a run has finished, and return it.
 
         Raises:
-            Retryable: It has not within the time.
+            Retryable: It did not finish in time.
         """
         states = [self.run(dag_id, run_id)]
 
@@ -233,9 +221,8 @@ class AirflowApi:
 
     def task_instances(self, dag_id: str, run_id: str) -> list[TaskInstance]:
         """Return the tasks of a run."""
-        return [
-            task_instance(row) for row in self._pages(f"{_run_path(dag_id, run_id)}/taskInstances", "task_instances")
-        ]
+        rows = self._pages(f"{_run_path(dag_id, run_id)}/taskInstances", "task_instances")
+        return [msgspec.convert(row, TaskInstance) for row in rows]
 
     def log(self, dag_id: str, run_id: str, task_id: str, *, try_number: int = 1) -> str:
         """Return a task's log as text, one event per line."""
@@ -244,7 +231,7 @@ class AirflowApi:
         return "\n".join(str(line.get("event", "")) for line in answer["content"])
 
     def page(self, path: str) -> str:
-        """Return a page as a browser gets it that is logged in: by the cookie which Airflow's login sets."""
+        """Return a page as a logged-in browser gets it, by the cookie that Airflow's login sets."""
         self._token = self._token or self._make_token()
         answer = self._try("GET", path, {"headers": {"Cookie": f"{_COOKIE}={self._token}"}})
         if not answer.is_success:
@@ -256,7 +243,7 @@ class AirflowApi:
         self._request("PATCH", _run_path(dag_id, run_id), json={"note": text[:_NOTE_LIMIT]})
 
     def import_errors(self) -> list[DagImportError]:
-        """Return the DAG files that could not be read."""
+        """Return the DAG files that could not be imported."""
         rows = self._pages("/importErrors", "import_errors")
         return [DagImportError(row["filename"], row["stack_trace"]) for row in rows]
 
@@ -265,7 +252,7 @@ class AirflowApi:
         return {row["name"]: row["slots"] for row in self._pages("/pools", "pools")}
 
     def ensure_pool(self, name: str, slots: int) -> None:
-        """Create a pool or resize it: a task whose pool does not exist waits for ever."""
+        """Create a pool or resize it: a task whose pool does not exist waits forever."""
         existing = self.pools()
         if name not in existing:
             self._request("POST", "/pools", json={"name": name, "slots": slots, "description": ""})
@@ -299,7 +286,7 @@ class AirflowApi:
         )
 
     def _request(self, method: str, path: str, **content: Any) -> Any:
-        """Send with the token; fetch a new one once when the old one has expired."""
+        """Send a request with the token; if the token has expired, once more with a new one."""
         self._token = self._token or self._make_token()
         answer = self._try(method, f"/api/v2{path}", content)
         if answer.status_code == httpx.codes.UNAUTHORIZED:
@@ -334,13 +321,13 @@ class AirflowApi:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
             return self._client.request(method, path, **{"headers": headers, **content})
-        except (httpx.LocalProtocolError, UnicodeEncodeError):  # they quote the header with the token
+        except (httpx.LocalProtocolError, UnicodeEncodeError):  # these errors quote the header with the token
             raise AIRFLOW_FAILED.terminal(
                 f"{method} {path} can't be sent to Airflow at {self._url}: the bearer token has characters that an HTTP header can't"
                 " hold",
                 next_step="give the token alone, without quotes and line ends",
             ) from None
-        except (httpx.RequestError, UnicodeError) as error:  # a name that DNS can't have
+        except (httpx.RequestError, UnicodeError) as error:  # the second: a host name that DNS can't have
             raise AIRFLOW_FAILED.retryable(
                 f"Airflow at {self._url} does not answer {method} {path}: {type(error).__name__} {error}",
                 next_step="start it: `frazil up` starts the embedded one; `frazil status` shows whether that runs",
@@ -363,7 +350,7 @@ class AirflowApi:
 
 
 def _was_rolled_back(answer: httpx.Response) -> bool:
-    """Whether Airflow rolled the request back. It reports every database error with the words "Database error"."""
+    """Whether Airflow rolled the request back: it answers every database error with the words "Database error"."""
     return answer.is_server_error and "Database error" in _detail(answer)
 
 
@@ -373,7 +360,7 @@ def _detail(answer: httpx.Response) -> str:
     except ValueError:
         return answer.text[:500]
     detail = content.get("detail", content) if isinstance(content, dict) else content
-    if isinstance(detail, list):  # of a refused body, with what was sent: a password, or a run's conf
+    if isinstance(detail, list):  # for a refused body; it quotes what was sent, such as a password or a run's conf
         detail = [
             {key: text for key, text in line.items() if key not in ("input", "ctx")} if isinstance(line, dict) else line
             for line in detail

@@ -1,4 +1,4 @@
-"""Finds Airflow for a command: the home's own with its generated login, or another one that environment variables name."""
+"""Finds the Airflow of a command: the home's own with its generated login, or another one that environment variables name."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 URL_VARIABLE = "FRAZIL_AIRFLOW_URL"
 PASSWORD_VARIABLE = "FRAZIL_AIRFLOW_PASSWORD"  # noqa: S105 - a name
-"""With FRAZIL_AIRFLOW_USER: another Airflow than the home's own, for commands that talk to one."""
+"""With FRAZIL_AIRFLOW_USER, the login at the Airflow of FRAZIL_AIRFLOW_URL."""
 
 TOKEN_VARIABLE = "FRAZIL_AIRFLOW_TOKEN"  # noqa: S105 - a name
-"""In place of user and password: a bearer token, or the name of an entry point of `TOKENS` that returns one."""
+"""Replaces user and password: a bearer token, or the name of an entry point of `TOKENS` that returns one."""
 
 TOKENS = "frazil.airflow_tokens"
-"""Group of entry points: functions without arguments, which return a bearer token of the Airflow that is asked."""
+"""Group of entry points: functions without arguments that return a bearer token of that Airflow."""
 
 _CLIENT = "Airflow's REST API"
 
@@ -58,21 +58,19 @@ def credentials(home: Home) -> Credentials:
     """Return the login of the home's Airflow.
 
     Raises:
-        Terminal: It was never started in this home.
+        Terminal: Airflow was never started in this home.
     """
     return Credentials(home.airflow_user, _read_secrets(_secrets_file(home)).password)
 
 
 def ensure_secrets(home: Home) -> Secrets:
-    """Return the home's secrets, made on the first call, and write the login for Airflow."""
+    """Return the home's secrets, created on the first call, and write the login for Airflow."""
     private_folder(home.airflow)
     if not _secrets_file(home).exists():
         write_atomically(_secrets_file(home), json.dumps(asdict(_new_secrets())), mode=PRIVATE_FILE)
-    secrets_of_home = _read_secrets(_secrets_file(home))
-    write_atomically(
-        home.airflow_passwords, json.dumps({home.airflow_user: secrets_of_home.password}), mode=PRIVATE_FILE
-    )
-    return secrets_of_home
+    home_secrets = _read_secrets(_secrets_file(home))
+    write_atomically(home.airflow_passwords, json.dumps({home.airflow_user: home_secrets.password}), mode=PRIVATE_FILE)
+    return home_secrets
 
 
 def remote_url() -> str | None:
@@ -84,7 +82,7 @@ def any_api(home: Home) -> AirflowApi:
     """Return a client of the Airflow that FRAZIL_AIRFLOW_URL names, or else of the home's own.
 
     Raises:
-        Terminal: The password of the other Airflow is not given; or this home's Airflow was never started.
+        Terminal: The other Airflow's password is not set, or this home's Airflow was never started.
     """
     require("airflow", _CLIENT)
     from frazil.runtime.airflow_api import AirflowApi
@@ -114,13 +112,14 @@ def api(home: Home) -> AirflowApi:
 
 
 def token_maker(token: str, setting: str) -> Callable[[], str]:
-    """Return what makes a bearer token: the entry point of `TOKENS` with that name, or the text, which is a token then.
+    """Return a function that returns a bearer token: that of the entry point `token` of `TOKENS`, or else `token` itself.
+
+    The function raises Retryable if the entry point raises an error.
 
     Raises:
-        Terminal: The entry point can't be loaded. The message names the setting that holds its name.
-        Retryable: It raised an error, when it was called.
+        Terminal: The entry point can't be loaded. The message names the setting with its name.
     """
-    token = token.strip()  # files and variables often end with a line end
+    token = token.strip()  # files and variables often end with a newline
     for entry_point in entry_points(group=TOKENS, name=token):
         named = f"{setting} names {entry_point.value}, which"
         try:
@@ -129,18 +128,18 @@ def token_maker(token: str, setting: str) -> Callable[[], str]:
             raise AIRFLOW_FAILED.terminal(
                 f"{named} can't be loaded: {error}", next_step="install what its entry point names"
             ) from error
-        except Exception as error:  # noqa: BLE001 - somebody else's code, as below
+        except Exception as error:  # noqa: BLE001 - foreign code, as below
             raise AIRFLOW_FAILED.terminal(
                 f"{named} can't be loaded: {type(error).__name__}", next_step="import it by hand to see what it says"
             ) from None
-        return lambda: _made_token(make_token, named)
+        return lambda: _call_token_maker(make_token, named)
     return lambda: token
 
 
-def _made_token(make_token: Callable[[], str], named: str) -> str:
+def _call_token_maker(make_token: Callable[[], str], named: str) -> str:
     try:
         return make_token().strip()
-    except Exception as error:  # noqa: BLE001 - somebody else's code; its text may quote the token, or a secret
+    except Exception as error:  # noqa: BLE001 - foreign code; its error may quote the token, or a secret
         raise AIRFLOW_FAILED.retryable(
             f"{named} made no token: {type(error).__name__}", next_step="call it by hand to see what it says"
         ) from None

@@ -1,4 +1,4 @@
-"""Registry of the processes that run batches for a home, so that they can be asked to stop."""
+"""Registry of drivers: the processes that run batches for a home, so that `frazil stop` finds them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from frazil.runtime.home import Home, private_folder
 from frazil.runtime.process import stat_of
 
 _UNFINISHED = ".unfinished"
-"""Suffix of a file that is being written. No process reads such a file; a killed process leaves an empty one."""
+"""Suffix of a file that is being written, which no process reads. A kill may leave one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """A process that runs the batches of a pipeline. It may be in another container that has the same home.
+    """A process that runs the batches of a pipeline, perhaps in another container with the same home.
 
     Attributes:
-        start_ticks: When it started, in the kernel's clock: with the pid it names one process. 0 where there is no /proc.
-        host: Name of the machine or container that it runs in.
+        start_ticks: Start time by the kernel's clock: with the pid it names one process. 0 where there is no /proc.
+        host: Name of its machine or container.
     """
 
     pid: int
@@ -38,7 +38,7 @@ class Driver:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is a process of this machine or container, and has not ended."""
+        """Whether it is a living process of this machine or container."""
         stat = stat_of(self.pid)
         return stat is not None and not stat.has_ended and stat.start_ticks == self.start_ticks
 
@@ -54,12 +54,12 @@ class Driver:
 
 @contextmanager
 def registered(home: Home, pipeline: str, run: str, report: Callable[[str], None]) -> Iterator[None]:
-    """While the block runs, `drivers` finds this process. If the home is not writable, it does not, and `report` gets a line."""
+    """While the block runs, `drivers` finds this process. In a home that is not writable it does not, and `report` gets a line."""
     stat = stat_of(os.getpid())
     driver = Driver(os.getpid(), stat.start_ticks if stat else 0, platform.node(), pipeline, run)
     try:
-        file, lock = _written(home, driver)
-    except OSError as error:  # a batch must not fail for it
+        file, lock = _write_locked(home, driver)
+    except OSError as error:  # no reason for a batch to fail
         report(f"`frazil stop` can't find this run: {error}")
         yield
         return
@@ -67,15 +67,12 @@ def registered(home: Home, pipeline: str, run: str, report: Callable[[str], None
         try:
             yield
         finally:
-            with suppress(OSError):  # what is left is held by nobody, and goes with the next look
+            with suppress(OSError):  # `drivers` removes a file that stays, since its lock is gone
                 file.unlink(missing_ok=True)
 
 
 def drivers(home: Home, pipeline: str, run: str | None = None) -> list[Driver]:
-    """Return the processes that run batches of a pipeline for this home, of one run or of any, also in other containers.
-
-    Files of dead ones are removed.
-    """
+    """Return the drivers of a pipeline in this home, of one run or of all, also in other containers; remove files of dead ones."""
     alive: list[Driver] = []
     for file in sorted(_folder(home).glob("*.json")):
         try:
@@ -86,16 +83,16 @@ def drivers(home: Home, pipeline: str, run: str | None = None) -> list[Driver]:
                 driver = Driver(**json.load(content))
         except FileNotFoundError:
             continue  # it ended meanwhile
-        # A session says that it is at work, and each of its batches says so again.
+        # A session registers itself, and each of its batches does so again.
         if driver.pipeline == pipeline and run in (None, driver.run) and driver not in alive:
             alive.append(driver)
     return alive
 
 
-def _written(home: Home, driver: Driver) -> tuple[Path, IO[str]]:
-    """Write a driver's file, and lock it: the lock ends with the process, however that ends, and is seen by every container.
+def _write_locked(home: Home, driver: Driver) -> tuple[Path, IO[str]]:
+    """Write a driver's file and lock it. Every container sees the lock, and it ends with the process, however that ends.
 
-    A pid says nothing beyond the container it is of. The file gets its name when it is whole and locked.
+    A pid means nothing in another container. The file gets its final name once it is whole and locked.
     """
     folder = private_folder(_folder(home))
     handle, name = tempfile.mkstemp(dir=folder, prefix=f"{driver.pipeline}-", suffix=_UNFINISHED)

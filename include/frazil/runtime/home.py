@@ -1,5 +1,5 @@
-"""Where the embedded stack keeps its state, and its ports, with whether one is free; the one reader of the
-environment. State files are written whole, by one writer at a time.
+"""The home of a stack: its folders, its ports, and the environment variables that choose them. With helpers for state files,
+which are written whole, and for probes of ports.
 """
 
 from __future__ import annotations
@@ -26,32 +26,33 @@ PRIVATE_FOLDER = 0o700
 
 
 def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Replace a file in one step.
-
-    Its folder is created. The permission bits are in force before any content is in the file.
-    """
+    """Replace a file in one step, and create its folder. The permissions hold before any content is in the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # created with mode 600
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(text)
-    Path(name).replace(path)
+    with _temporary(path, text, mode) as file:
+        file.replace(path)
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a file in one step: a kill leaves the whole of it or none.
+    """Write a new file in one step: a kill leaves all of it or nothing.
 
     Raises:
-        FileExistsError: It exists already, and stays as it is.
+        FileExistsError: The file exists already, and stays as it is.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with _temporary(path, text, 0o644) as file:
+        os.link(file, path)  # unlike a rename it replaces nothing
+
+
+@contextmanager
+def _temporary(path: Path, text: str, mode: int) -> Iterator[Path]:
+    """A file with a text beside a path, while the block runs: nothing of the text, which may be a secret, stays after an error."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # created with mode 600
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o644)
+            os.fchmod(file.fileno(), mode)
             file.write(text)
-        os.link(name, path)  # unlike a rename it replaces nothing
+        yield Path(name)
     finally:
-        Path(name).unlink()
+        Path(name).unlink(missing_ok=True)
 
 
 def private_folder(path: Path) -> Path:
@@ -63,9 +64,9 @@ def private_folder(path: Path) -> Path:
 
 @contextmanager
 def exclusive(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold a lock among processes while the block runs; a killed holder releases it.
+    """Hold a lock between processes while the block runs; the death of a holder releases it.
 
-    The file stays: removing it would let two holders in. `on_wait` is called once if another process holds the lock.
+    The file stays, because removing it would let two holders in. `on_wait` is called once if another process holds the lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
@@ -78,7 +79,7 @@ def exclusive(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterato
 
 
 LOOPBACK = "127.0.0.1"
-"""Every port of the stack is bound here, never to an outside interface."""
+"""Address of every port of the stack, never an outside interface."""
 
 PROJECT_VARIABLE = "FRAZIL_PROJECT"
 HOME_VARIABLE = "FRAZIL_HOME"
@@ -100,8 +101,7 @@ PORT_VARIABLES: Mapping[str, str] = {
     "registry": "FRAZIL_REGISTRY_PORT",
     "spark_master": "FRAZIL_SPARK_MASTER_PORT",
 }
-"""The environment variable that moves each port, by the name of the port in `Ports`."""
-
+"""Field of `Ports` -> the environment variable that chooses the port."""
 
 Profile = Literal["embedded", "production"]
 """What `frazil up` starts: the small stack, or the parts of a production setup."""
@@ -132,11 +132,11 @@ class Home:
     """One stack: its state folder, the project whose DAGs it runs, its jars, its ports.
 
     Attributes:
-        root: State folder, absolute. Removing it while the stack is down forgets everything.
+        root: State folder, absolute. To remove it while the stack is down is to forget everything.
         project: Folder that contains dags/ and include/.
         jars: Folder of the artifact sets. Several homes may share it.
-        airflow_database: Address of the PostgreSQL database for Airflow's metadata, a secret; None means SQLite, and the stack's
-            own in the production profile. Not recorded.
+        airflow_database: Address of a PostgreSQL database for Airflow's metadata, a secret that is not recorded. None means
+            SQLite, or the stack's own database in the production profile.
     """
 
     root: Path
@@ -149,16 +149,16 @@ class Home:
 
     @classmethod
     def resolve(cls, environ: Mapping[str, str] | None = None) -> Home:
-        """Find the home: environment variable, else what the last `up` recorded, else the default.
+        """Find the home: by environment variables, else as the last `up` recorded it, else by defaults.
 
         Raises:
-            Terminal: There is no project, or a port variable or the recorded state is not usable.
+            Terminal: There is no project, or a port variable or the recorded state can't be used.
         """
         env = os.environ if environ is None else environ
         project = project_root(env)
         root = Path(env.get(HOME_VARIABLE) or project / ".frazil").expanduser().absolute()
         jars = Path(env.get(JARS_VARIABLE) or project / ".frazil" / "jars").expanduser().absolute()
-        recorded = _recorded(root / "stack.json")
+        recorded = _read_state(root / "stack.json")
         user = env.get(USER_VARIABLE) or recorded.get("airflow_user") or DEFAULT_USER
         ports = _ports(env, recorded.get("ports", {}), root / "stack.json")
         profile = _profile(recorded.get("profile", "embedded"), root / "stack.json")
@@ -171,12 +171,12 @@ class Home:
 
     @property
     def logs(self) -> Path:
-        """One file per process of the stack."""
+        """Folder with a log per process of the stack."""
         return self.root / "logs"
 
     @property
     def run(self) -> Path:
-        """Process records and the lock that serialises `up` and `down`."""
+        """Folder of process records, and of the lock that `up` and `down` hold."""
         return self.root / "run"
 
     @property
@@ -191,7 +191,7 @@ class Home:
 
     @property
     def airflow_passwords(self) -> Path:
-        """The password of the one login, for its owner's eyes: mode 600."""
+        """File with the password of the only login, mode 600."""
         return self.airflow / "passwords.json"
 
     @property
@@ -220,25 +220,25 @@ class Home:
         return f"http://{LOOPBACK}:{self.ports.airflow}"
 
     def record(self) -> None:
-        """Write profile and ports in force to `stack`: shells without the variables find them there."""
+        """Write profile and ports to `stack`, where commands in other shells find them."""
         state = {"profile": self.profile, "ports": asdict(self.ports), "airflow_user": self.airflow_user}
         write_atomically(self.stack, json.dumps(state, indent=2) + "\n")
 
 
 def bootstrap_servers(home: Home) -> str:
-    """Kafka's `bootstrap.servers` of the stack's broker; in the production profile of the listener that asks for a password."""
+    """Kafka's `bootstrap.servers` of the stack's broker; in the production profile the listener with passwords."""
     return f"{LOOPBACK}:{home.ports.kafka_sasl if home.profile == 'production' else home.ports.kafka}"
 
 
 def checkout() -> Path | None:
-    """Return the checkout this package lies in; None: it was installed from a wheel."""
+    """Return the checkout that this package lies in; None if it was installed from a wheel."""
     sources = Path(__file__).resolve().parents[2]
     return sources.parent if sources.name == "include" and (sources.parent / "pyproject.toml").is_file() else None
 
 
 def project_root(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the folder that contains include/: FRAZIL_PROJECT, else the checkout. Never the current folder, which is arbitrary
-    in an Airflow task.
+    """Return the folder that contains include/: FRAZIL_PROJECT, else the checkout. Never the current folder: in an Airflow task
+    that is arbitrary.
 
     Raises:
         Terminal: Frazil was installed from a wheel, and the variable is not set.
@@ -254,18 +254,17 @@ def project_root(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def inherited_environment() -> dict[str, str]:
-    """Return the environment for a child, without settings meant for another Airflow.
+    """Return the environment for a child process, without settings of another Airflow.
 
-    A variable such as the metadata database of somebody's production Airflow must not reach the
-    embedded one. Connections and Airflow variables (`AIRFLOW_CONN_*`, `AIRFLOW_VAR_*`) stay: they
-    are the user's way to pass them. The address of the embedded one's own database is for its
-    components, which get it under Airflow's name; tasks would inherit this one.
+    `AIRFLOW__*` variables, such as the metadata database of a production Airflow, must not reach the embedded one. Connections
+    and Airflow variables (`AIRFLOW_CONN_*`, `AIRFLOW_VAR_*`) stay, since users pass them so. The address of the embedded one's
+    database goes too: its components get it by Airflow's own variable, and tasks must not inherit it.
     """
-    inherited = os.environ.items()
-    return {key: setting for key, setting in inherited if not key.startswith("AIRFLOW__") and key != DATABASE_VARIABLE}
+    variables = os.environ.items()
+    return {key: setting for key, setting in variables if not key.startswith("AIRFLOW__") and key != DATABASE_VARIABLE}
 
 
-def _recorded(path: Path) -> dict[str, Any]:
+def _read_state(path: Path) -> dict[str, Any]:
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -282,7 +281,7 @@ def _recorded(path: Path) -> dict[str, Any]:
 def _profile(recorded: object, source: Path) -> Profile:
     for profile in get_args(Profile):
         if recorded == profile:
-            return profile  # type: ignore[no-any-return]  # get_args tells nothing of types
+            return profile  # type: ignore[no-any-return]  # get_args returns no types
     raise STACK_FAILED.terminal(
         f"{source}: profile {recorded!r}, known: {', '.join(get_args(Profile))}",
         next_step=f"`frazil down` with the Frazil that wrote it, remove {source}, then `frazil up`",
@@ -313,7 +312,7 @@ def _port(text: str | None, variable: str) -> int | None:
 
 def interpreter_bin() -> Path:
     """Return the folder of this interpreter's commands, such as `airflow` and `spark-submit`."""
-    # Not resolved: the python of a virtual environment is a link out of it.
+    # Without resolving links: the python of a virtual environment is a link to another folder.
     return Path(sys.executable).absolute().parent
 
 
@@ -325,9 +324,7 @@ _ANSWER_SECONDS = 5.0
 
 
 def require_free(port: int, variable: str, component: str) -> None:
-    """Check that a server could listen on a port.
-
-    The message names the component that needs the port, and the environment variable that changes it.
+    """Check that `component` could listen on a port, which the environment `variable` chooses.
 
     Raises:
         Terminal: Another process listens there.
@@ -342,8 +339,7 @@ def require_free(port: int, variable: str, component: str) -> None:
 def is_free(port: int) -> bool:
     """Return whether a server could bind the port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As servers do: connections of an ended one that still wait for late packets are not in
-        # the way.
+        # As servers do: without it, connections of an ended server that wait for late packets would block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))

@@ -1,8 +1,8 @@
 """Fetch the pinned jars with Ivy and check every one against the lock file.
 
-`python -m frazil.runtime.jars lock [SET]...` resolves the declared sets anew, all when none is named, and rewrites the lock
-file: a maintainer's command after a version was changed here. `python -m frazil.runtime.jars fetch [SET]...` fetches
-sets into the home, all but those on demand when none is named.
+`python -m frazil.runtime.jars lock [SET]...` resolves these sets anew (without names all) and rewrites the lock file: maintainers
+run it after a version changed here. `python -m frazil.runtime.jars fetch [SET]...` fetches sets into the home (without names
+all but those on demand).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from frazil.error_codes import PROGRAM_MISSING
 from frazil.errors import FrazilError
@@ -32,7 +31,7 @@ class Artifact:
     """One pinned jar or archive.
 
     Attributes:
-        coordinates: `organisation:module:revision`, `:classifier` if it has one, `@extension` if it is no jar.
+        coordinates: `organisation:module:revision`, with `:classifier` if it has one, and `@extension` if it is no jar.
     """
 
     coordinates: str
@@ -60,8 +59,10 @@ class Lock:
         return self.sets[name]
 
     def digest(self, name: str) -> str:
-        """Return the SHA-256 of one set's entries; other sets may change without it."""
-        return hashlib.sha256(_dump([asdict(artifact) for artifact in self.artifacts(name)]).encode()).hexdigest()
+        """Return the SHA-256 of one set's entries, whatever other sets hold."""
+        return hashlib.sha256(
+            json.dumps([asdict(artifact) for artifact in self.artifacts(name)], indent=2).encode()
+        ).hexdigest()
 
 
 def read_lock() -> Lock:
@@ -90,11 +91,11 @@ def parse_lock(text: str) -> Lock:
 def render_lock(lock: Lock) -> str:
     """Return the lock's JSON text: sorted, one value per line, for small diffs."""
     sets = {name: [asdict(artifact) for artifact in sorted(artifacts)] for name, artifacts in sorted(lock.sets.items())}
-    return _dump({"format": FORMAT, "sets": sets}) + "\n"
+    return json.dumps({"format": FORMAT, "sets": sets}, indent=2) + "\n"
 
 
 def first_mismatch(folder: Path, artifacts: Iterable[Artifact]) -> str | None:
-    """Return the problem of the first file that differs from the lock file; None if all match."""
+    """Return how the first file that differs from the lock file does so; None if all match."""
     for artifact in artifacts:
         path = folder / artifact.file
         digest = sha256(path) if path.is_file() else "no such file"
@@ -103,20 +104,10 @@ def first_mismatch(folder: Path, artifacts: Iterable[Artifact]) -> str | None:
     return None
 
 
-def has_sizes(folder: Path, artifacts: Iterable[Artifact]) -> bool:
-    """Return whether every file is there with its locked size; a few milliseconds for a set."""
-    paths = ((folder / artifact.file, artifact.size) for artifact in artifacts)
-    return all(path.is_file() and path.stat().st_size == size for path, size in paths)
-
-
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file as hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _dump(content: Any) -> str:  # JSON values
-    return json.dumps(content, indent=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +115,9 @@ class ArtifactSet:
     """Jars that share one class path.
 
     Attributes:
-        coordinates: The requested artifacts, `organisation:module:revision` each, followed by a classifier if there is one. Of
-            an archive the name ends with its extension, `@tar.gz`; it is unpacked beside itself.
+        coordinates: The requested artifacts, as in `Artifact`. An archive ends with `ARCHIVE`, and is unpacked into the folder.
         transitive: Whether their runtime dependencies belong to the set too.
-        on_demand: Whether it is fetched only where it is named: few need it, and it is large.
+        on_demand: Whether the set is fetched only by name, because it is large and few need it.
     """
 
     coordinates: tuple[str, ...]
@@ -136,7 +126,7 @@ class ArtifactSet:
 
 
 ARCHIVE = "@tar.gz"
-"""Ends the coordinates of what is no jar but an archive."""
+"""Ends the coordinates of an archive."""
 
 SETS = {
     "broker": ArtifactSet(
@@ -179,14 +169,14 @@ SETS = {
         ),
         transitive=True,
     ),
-    # Amazon's clients, by which Iceberg reaches S3: Spark, where a catalog's tables lie there, and the REST server.
-    # The second is of the SDK in the first, and for the server, whose Iceberg knows an older Apache client than is in there.
+    # Amazon's clients, by which Spark and the REST server reach S3, if a catalog's tables lie there. The second jar is for the
+    # server: its older Iceberg does not fit the Apache client in the first. Both are of one release of the SDK.
     "s3": ArtifactSet(
         ("org.apache.iceberg:iceberg-aws-bundle:1.12.0", "software.amazon.awssdk:url-connection-client:2.54.17"),
         transitive=False,
         on_demand=True,
     ),
-    # A YARN in one JVM, for tests: of the Hadoop whose client PySpark brings, which it needs beside itself.
+    # A YARN in one JVM, for tests. It needs Hadoop's client, which PySpark brings, of the same release.
     "yarn": ArtifactSet(
         (
             "org.apache.hadoop:hadoop-client-minicluster:3.4.2",
@@ -202,7 +192,7 @@ SETS = {
         transitive=False,
         on_demand=True,
     ),
-    # How Spark reaches PostgreSQL: a catalog there, or a captured database. Drivers of others are the user's to bring.
+    # Spark's driver for PostgreSQL: a catalog there, or a captured database. Users bring the drivers of other databases.
     "postgres": ArtifactSet(("org.postgresql:postgresql:42.7.8",), transitive=False, on_demand=True),
     # A Schema Registry with Confluent's API.
     "registry": ArtifactSet((f"io.apicurio:apicurio-registry-app:3.3.3:all{ARCHIVE}",), transitive=False),
@@ -219,11 +209,11 @@ SETS = {
         transitive=True,
         on_demand=True,
     ),
-    # Its converter of Avro values whose schemas a registry has: a plugin, which Kafka Connect loads apart from its own jars.
+    # Kafka Connect's converter of Avro values with schemas in a registry: a plugin, loaded apart from Kafka Connect's own jars.
     "kafka-connect-avro": ArtifactSet(
         ("io.apicurio:apicurio-registry-utils-converter:2.6.13.Final",), transitive=True, on_demand=True
     ),
-    # Flink's local cluster with its Iceberg sink, which Frazil is measured against, too.
+    # Flink's local cluster with its Iceberg sink, which Frazil is measured against as well.
     "flink": ArtifactSet(
         (
             "org.apache.flink:flink-clients:2.0.0",
@@ -247,39 +237,35 @@ SETS = {
 _JAR, _TAR = ".jar", ".tar.gz"
 
 _MARKER = ".complete"
-"""Written into a set's folder before the folder gets its name: holds the digest of the lock's
-entries."""
+"""File with the digest of the lock's entries. It is written into a set's folder before the folder gets its name."""
 
 
 def fetch(home: Home, *names: str, report: Callable[[str], None] = lambda _: None) -> None:
-    """Download artifact sets into `home.jars/<set>/`; takes a few milliseconds if they exist.
+    """Download artifact sets, without names all but those on demand, into `home.jars/<set>/`; some milliseconds if they exist.
 
-    Killed half-way it leaves nothing that looks complete, and the next call continues with what was
-    downloaded.
-
-    Without names, all of `SETS` but those on demand. `report` receives a line before a download.
+    Killed half-way it leaves no set that looks complete, and the next call continues with the downloaded files. `report` gets
+    a line before a download.
 
     Raises:
         Retryable: A download failed.
-        Terminal: A jar is not the locked one; file, expected and found checksum are named. Or no
-            fitting Java.
+        Terminal: A jar is not the locked one; the message has file, expected and found checksum. Or there is no suitable Java.
     """
     if not missing(home, *names):
         return
     with exclusive(home.jars / ".lock", lambda: report("jars: waiting for another download")):
-        absent = missing(home, *names)  # the other process may have brought them
+        absent = missing(home, *names)  # another process may have fetched them meanwhile
         if absent:
             report(f"jars: fetching {', '.join(absent)}")
             _download(home, read_lock(), absent)
 
 
 def jar_paths(home: Home, name: str) -> list[Path]:
-    """Return the files of a set, sorted by name, whether or not they were fetched."""
+    """Return the paths of a set's files, sorted by name, whether or not they were fetched."""
     return sorted(home.jars / name / artifact.file for artifact in read_lock().artifacts(name))
 
 
 def write_lock(home: Home, path: Path, *names: str) -> Lock:
-    """Resolve the declared sets again, all when none is named, and write their files and checksums to `path`.
+    """Resolve declared sets anew, without names all, and write their files and checksums to `path`.
 
     Raises:
         Retryable: A download failed.
@@ -289,7 +275,10 @@ def write_lock(home: Home, path: Path, *names: str) -> Lock:
     requests = [Request(name, SETS[name].coordinates, SETS[name].transitive) for name in selected]
     retrieve(requests, staging, home.jars / ".ivy", home.logs / "ivy.log")
     locked_sets = read_lock().sets if names else {}
-    new_sets = {name: _pin(staging / name) for name in selected}
+    new_sets = {
+        name: tuple(sorted(_artifact(file, file.relative_to(staging / name)) for file in _retrieved(staging / name)))
+        for name in selected
+    }
     lock = Lock({name: new_sets[name] if name in new_sets else locked_sets[name] for name in SETS})
     write_atomically(path, render_lock(lock))
     shutil.rmtree(staging)
@@ -297,16 +286,14 @@ def write_lock(home: Home, path: Path, *names: str) -> Lock:
 
 
 def missing(home: Home, *names: str) -> tuple[str, ...]:
-    """Return which of these sets (all but those on demand when none is given) are not complete; a few milliseconds."""
+    """Return which of these sets (without names all but those on demand) are not complete; takes some milliseconds."""
     lock = read_lock()
     selected = names or tuple(name for name, jar_set in SETS.items() if not jar_set.on_demand)
     return tuple(name for name in selected if not _is_complete(home.jars / name, lock, name))
 
 
 def publish(staged: Path, folder: Path, lock: Lock, name: str) -> None:
-    """Check retrieved jars against the lock and make them a complete set in one step.
-
-    Replaces the contents of the set's folder.
+    """Check retrieved jars against the lock, and replace the set's folder by them in one step.
 
     Raises:
         Terminal: A jar is missing or not the locked one; nothing was published.
@@ -328,32 +315,26 @@ def publish(staged: Path, folder: Path, lock: Lock, name: str) -> None:
 
 def _is_complete(folder: Path, lock: Lock, name: str) -> bool:
     marker = folder / _MARKER
-    return (
-        marker.is_file()
-        and marker.read_text(encoding="utf-8") == lock.digest(name)
-        and has_sizes(folder, lock.artifacts(name))
-    )
+    if not marker.is_file() or marker.read_text(encoding="utf-8") != lock.digest(name):
+        return False
+    paths = ((folder / artifact.file, artifact.size) for artifact in lock.artifacts(name))
+    return all(path.is_file() and path.stat().st_size == size for path, size in paths)
 
 
 def _download(home: Home, lock: Lock, names: tuple[str, ...]) -> None:
     staging, cache = _emptied(home.jars / ".staging"), home.jars / ".ivy"
-    retrieve([_locked(lock, name) for name in names], staging, cache, home.logs / "ivy.log")
+    # The locked jars one by one: what their metadata depends on by now does not matter.
+    requests = [
+        Request(name, tuple(artifact.coordinates for artifact in lock.artifacts(name)), transitive=False)
+        for name in names
+    ]
+    retrieve(requests, staging, cache, home.logs / "ivy.log")
     try:
         for name in names:
             publish(staging / name, home.jars / name, lock, name)
     finally:
-        shutil.rmtree(cache)  # done with it; or it holds a wrong file, which the next try would get
+        shutil.rmtree(cache)  # also after a mismatch: the next try would find the wrong file there again
     shutil.rmtree(staging)
-
-
-def _locked(lock: Lock, name: str) -> Request:
-    """Ask for the locked jars one by one: what their metadata asks for now does not matter."""
-    coordinates = tuple(artifact.coordinates for artifact in lock.artifacts(name))
-    return Request(name, coordinates, transitive=False)
-
-
-def _pin(folder: Path) -> tuple[Artifact, ...]:
-    return tuple(sorted(_artifact(file, file.relative_to(folder)) for file in _retrieved(folder)))
 
 
 def _retrieved(folder: Path) -> list[Path]:
@@ -361,7 +342,7 @@ def _retrieved(folder: Path) -> list[Path]:
 
 
 def _artifact(file: Path, place: Path) -> Artifact:
-    """Read the coordinates from the retrieve pattern's folders, a classifier from the file's name."""
+    """The artifact of a file: its folders, laid out by Ivy, have the coordinates, and its name the classifier."""
     organisation, module, revision = place.parts[:3]
     kind = ARCHIVE if file.name.endswith(_TAR) else ""
     stem = file.name.removesuffix(_TAR if kind else _JAR)

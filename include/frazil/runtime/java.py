@@ -1,6 +1,4 @@
-"""Find a Java runtime that Spark and the broker run on, or install one where that can be done; and run Ivy with it,
-which ships inside PySpark.
-"""
+"""Find a Java runtime for Spark and the broker, or install one where possible; and run Ivy with it, which PySpark brings."""
 
 from __future__ import annotations
 
@@ -21,15 +19,15 @@ OLDEST, NEWEST = 17, 21
 """Spark 4.1 and Iceberg 1.12 need Java 17, are built and tested on 17 and 21, and fail on 25."""
 
 PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
-"""Debian and Ubuntu packages in the order tried: no release offers both everywhere."""
+"""Packages of Debian and Ubuntu, in the order of preference: no release offers both."""
 
 INSTALL_HINT = f"install a Java {OLDEST} or {NEWEST} runtime and set JAVA_HOME, or put its java on PATH"
 
 _VERSION_SECONDS = 30
-"""Bounds `java -version` (0.1 s when idle); beyond it the runtime is broken."""
+"""Bounds `java -version`, which takes 0.1 s on an idle machine; a slower runtime counts as broken."""
 
 _APT_SECONDS = 600
-"""Bounds each apt-get call; about 60 MB over a slow line."""
+"""Bounds each call of apt-get, which fetches about 60 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +44,10 @@ class Java:
 
 
 def ensure_java(report: Callable[[str], None] = lambda _: None) -> Java:
-    """Return a fitting Java; as root on Debian or Ubuntu install one when there is none.
+    """Return a suitable Java. Without one, install it, as root on Debian or Ubuntu.
 
     Raises:
-        Terminal: No fitting Java, and this is not the place to install one; the message says what
-            to install.
+        Terminal: There is no suitable Java, and none can be installed here.
         Retryable: The installation failed.
     """
     java = find_java()
@@ -67,14 +64,14 @@ def ensure_java(report: Callable[[str], None] = lambda _: None) -> Java:
 
 
 def find_java(environ: Mapping[str, str] | None = None, installed: Path = Path("/usr/lib/jvm")) -> Java | None:
-    """Return the first fitting Java of JAVA_HOME, PATH and the system's folder, or None."""
+    """Return the first suitable Java of JAVA_HOME, PATH and the system's folder; None if there is none."""
     return next((java for java in _installed_javas(environ, installed) if OLDEST <= java.major <= NEWEST), None)
 
 
 def parse_major(text: str) -> int | None:
-    """Read the major version from a `release` file or the output of `java -version`, or None.
+    """Read the major version from a `release` file or the output of `java -version`; None if there is none.
 
-    `17.0.15` is 17, `21` is 21, and the scheme before Java 9, `1.8.0_402`, is 8.
+    `17.0.15` is 17, `21` is 21, and `1.8.0_402`, in the scheme before Java 9, is 8.
     """
     match = re.search(r'(?:JAVA_VERSION=|version )"(\d+)(?:\.(\d+))?', text)
     if match is None:
@@ -88,18 +85,18 @@ def _installed_javas(environ: Mapping[str, str] | None, installed: Path) -> Iter
     named = [Path(env["JAVA_HOME"])] if env.get("JAVA_HOME") else []
     on_path = shutil.which("java", path=env.get("PATH", ""))
     linked = [Path(on_path).resolve().parent.parent] if on_path else []
-    yield from _inspected([*named, *linked])
-    yield from sorted(_inspected(installed.glob("*")), key=lambda java: (java.major, str(java.home)))
+    yield from _inspect([*named, *linked])
+    yield from sorted(_inspect(installed.glob("*")), key=lambda java: (java.major, str(java.home)))
 
 
-def _inspected(homes: Iterable[Path]) -> Iterator[Java]:
+def _inspect(homes: Iterable[Path]) -> Iterator[Java]:
     for home in homes:
         if (home / "bin" / "java").is_file() and (major := _major(home)) is not None:
             yield Java(home, major)
 
 
 def _major(home: Path) -> int | None:
-    """Ask the `release` file first: it costs no process."""
+    """The major version of a runtime, by its `release` file if it has one, which needs no process."""
     release = home / "release"
     if release.is_file():
         return parse_major(release.read_text(encoding="utf-8", errors="replace"))
@@ -107,7 +104,7 @@ def _major(home: Path) -> int | None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_VERSION_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
-        return None  # not a working java: the search goes on
+        return None  # a broken runtime: the search goes on
     return parse_major(done.stderr + done.stdout)
 
 
@@ -134,13 +131,7 @@ def _apt(*arguments: str) -> None:
     command = ["apt-get", *arguments]
     try:
         subprocess.run(
-            command,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=_APT_SECONDS,
+            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=_APT_SECONDS
         )
     except subprocess.CalledProcessError as error:
         last = (error.stderr or error.stdout).strip().splitlines()[-1:]
@@ -155,22 +146,21 @@ def _apt(*arguments: str) -> None:
 
 
 PATTERN = "[conf]/[organisation]/[module]/[revision]/[artifact]-[revision](-[classifier]).[ext]"
-"""Where retrieved files go below the target: the folders are the coordinates."""
+"""Paths of retrieved files below the target folder: its subfolders are the coordinates."""
 
 _MAVEN = "http://ant.apache.org/ivy/maven"
-"""Name space of Maven's classifier in Ivy's files; not an address that anybody calls."""
+"""XML name space of Maven's classifier in Ivy's files, which is no address to fetch."""
 
-_SECONDS = 900
-"""Bounds one Ivy run: about 165 MB; 40 s were measured on a good line, so this is a line of 0.15
-MB/s."""
+_IVY_SECONDS = 900
+"""Bounds one run of Ivy, which fetches about 165 MB: 40 s on a good line, and this long at 0.15 MB/s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One Ivy configuration: name, coordinates, whether runtime dependencies come along.
+    """One Ivy configuration: its name, its coordinates, and whether they bring their runtime dependencies.
 
-    A fourth part of the coordinates is a classifier, `organisation:module:revision:tests`, and what is no jar says so
-    behind an `@`: `organisation:module:revision:all@tar.gz`.
+    Coordinates are `organisation:module:revision`. A fourth part is a classifier, as in `…:tests`; a file that is no jar has
+    its extension behind `@`, as in `…:all@tar.gz`.
     """
 
     name: str
@@ -179,36 +169,23 @@ class Request:
 
 
 def retrieve(requests: Sequence[Request], target: Path, cache: Path, log: Path) -> None:
-    """Resolve and copy the requested artifacts to `target`, laid out by `PATTERN`.
+    """Resolve the requested artifacts and copy them to `target`, laid out by `PATTERN`.
 
-    There is one request per set, each resolved on its own: versions of one set do not evict those of another. Ivy's own
-    folder, the cache, is kept after a failure so that the next run continues.
+    Each request is resolved on its own, so that versions of one set do not evict those of another. Ivy's cache is kept after a
+    failure, so that the next run continues.
 
     Raises:
         Retryable: Ivy failed; its last lines are quoted.
-        Terminal: PySpark with its Ivy jar is not installed, or there is no fitting Java.
+        Terminal: PySpark with its Ivy jar is not installed, or there is no suitable Java.
     """
     cache.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     module = cache / "ivy.xml"
     module.write_text(ivy_module(requests), encoding="utf-8")
-    command = [
-        str(ensure_java().command),
-        "-jar",
-        str(ivy_jar()),
-        "-ivy",
-        str(module),
-        "-cache",
-        str(cache),
-    ]
-    command += [
-        "-confs",
-        *(request.name for request in requests),
-        "-retrieve",
-        f"{target}/{PATTERN}",
-    ]
+    command = [str(ensure_java().command), "-jar", str(ivy_jar()), "-ivy", str(module), "-cache", str(cache)]
+    command += ["-confs", *(request.name for request in requests), "-retrieve", f"{target}/{PATTERN}"]
     with log.open("w", encoding="utf-8") as output:
-        _run(command, output.fileno(), log)
+        _run_ivy(command, output.fileno(), log)
 
 
 def ivy_module(requests: Sequence[Request]) -> str:
@@ -248,7 +225,7 @@ def ivy_jar() -> Path:
 
 
 def _modules(coordinates: Iterable[str]) -> dict[str, list[str]]:
-    """Return what is asked of each module, empty for its plain jar: Ivy asks once for a module, or drops a jar."""
+    """Return module -> classifiers, an empty one for the plain jar: of two requests for one module Ivy drops a jar."""
     modules: dict[str, list[str]] = {}
     for coordinate in coordinates:
         organisation, name, revision, *classifier = coordinate.split(":")
@@ -258,8 +235,7 @@ def _modules(coordinates: Iterable[str]) -> dict[str, list[str]]:
 
 def _dependency(module: str, classifiers: Sequence[str], request: Request) -> str:
     organisation, name, revision = module.split(":")
-    # Ivy reads a POM as a module whose `default` is its jar plus the runtime closure and whose
-    # `master` is the jar.
+    # Of a POM's module, Ivy's `default` is the jar with all runtime dependencies, and `master` the jar alone.
     conf = f"{request.name}->{'default' if request.transitive else 'master'}"
     names = f"org={quoteattr(organisation)} name={quoteattr(name)} rev={quoteattr(revision)}"
     if not any(classifiers):
@@ -275,7 +251,7 @@ def _artifact(name: str, classifier_and_extension: str) -> str:
     return f"<artifact name={quoteattr(name)} type={ext} ext={ext}{kind}/>"
 
 
-def _run(command: list[str], output: int, log: Path) -> None:
+def _run_ivy(command: list[str], output: int, log: Path) -> None:
     try:
         done = subprocess.run(
             command,
@@ -283,11 +259,11 @@ def _run(command: list[str], output: int, log: Path) -> None:
             stdout=output,
             stderr=subprocess.STDOUT,
             check=False,
-            timeout=_SECONDS,
+            timeout=_IVY_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
         raise PROGRAM_MISSING.retryable(
-            f"Ivy took over {_SECONDS} s; its output is in {log}", next_step="run it again"
+            f"Ivy took over {_IVY_SECONDS} s; its output is in {log}", next_step="run it again"
         ) from error
     if done.returncode != 0:
         last = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])

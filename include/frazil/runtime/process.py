@@ -1,9 +1,7 @@
-"""Start and stop the processes of the stack, detached from the process that starts them; read /proc; wait for a condition, not
-for a time.
+"""Start and stop the processes of the stack, detached from the process that starts them; read /proc; wait for conditions.
 
-Every process opens its own session, and its children stay in it, also those that open a process
-group of their own (Airflow's tasks do) and those whose parent died. Stopping ends the whole
-session, so nothing outlives its component.
+Every process opens a session, and its children stay in it, even if they open a process group of their own (as Airflow's tasks
+do) or their parent dies. To stop a component is to end its whole session, so nothing outlives it.
 """
 
 from __future__ import annotations
@@ -24,8 +22,7 @@ from frazil.runtime.home import PRIVATE_FILE, private_folder
 
 _PROC = Path("/proc")
 _STATE, _SESSION, _THREADS, _START_TICKS = 0, 3, 17, 19
-"""Positions in /proc/PID/stat after the command's closing parenthesis (proc_pid_stat(5): fields
-3, 6, 20 and 22)."""
+"""Positions in /proc/PID/stat after the command's closing parenthesis (proc_pid_stat(5): fields 3, 6, 20 and 22)."""
 
 ENDED_STATES = "ZX"
 """Zombie and dead: the process has ended and only waits to be reaped."""
@@ -38,8 +35,7 @@ class Stat:
     Attributes:
         threads: Number of threads that have not ended.
         session: Id of its session: the pid of the process that opened it.
-        start_ticks: Start time in clock ticks since boot. With the pid it names one process for
-            ever (of one boot).
+        start_ticks: Start time in clock ticks since boot; pid and start time together name one process of a boot.
     """
 
     pid: int
@@ -50,22 +46,20 @@ class Stat:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process has ended except for its zombie entry. A JVM's first thread may end while others still hold its
-        ports.
-        """
+        """Whether the process has ended, but for its zombie entry. A JVM whose first thread ended may hold its ports."""
         return self.state in ENDED_STATES and self.threads <= 1
 
 
 def parse_stat(text: str) -> Stat:
     """Read one /proc/PID/stat line."""
-    # The command's name stands in parentheses and may itself hold spaces and parentheses.
+    # The command's name stands in parentheses, and may contain spaces and parentheses.
     pid, _, after_pid = text.partition(" ")
     fields = after_pid.rpartition(")")[2].split()
     return Stat(int(pid), fields[_STATE], int(fields[_THREADS]), int(fields[_SESSION]), int(fields[_START_TICKS]))
 
 
 def stat_of(pid: int) -> Stat | None:
-    """Return what the kernel knows about a process; None when there is none."""
+    """Return the kernel's facts about a process; None if there is no such process."""
     try:
         return parse_stat((_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace"))
     except (FileNotFoundError, ProcessLookupError):  # the second: it ended between open and read
@@ -81,7 +75,7 @@ def session_members(session: int) -> Iterator[Stat]:
 
 
 def boot_id() -> str:
-    """Return the id of the running boot: pids and ticks of another boot mean nothing now.
+    """Return the id of the running boot: pids and ticks of another boot mean nothing.
 
     Raises:
         Terminal: This is not Linux.
@@ -97,12 +91,11 @@ def boot_id() -> str:
 
 
 _EVERY_SECONDS = 0.05
-"""Between two looks: short beside every start that is waited for, and idle on a machine with two
-cores."""
+"""Pause between two checks: short compared with any start, and cheap on two cores."""
 
 
 def until(condition: Callable[[], bool], timeout_seconds: float, every_seconds: float = _EVERY_SECONDS) -> bool:
-    """Return True as soon as the condition holds, False when it did not within the time."""
+    """Wait until the condition holds, and return whether it did within the time."""
     deadline = time.monotonic() + timeout_seconds
     while not condition():
         if time.monotonic() >= deadline:
@@ -112,26 +105,24 @@ def until(condition: Callable[[], bool], timeout_seconds: float, every_seconds: 
 
 
 _RECORD_SECONDS = 10.0
-"""Bounds how long a shell may take to write its record; milliseconds unless the machine stands
-still."""
+"""Bounds how long a shell may take to write its record, usually milliseconds."""
 
 _FOLLOWERS_SECONDS = 5.0
-"""What the rest of a session gets to end after its leader did, before it is killed."""
+"""Time that the rest of a session gets to end after its leader, before it is killed."""
 
 _KILL_SECONDS = 10.0
 """Bounds the wait after SIGKILL; only a process inside a hanging system call outlives it."""
 
 _JAVA_FRAMES = ("\tat ", "\t... ")
 
-# The child records itself before it becomes the command: whoever is killed, and whenever, no
-# process runs unrecorded.
+# The shell records itself before it becomes the command: whichever process is killed, and when, none runs unrecorded.
 _SELF_RECORDING = (
     "read -r boot </proc/sys/kernel/random/boot_id; read -r stat </proc/$$/stat; "
     'printf "%s\\n" "$boot" "$stat" "$1" >"$0.new" && mv "$0.new" "$0" && shift && exec "$@"'
 )
 
 _children: dict[int, subprocess.Popen[bytes]] = {}
-"""Processes that this process started: an ended one must be reaped by its parent."""
+"""Processes that this process started, which must reap them when they end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +130,8 @@ class Spec:
     """A process to start.
 
     Attributes:
-        name: Component name; log and record are named after it.
-        url: Where it will answer, for `status`; empty when it has no port.
+        name: Name of the component, and of its log and its record.
+        url: Address at which it will answer, for `status`; empty if it has no port.
         grace_seconds: How long it may take to end after SIGTERM.
     """
 
@@ -175,11 +166,11 @@ class Processes:
     cwd: Path
 
     def log(self, name: str) -> Path:
-        """Return the output file of a component."""
+        """Return the log file of a component."""
         return self.logs / f"{name}.log"
 
     def start(self, spec: Spec) -> Record:
-        """Start a detached process. Its log starts over; the one before is kept beside it.
+        """Start a detached process. Its log starts over, and the previous log is kept beside it.
 
         Raises:
             Retryable: It could not be started.
@@ -201,21 +192,19 @@ class Processes:
                     start_new_session=True,
                 )
             _children[child.pid] = child
-            until(
-                lambda: self._is_recorded(spec.name, child.pid) or child.poll() is not None,
-                _RECORD_SECONDS,
-            )
+            until(lambda: self._has_recorded(spec.name, child.pid) or child.poll() is not None, _RECORD_SECONDS)
         started_process = self.record(spec.name)
         if started_process is None or started_process.pid != child.pid:
-            quoted = self.last_lines(spec.name)
-            raise STACK_FAILED.retryable(f"{spec.name}: could not start {spec.command[0]}\n{quoted}")
+            raise STACK_FAILED.retryable(
+                f"{spec.name}: could not start {spec.command[0]}\n{self.last_lines(spec.name)}"
+            )
         return started_process
 
     def finish(self, spec: Spec, timeout_seconds: float) -> int:
-        """Run a short-lived command to its end; return its exit status. Its output is in its log.
+        """Run a command to its end and return its exit status; its output is in its log.
 
         Raises:
-            Retryable: It could not be started, or took too long and was stopped.
+            Retryable: The command could not be started, or took too long and was stopped.
         """
         child = _children[self.start(spec).pid]
         try:
@@ -236,12 +225,12 @@ class Processes:
         hidden: Sequence[str] = (),
         advice: str = "",
     ) -> None:
-        """Wait until a process that was started is ready.
+        """Wait until the started process of a component is ready.
 
-        Texts of `hidden` are blotted out of its quoted log; `advice` is the end of the sentence that says what to do.
+        Messages name it as `who`, quote its log with the texts of `hidden` masked, and append `advice` to their next step.
 
         Raises:
-            Retryable: It ended, or the time did; its log's end is quoted.
+            Retryable: The process ended, or was not ready in time; the message quotes the end of its log.
         """
 
         def ended() -> bool:
@@ -255,7 +244,7 @@ class Processes:
         raise STACK_FAILED.retryable(complaint, next_step=f"read {self.log(name)}{advice}")
 
     def record(self, name: str) -> Record | None:
-        """Return what is known of the component's last start, or None if it was stopped."""
+        """Return the record of the component's last start; None if it was stopped or never started."""
         try:
             text, written = self._file(name).read_text(encoding="utf-8"), self._file(name).stat().st_mtime
         except FileNotFoundError:
@@ -269,9 +258,9 @@ class Processes:
         return record if record is not None and _is_alive(record) else None
 
     def stop(self, *specs: tuple[str, float]) -> None:
-        """End components together: SIGTERM, to the rest of its session too, then SIGKILL.
+        """Stop components together, each given by its name and its grace in seconds: SIGTERM to its whole session, then SIGKILL.
 
-        Of each it takes the name and the grace in seconds. Stopping a stopped one does nothing.
+        To stop a stopped component does nothing.
 
         Raises:
             Retryable: A process survived SIGKILL.
@@ -286,11 +275,9 @@ class Processes:
             self._file(name).unlink(missing_ok=True)
 
     def last_lines(self, name: str, secrets: Sequence[str] = (), count: int = 20) -> str:
-        """Return the end of a component's log, for a message.
+        """Return the end of a component's log, for a message, with secrets masked.
 
         Frames of Java stack traces are left out: they would push the reason out of sight.
-
-        Secrets are masked.
         """
         try:
             text = self.log(name).read_text(encoding="utf-8", errors="replace")
@@ -304,14 +291,14 @@ class Processes:
     def _file(self, name: str) -> Path:
         return self.run / f"{name}.pid"
 
-    def _is_recorded(self, name: str, pid: int) -> bool:
+    def _has_recorded(self, name: str, pid: int) -> bool:
         record = self.record(name)
         return record is not None and record.pid == pid
 
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Defer signals until the block ends: a process that is started but not yet recorded could not be found and stopped."""
+    """Defer signals until the block ends: a process that was started but not recorded could not be found and stopped."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -350,9 +337,8 @@ def _is_same(record: Record, stat: Stat) -> bool:
 def _members(record: Record) -> list[Stat]:
     """Return the living processes of the component's session.
 
-    While any of its processes lives, the kernel gives the session's id to no new process. So a
-    process with that pid and another start time means the session has ended, and these are
-    strangers.
+    While one of them lives, the kernel gives the session's id to no new process. So a process with that pid and another start
+    time shows that the session has ended, and that others now have its id.
     """
     leader = stat_of(record.pid)
     if record.boot != boot_id() or (leader is not None and not _is_same(record, leader)):

@@ -1,4 +1,4 @@
-"""The managed spark connect server: one process of the stack. `frazil up` starts it, a run that finds it dead starts it again."""
+"""The managed Spark Connect server: a process of the stack. `frazil up` starts it; a run that finds it dead starts it again."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from frazil.runtime.process import Processes, Spec
 
 NAME: Final = "spark-connect"
 GRACE_SECONDS: Final = 15.0
-"""A Spark that is asked to end takes 1-3 s."""
+"""Bounds how long Spark may take to end, usually 1 to 3 s."""
 
 _GATE: Final = f"{NAME}.gate"
 """Lock that a process holds while it starts or stops the server."""
 
 _START_SECONDS: Final = 180.0
-"""Bounds the way from the process to its first answer; 8 s on two idle cores."""
+"""Bounds the start until the first answer; 8 s on two idle cores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The wanted configuration of a server.
+    """How a server is to be started.
 
     Attributes:
-        release: Identifies code and configuration: a server with another release is restarted.
+        release: Digest of code and configuration: a server of another release is restarted.
         properties: Contents of `properties_file` during the start, maybe with secrets; None if the command doesn't name the file.
     """
 
@@ -51,17 +51,17 @@ class Server:
 
 
 def url(home: Home) -> str:
-    """Address of the managed server. By this name its client sends a token without TLS: it never leaves the machine."""
+    """Address of the managed server. Spark's client sends a token without TLS only to `localhost`, which stays on this machine."""
     return f"sc://localhost:{home.ports.spark_connect}"
 
 
 def properties_file(home: Home) -> Path:
-    """Path of the private configuration file of a home's server."""
+    """Path of the private configuration file of a home's server, which exists while the server starts."""
     return home.run / f"{NAME}.properties"
 
 
 def token(home: Home) -> str:
-    """The token of a home's server, generated once: without it, any user of the machine could run code as the server's user."""
+    """The token of a home's server, generated once. Without it, any user of the machine could run code as the server's user."""
     file = private_folder(home.run) / f"{NAME}.token"
     with exclusive(home.run / f"{NAME}.token.lock"):
         if not file.is_file():
@@ -73,12 +73,12 @@ def token(home: Home) -> str:
 def serving(home: Home, server: Server, report: Callable[[str], None], *, if_started: bool = False) -> Iterator[None]:
     """While the block runs, the server stays up and is not restarted for another run.
 
-    A stopped server is started; one of another release is restarted if no run uses it. With `if_started`, only a server that
-    was started before is started again, so that no run waits for a second start after a failed one.
+    A stopped server is started; a server of another release is restarted if no run uses it. With `if_started`, a server that
+    nobody started is not started either, so that no run waits for a second start after a failed one.
 
     Raises:
-        Retryable: It did not start, and the message quotes its log; or runs are on a server of another release; or it is not up.
-        Terminal: Its port is taken.
+        Retryable: The server did not start (the message quotes its log), runs use another release of it, or it is not started.
+        Terminal: Another process has its port.
     """
     with _users(home) as users:
         with exclusive(
@@ -94,12 +94,12 @@ def serving(home: Home, server: Server, report: Callable[[str], None], *, if_sta
 
 
 def is_started(home: Home) -> bool:
-    """Whether a server was started and not stopped since. It may have crashed."""
+    """Whether a server was started and not stopped since; it may have crashed."""
     return Processes(home.run, home.logs, home.root).record(NAME) is not None
 
 
 def replace_when_idle(home: Home) -> None:
-    """Have the next run that finds the server idle restart it, even if its release is right."""
+    """Let the next run that finds the server idle restart it, even if its release fits."""
     _release_file(home).unlink(missing_ok=True)
 
 
@@ -108,9 +108,7 @@ def _release_file(home: Home) -> Path:
 
 
 def stop(processes: Processes) -> None:
-    """Stop the server even if it is in use. Does nothing if it does not run; waits for one that is just starting, and stops
-    it.
-    """
+    """Stop the server, even if runs use it. A server that is just starting is stopped once it is up."""
     with exclusive(processes.run / _GATE):
         _stop(processes)
 
@@ -126,7 +124,7 @@ def _ensure(home: Home, server: Server, users: IO[str], report: Callable[[str], 
             return
         _require_idle(users)
     release.unlink(missing_ok=True)
-    _stop(processes)  # also what a crash left of its session
+    _stop(processes)  # also the processes that a crash left
     require_free(home.ports.spark_connect, PORT_VARIABLES["spark_connect"], "the spark connect server")
     if server.properties is not None:
         write_atomically(properties_file(home), server.properties, mode=PRIVATE_FILE)
@@ -140,7 +138,7 @@ def _ensure(home: Home, server: Server, users: IO[str], report: Callable[[str], 
 
 
 def _require_idle(users: IO[str]) -> None:
-    """Require that the server is idle. No run begins on a server of another release, so it becomes idle eventually."""
+    """Refuse a server that runs use. No new run begins on another release, so the server becomes idle at some time."""
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -151,7 +149,7 @@ def _require_idle(users: IO[str]) -> None:
 
 
 def _wait_started(home: Home, processes: Processes) -> None:
-    def is_up() -> bool:  # it binds its port when Spark is
+    def is_up() -> bool:  # the server binds its port once Spark is up
         return answers(home.ports.spark_connect)
 
     try:
@@ -163,7 +161,6 @@ def _wait_started(home: Home, processes: Processes) -> None:
 
 @contextmanager
 def _users(home: Home) -> Iterator[IO[str]]:
-    """A file that every run on the server holds a shared lock of; the lock ends with the process, however that ends."""
-    path: Path = private_folder(home.run) / f"{NAME}.users"
-    with path.open("a", encoding="utf-8") as users:
+    """A file on which every run that uses the server holds a shared lock; the lock ends with the process, however that ends."""
+    with (private_folder(home.run) / f"{NAME}.users").open("a", encoding="utf-8") as users:
         yield users

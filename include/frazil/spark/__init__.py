@@ -2,8 +2,8 @@
 
 Begin with `submit/submission.py`, which starts a job, then `jobs/ingest.py`, which is one.
 
-Whatever starts a job raises Terminal where the settings have no such engine, or jars or a Java are missing. Whatever waits for one
-raises what it ended with, quoting the end of its log, and Stopped where a signal asked this process to stop: what the job decided is
-finished. Whatever Spark computes raises `SPARK_FAILED`, Retryable, where Spark fails or its answer is cut off. Docstrings don't say so
-again.
+These errors are not repeated in docstrings. A function that starts a job raises Terminal where the settings have no such engine, or
+jars or a Java are missing. A function that waits for a job raises the job's error, with the end of its log, and Stopped after a
+signal to this process: then what the job decided is finished. A function that computes with Spark raises one of `SPARK_FAILED`
+where Spark fails, and Retryable where its answer is cut off.
 """

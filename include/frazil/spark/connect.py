@@ -1,5 +1,6 @@
-"""Jobs on a Spark Connect server: what they require of it, the errors of one that is unreachable or unfit, and its
-sessions, opened, limited in their waiting, and lent to the next job.
+"""Sessions of jobs on a Spark Connect server: checks of the server, its sessions, and a pool that lends them to the next job.
+
+A session costs the server a Python daemon, whose start takes seconds, so a session is kept for the next job where possible.
 """
 
 from __future__ import annotations
@@ -43,17 +44,18 @@ if TYPE_CHECKING:
 
 
 _REACH_SECONDS: Final = 5.0
-"""Bounds the way to the server's port."""
+"""Bounds the connection to the server's port."""
 
 _SESSION: Final = {"spark.sql.session.timeZone": "UTC"}
-"""As spark-submit is started; an engine's own take their place."""
+"""Settings of a session, as with spark-submit; an engine's `conf` overrides them."""
 
 _REFUSED: Final = ("UNAUTHENTICATED", "PERMISSION_DENIED")
-_SETTABLE: Final = "CANNOT_MODIFY"
+_NOT_SETTABLE: Final = "CANNOT_MODIFY"
+"""Error condition of a setting that can't be changed in a session."""
 
 
 def session_settings(engine: EngineSettings) -> Mapping[str, str]:
-    """Settings of a new session. A managed server has the engine's own settings since its start."""
+    """Settings of a new session. A managed server was started with those of the engine's `conf`."""
     if engine.managed:
         return {key: value for key, value in _SESSION.items() if key not in engine.conf}
     return _SESSION | engine.conf
@@ -62,13 +64,13 @@ def session_settings(engine: EngineSettings) -> Mapping[str, str]:
 class _LoopbackChannel(DefaultChannelBuilder):
     """A channel to a server that listens only on IPv4's loopback address.
 
-    Only to a host called `localhost` does Spark's client send a token without TLS. But gRPC looks for that name at [::1] first,
-    where any login of the machine may listen, and would hand the token over.
+    Spark's client sends a token without TLS only to the host `localhost`. But gRPC tries [::1] for that name first, where any user
+    of the machine may listen, and would send the token there.
     """
 
     @property
     def endpoint(self) -> str:
-        """Address that the channel is opened to."""
+        """Address of the server, for gRPC."""
         return f"{LOOPBACK}:{self._port}"
 
 
@@ -77,8 +79,8 @@ class Server:
     """A server as its clients see it.
 
     Attributes:
-        address: `sc://host:port`, perhaps with parameters. Spark's client sends those that it does not know as headers: secrets.
-        is_managed: Whether Frazil started it, on this machine.
+        address: `sc://host:port`, perhaps with parameters, which may be secrets: Spark's client sends unknown ones as headers.
+        is_managed: Whether Frazil started the server, on this machine.
     """
 
     engine: str
@@ -102,10 +104,10 @@ class Server:
         return _LoopbackChannel(url) if self.is_managed else DefaultChannelBuilder(url)
 
     def require_listening(self) -> None:
-        """Check that the server accepts connections: Spark's client would retry for long.
+        """Check that the server accepts connections: Spark's client would retry for minutes.
 
         Raises:
-            Unavailable: It does not.
+            Unavailable: It does not accept them.
         """
         url = urlsplit(self.address)
         try:
@@ -128,10 +130,10 @@ class Server:
         return Unavailable(f"{self.name} at {self.place} opened no session: {detail}", code=SPARK_UNAVAILABLE)
 
     def require_version(self, version: str) -> None:
-        """Check that its Spark is the client's.
+        """Check that the server has the client's version of Spark.
 
         Raises:
-            Terminal: It is another one.
+            Terminal: It has another version.
         """
         if version != pyspark.__version__:
             raise BAD_SPARK_SERVER.terminal(
@@ -140,11 +142,11 @@ class Server:
             )
 
     def require_sources(self, spark: SparkSession) -> None:
-        """Check that its Python workers have this very Frazil: they decode the records.
+        """Check that the server's Python workers, which decode records, have the same code of Frazil.
 
         Raises:
-            Terminal: They have another one, or none.
-            Retryable: They have another one, and the server is managed: it was replaced a moment ago.
+            Terminal: They have other code, or none.
+            Retryable: They have other code, and the server is managed: it was replaced a moment ago.
         """
 
         def worker_digests(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -154,7 +156,7 @@ class Server:
                 yield pa.RecordBatch.from_pydict({"digest": [here()]})
 
         expected = digest()
-        mend = "give the server's workers the same release (image, archive or spark.executorEnv.PYTHONPATH), and start it anew"
+        next_step = "give the server's workers the same release (image, archive or spark.executorEnv.PYTHONPATH), and start it anew"
         try:
             digests = {
                 row["digest"]
@@ -164,24 +166,24 @@ class Server:
             if "ModuleNotFoundError" not in str(error):
                 raise
             raise BAD_SPARK_SERVER.terminal(
-                f"{self.name} at {self.place}: its Python workers have no Frazil", next_step=mend
+                f"{self.name} at {self.place}: its Python workers have no Frazil", next_step=next_step
             ) from error
         if digests != {expected}:
             message = (
-                f"{self.name} at {self.place}: its Python workers have another Frazil: expected code {expected}, found"
+                f"{self.name} at {self.place}: its Python workers have another Frazil: expected code {expected},"
+                f" found {', '.join(sorted(digests))}"
             )
-            message += f" {', '.join(sorted(digests))}"
             if self.is_managed:
                 raise BAD_SPARK_SERVER.retryable(
                     f"{message}; it was replaced while the run began", next_step="the next try begins with the new one"
                 )
-            raise BAD_SPARK_SERVER.terminal(message, next_step=mend)
+            raise BAD_SPARK_SERVER.terminal(message, next_step=next_step)
 
     def require_extensions(self, spark: SparkSession) -> None:
-        """Check that its Spark can write the tables that PyIceberg can't.
+        """Check that the server's Spark can write tables that PyIceberg can't.
 
         Raises:
-            Terminal: It has no Iceberg extensions, which can't be had later.
+            Terminal: It has no Iceberg extensions, which a session can't add.
         """
         if EXTENSIONS not in (spark.conf.get("spark.sql.extensions", "") or ""):
             raise BAD_SPARK_SERVER.terminal(
@@ -193,9 +195,9 @@ class Server:
         """Apply the engine's `conf` to the session.
 
         Raises:
-            Terminal: Some of it can't be set in a session, and the server has other values.
+            Terminal: Some settings can't be changed in a session, and the server has other values.
         """
-        fixed = [key for key, value in settings.items() if not _is_set(spark, key, value)]
+        fixed = [key for key, value in settings.items() if not _applies(spark, key, value)]
         if fixed:
             raise BAD_SPARK_SERVER.terminal(
                 f"engine {self.engine}: conf: {', '.join(fixed)} can't be set in a session",
@@ -203,37 +205,38 @@ class Server:
             )
 
 
-def _is_set(spark: SparkSession, key: str, value: str) -> bool:
+def _applies(spark: SparkSession, key: str, value: str) -> bool:
+    """Set a session's setting, and return whether it has the value."""
     if spark.conf.get(key, None) == value:
         return True
     try:
         spark.conf.set(key, value)
     except PySparkException as error:
-        if _SETTABLE not in str(error):
+        if _NOT_SETTABLE not in str(error):
             raise
         return False
     return True
 
 
 _RETRIES: Final = 6
-"""Attempts to reach a server that went away, 20 s in all. Spark's own fifteen take ten minutes; Airflow tries again, too."""
+"""Attempts to reach a lost server, 20 s in all. Spark's default, fifteen, takes ten minutes, and Airflow retries anyway."""
 
 _LONGEST_WAIT_MILLISECONDS: Final = 5_000
 
 
 def limit_waiting(spark: SparkSession) -> None:
-    """Limit how long a session waits for answers. A cloned session has its own client, which does not inherit the limit."""
+    """Limit how long a session waits for answers. A cloned session has its own client, without the limit of the original."""
     spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES, max_backoff=_LONGEST_WAIT_MILLISECONDS)])
-    Answers.shutdown = classmethod(_let_go)  # type: ignore[assignment, method-assign]
+    Answers.shutdown = classmethod(_end_release_threads)  # type: ignore[assignment, method-assign]
 
 
-def _let_go(answers: Any) -> None:
-    """End the threads that acknowledge answers to servers. Called for every session that is closed or garbage-collected.
+def _end_release_threads(answers: Any) -> None:
+    """End the threads that acknowledge answers to servers. Spark calls it for each session that is closed or garbage-collected.
 
-    Spark 4.1 waits for them with its lock held (SPARK-55362). Such a thread may happen to collect another session, as a clone
-    whose merge failed, which wants the lock, too: then neither continues, and no session of the process does.
+    Spark 4.1's own method waits for the threads while it holds its lock (SPARK-55362). If such a thread happens to collect
+    another session, such as a clone whose merge failed, that waits for the lock, too: a deadlock of all sessions of the process.
     """
-    with answers._lock:  # noqa: SLF001 - it stands for a method of the class
+    with answers._lock:  # noqa: SLF001 - it replaces a method of the class
         threads = answers._release_thread_pool_instance  # noqa: SLF001
         answers._release_thread_pool_instance = None  # noqa: SLF001
     if threads is not None:
@@ -243,19 +246,19 @@ def _let_go(answers: Any) -> None:
 _SUFFIX: Final = ".session"
 
 _FORGOTTEN_SECONDS: Final = 2 * 86_400.0
-"""Age from which a session id is of no use: servers end sessions that were idle for about a day, or sooner."""
+"""Idle time from which a session id is useless: servers end sessions that were idle for about a day, or less."""
 
 
 @dataclass(slots=True)
-class KeptSession:
-    """A session that this process has for itself.
+class LentSession:
+    """A session that only this process uses now.
 
     Attributes:
-        is_kept: Whether another job may take it over at the end: who has it says so once it is fit for that.
+        is_reusable: Whether another job may use the session afterwards. The borrower sets it once the session is configured.
     """
 
     file: Path
-    is_kept: bool = False
+    is_reusable: bool = False
 
     @property
     def id(self) -> str:
@@ -264,36 +267,33 @@ class KeptSession:
 
 
 @contextmanager
-def lend_session(folder: Path) -> Iterator[KeptSession]:
-    """Lend an idle session, or a new one.
-
-    Sessions of one folder are alike: same server, same settings, same code.
-    """
+def lend_session(folder: Path) -> Iterator[LentSession]:
+    """Lend an idle session of a folder, or a new one. All sessions of a folder have the same server, settings and code."""
     session, lock_file = _take_session(private_folder(folder))
     with lock_file:
         try:
             session.file.touch()
             yield session
         finally:
-            if not session.is_kept:
+            if not session.is_reusable:
                 session.file.unlink(missing_ok=True)
 
 
-def _take_session(folder: Path) -> tuple[KeptSession, IO[str]]:
+def _take_session(folder: Path) -> tuple[LentSession, IO[str]]:
     for file in sorted(folder.glob(f"*{_SUFFIX}")):
         lock_file = _try_lock(file)
         if lock_file is not None:
-            return KeptSession(file), lock_file
+            return LentSession(file), lock_file
     while True:
         file = folder / f"{uuid4()}{_SUFFIX}"
         file.touch(exist_ok=False)
         lock_file = _try_lock(file)
         if lock_file is not None:  # else another job was quicker
-            return KeptSession(file), lock_file
+            return LentSession(file), lock_file
 
 
 def _try_lock(file: Path) -> IO[str] | None:
-    """Lock a file and return it; None if it is locked, missing, or has not been used for long."""
+    """Lock a file and return it; None if it is locked, missing or too old."""
     try:
         lock_file = file.open("r+", encoding="utf-8")
     except FileNotFoundError:
@@ -312,43 +312,43 @@ def _try_lock(file: Path) -> IO[str] | None:
 T = TypeVar("T")
 
 _ANSWER_SECONDS: Final = 60.0
-"""Bounds the first answer, which makes the session: a fraction of a second on an idle server."""
+"""Bounds the first answer, which opens the session: a fraction of a second on an idle server."""
 
 _READY: Final = "frazil.session"
-"""Set in a session that was checked and configured: a server that was started anew has none of it under the same id."""
+"""Set in a session that was checked and configured. After a restart the server's session of the same id does not have it."""
 
-_LEAVE_SECONDS: Final = 5.0
-"""Bounds the request that closes a session, since the server may be gone. A running server ends idle sessions by itself."""
+_CLOSE_SECONDS: Final = 5.0
+"""Bounds the request that closes a session, because the server may be gone. A running server ends idle sessions by itself."""
 
 _ENDED: Final = ("SESSION_CLOSED", "SESSION_CHANGED")
-"""What a server says to the id of a session that it ended."""
+"""Error conditions for the id of a session that the server ended."""
 
 
 @contextmanager
 def connected_session(project: Project, engine_name: str, *, writes: bool) -> Iterator[Session]:
-    """The session of a job. Another job may have it after the block, unless Spark failed: then the server drops it and its work.
+    """The session of a job. Another job may use it after the block, unless Spark failed: then the server drops it with its work.
 
     Raises:
         Unavailable: The server does not answer.
-        Terminal: Its Spark or its Frazil is another one, it refuses the token, or lacks what a job needs.
+        Terminal: The server has another Spark or Frazil, refuses the token, or lacks what the job needs.
     """
     engine = project.engine(engine_name)
     server = Server(engine_name, address(project, engine), is_managed=engine.managed)
     server.require_listening()
     _end_in_order()
-    with _session(server, project, engine) as (spark, spark_session):
+    with _session(server, project, engine) as (spark, lent):
         _prepare(spark, server, engine)
-        spark_session.is_kept = True
+        lent.is_reusable = True
         if writes:
             server.require_extensions(spark)
-        yield cast("Session", spark)  # both have what jobs use; Spark's own types don't say so
+        yield cast("Session", spark)  # it has all methods that jobs use, but Spark types it apart
 
 
 def _prepare(spark: SparkSession, server: Server, engine: EngineSettings) -> None:
-    """Configure a new session, after checking the server."""
+    """Check the server and configure a new session; cancel leftover work in a reused one."""
     server.require_version(spark.version)
     if spark.conf.get(_READY, None) is not None:
-        spark.interruptAll()  # what its last user may have left, if it was killed
+        spark.interruptAll()  # work of its last user, which may have been killed
         return
     server.require_sources(spark)
     server.configure(spark, session_settings(engine))
@@ -356,27 +356,29 @@ def _prepare(spark: SparkSession, server: Server, engine: EngineSettings) -> Non
 
 
 @contextmanager
-def _session(server: Server, project: Project, engine: EngineSettings) -> Iterator[tuple[SparkSession, KeptSession]]:
+def _session(server: Server, project: Project, engine: EngineSettings) -> Iterator[tuple[SparkSession, LentSession]]:
     folder = project.home.run / "spark-sessions" / _session_key(server, project, engine)
     while True:
-        with lend_session(folder) as spark_session:
-            spark = _reopen_session(server, spark_session.id)
+        with lend_session(folder) as lent:
+            spark = _open_session(server, lent.id)
             if spark is None:
                 continue
-            with _closing(spark, spark_session):
-                yield spark, spark_session
+            with _closing(spark, lent):
+                yield spark, lent
             return
 
 
-def _reopen_session(server: Server, session_id: str) -> SparkSession | None:
-    """The session of an id; None if the server ended it."""
-    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # Spark's functions are those of spark connect, in the whole process
+def _open_session(server: Server, session_id: str) -> SparkSession | None:
+    """The server's session of an id, which is new or idle; None if the server ended it."""
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = (
+        "1"  # makes Spark's functions those of Spark Connect, in the whole process
+    )
     spark = SparkSession.builder.channelBuilder(server.channel(session_id)).create()
     limit_waiting(spark)
     try:
         _with_time_limit(_ANSWER_SECONDS, lambda: spark.version, server)
     except PySparkException as error:
-        _leave(spark, release=False)
+        _close(spark, release=False)
         if any(word in str(error) for word in _ENDED):
             return None
         raise server.refusal(error) from error
@@ -384,27 +386,25 @@ def _reopen_session(server: Server, session_id: str) -> SparkSession | None:
 
 
 @contextmanager
-def _closing(spark: SparkSession, spark_session: KeptSession) -> Iterator[None]:
-    """Close a session at the end of the block. If the block fails, cancel the session's work on the server; drop the session
-    unless it is kept.
+def _closing(spark: SparkSession, lent: LentSession) -> Iterator[None]:
+    """Close a session at the end of the block, and let the server drop it unless it is reusable.
 
-    An error of Frazil does not make the session unusable. Dropping the session would cost the server a Python daemon, see
-    `frazil.spark.connect`.
+    After an error of Spark it is not. After another error it is reusable if the server cancels its work.
     """
     try:
         yield
     except SPARK_FAILED:
-        spark_session.is_kept = False
+        lent.is_reusable = False
         raise
     except BaseException:
-        spark_session.is_kept = spark_session.is_kept and _interrupted(spark)
+        lent.is_reusable = lent.is_reusable and _cancel_work(spark)
         raise
     finally:
-        _leave(spark, release=not spark_session.is_kept)
+        _close(spark, release=not lent.is_reusable)
 
 
-def _interrupted(spark: SparkSession) -> bool:
-    """Whether the server ended the session's work in time."""
+def _cancel_work(spark: SparkSession) -> bool:
+    """Cancel the session's work, and return whether the server did so in time."""
     ended = threading.Event()
 
     def interrupt() -> None:
@@ -412,19 +412,19 @@ def _interrupted(spark: SparkSession) -> bool:
             spark.interruptAll()
             ended.set()
 
-    _in_thread(interrupt).join(_LEAVE_SECONDS)
+    _in_thread(interrupt).join(_CLOSE_SECONDS)
     return ended.is_set()
 
 
-def _leave(spark: SparkSession, *, release: bool) -> None:
-    def leave() -> None:
-        with suppress(*SPARK_FAILED, ValueError):  # the last: its channel is closed already
+def _close(spark: SparkSession, *, release: bool) -> None:
+    def close() -> None:
+        with suppress(*SPARK_FAILED, ValueError):  # the last: the channel is closed already
             if release:
                 spark.interruptAll()
         spark.release_session_on_close = release
         spark.stop()
 
-    _in_thread(leave).join(_LEAVE_SECONDS)
+    _in_thread(close).join(_CLOSE_SECONDS)
 
 
 def _in_thread(work: Callable[[], object]) -> threading.Thread:
@@ -434,7 +434,7 @@ def _in_thread(work: Callable[[], object]) -> threading.Thread:
 
 
 def _with_time_limit(seconds: float, ask: Callable[[], T], server: Server) -> T:
-    """Call `ask` in a thread and wait at most so many seconds: Spark's client has no time limit of its own."""
+    """Call `ask` in a thread and wait so many seconds at most: Spark's client has no time limit of its own."""
     answers: list[T] = []
     failures: list[PySparkException] = []
 
@@ -457,15 +457,13 @@ def _with_time_limit(seconds: float, ask: Callable[[], T], server: Server) -> T:
 
 
 def _session_key(server: Server, project: Project, engine: EngineSettings) -> str:
-    """A digest of the settings that interchangeable sessions share: after a change of a catalog, no old session is reused."""
+    """A digest of all settings that sessions must share to be reused: so no session survives a change of a catalog."""
     parts = [server.address, pyspark.__version__, digest(), engine.conf]
     parts += [{name: catalog.model_dump() for name, catalog in project.settings.catalogs.items()}]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _end_in_order() -> None:
-    """Have SIGTERM cancel the work on the server, unless something else handles the signal: the work would continue without
-    its client.
-    """
+    """Let SIGTERM end this process in order, unless something else handles it: the work on the server would continue alone."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

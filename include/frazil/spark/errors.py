@@ -1,4 +1,4 @@
-"""Errors and results of Spark: the meaning of an error, its text without quoted values, and complete result rows."""
+"""Errors of Spark, and their texts without values of records; and complete results of queries."""
 
 from __future__ import annotations
 
@@ -19,19 +19,17 @@ if TYPE_CHECKING:
 
 
 SPARK_FAILED: Final = (PySparkException, Py4JError, ConnectionError)
-"""What a statement of Spark raises, also one that was cancelled, or whose JVM is gone.
-
-None of it proves that a commit did not land."""
+"""Exceptions of a Spark statement that failed, was cancelled, or lost its JVM. None of them proves that a commit did not land."""
 
 _GIVEN_UP: Final = "stopped SparkContext"
-"""What is heard of a context that stopped itself because no master answered; why it did is only in the log of the job."""
+"""Text in the error of a context that stopped itself because no master answered; only the job's log has the reason."""
 
 _TABLE_NAMES: Final = ("objectName", "relationName", "tableName", "catalogName", "configKey")
-"""Parameters of Spark's messages that a table owner or the settings chose, never a record."""
+"""Parameters of Spark's messages whose values come from table owners or settings, never from records."""
 
 
 def error_text(error: BaseException | None) -> str:
-    """An error's text without quoted values: its class, its condition, the names of its causes."""
+    """An error as text without values of records: its class, its condition, the names of its causes."""
     if error is None:
         return "no error"
     names = [type(error).__name__]
@@ -44,7 +42,7 @@ def error_text(error: BaseException | None) -> str:
 
 
 def silence_error_log() -> None:
-    """Have pyspark log no error that it raises: the log would have the message, and with it values of records."""
+    """Stop pyspark from logging the errors that it raises: their messages quote values of records."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
 
@@ -62,7 +60,7 @@ def not_started(error: BaseException) -> Retryable:
 
 
 def fetch_rows(query: DataFrame, what: str) -> pa.Table:
-    """Fetch all rows of a query. Not by collect: if the JVM dies while it answers, collect returns partial rows without an error.
+    """Fetch all rows of a query. Not by `collect`, which returns part of the rows without an error if the JVM dies meanwhile.
 
     Raises:
         Retryable: The answer was cut off.

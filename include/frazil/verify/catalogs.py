@@ -41,7 +41,7 @@ from frazil.error_codes import (
     TABLE_LOST,
     TABLE_MISSING,
 )
-from frazil.errors import FrazilError, Terminal, quotable, without_values
+from frazil.errors import FrazilError, Terminal, safe_cause, without_values
 from frazil.extras import require, require_database
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.catalogs import SIGNING, CatalogSettings
@@ -109,15 +109,15 @@ def reading_tables(doing: str) -> Iterator[None]:
                 message,
                 code=TABLE_MISSING,
                 next_step="restore it from a backup of the storage; it may have been deleted by hand or by an orphan removal",
-            ) from quotable(error)
+            ) from safe_cause(error)
         is_refused = isinstance(error, _REFUSED) or "ACCESS_DENIED" in lines[0]  # as PyArrow says it of S3
         if isinstance(error, (*_UNAVAILABLE, *_loaded(_UNAVAILABLE_CATALOGS))) and not is_refused:
             raise CATALOG_UNREACHABLE.retryable(
                 message, next_step="try again; if it persists, check the catalog and the storage"
-            ) from quotable(error)
+            ) from safe_cause(error)
         raise CATALOG_REFUSED.terminal(
             message, next_step="check the catalog's entry in the settings file and its permissions"
-        ) from quotable(error)
+        ) from safe_cause(error)
 
 
 def _wrapped() -> tuple[type[Exception], ...]:

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from frazil.batch.plan import Call, Threshold, Waiting
+from frazil.batch.plan import Backlog, Threshold, TriggeredRun
 from frazil.errors import FrazilError
 from frazil_airflow.project.run_request import CURRENT_STATES
 
@@ -76,7 +76,7 @@ class LagTrigger(BaseEventTrigger):
                 yield TriggerEvent({"pipeline": self.pipeline, "records": waiting.records, "bytes": waiting.bytes})  # type: ignore[no-untyped-call]
             await asyncio.sleep(min(self.every * 2 ** min(failures, 10), max(LONGEST_PAUSE, self.every)))
 
-    async def _poll(self) -> Waiting | None:
+    async def _poll(self) -> Backlog | None:
         """Return what waits, if a run is to start for it; the call is then stored."""
         if self._files is None:
             from frazil_airflow.project.secrets import connection_environment
@@ -96,10 +96,10 @@ class LagTrigger(BaseEventTrigger):
         if waiting is None or waiting.epoch is None:
             return None
         # Stored before the event: a lost event only delays the run, a repeated one would start Spark for nothing.
-        await self._store.aset(CALL, Call(waiting.epoch, waiting.ends, now).to_json())
+        await self._store.aset(CALL, TriggeredRun(waiting.epoch, waiting.ends, now).to_json())
         return waiting
 
-    def _enough(self, files: ProjectFiles) -> Waiting | None:
+    def _enough(self, files: ProjectFiles) -> Backlog | None:
         # Imported in a thread: loading the clients of Kafka and Iceberg takes seconds, and other triggers must not wait.
         from frazil.report.lag import LagWatch
 
@@ -115,10 +115,10 @@ class LagTrigger(BaseEventTrigger):
 
         return RuntimeTaskInstance.get_dr_count(self.dag_id, states=list(CURRENT_STATES))
 
-    async def _last_call(self) -> Call | None:
+    async def _last_call(self) -> TriggeredRun | None:
         stored = await self._store.aget(CALL)
         try:
-            return Call.from_json(stored) if isinstance(stored, dict) else None
+            return TriggeredRun.from_json(stored) if isinstance(stored, dict) else None
         except (KeyError, TypeError, ValueError):  # written by another version: the next call replaces it
             return None
 

@@ -83,7 +83,7 @@ class SparkJobOperator(SparkSubmitOperator):
             self.properties_file = str(properties) if properties is not None else None
             lost = self._watch(context)
         with terminal_is_final():
-            return handover.take(lost)
+            return handover.take_result(lost)
 
     def _watch(self, context: Context) -> FrazilError:
         """Run the job by the provider. Return the error to raise if the job leaves no outcome."""

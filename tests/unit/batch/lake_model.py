@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from frazil.batch.changes import RemovedRange, landed_after, moved_back
+from frazil.batch.changes import RemovedRange, moved_back_ranges, ranges_landed_after
 from frazil.batch.facts import ClusterFacts, PartitionFacts, Range, TopicFacts, TopicPartition
 from frazil.batch.manifest import Kind
 from frazil.batch.position import Position
-from frazil.batch.reset import Abandoned, rewound
+from frazil.batch.reset import Abandoned, rewound_position
 from tests.unit.batch.kafka_facts import CLUSTER
 
 EMPTY = PartitionFacts(0, 0, 0)
@@ -164,12 +164,12 @@ class Tables:
         holds = self.main.position
         later = [batch for batch in self.ledger if batch.position.n > holds.n]
         abandoned = [Abandoned(b.position, b.ranges if b.kind == "replay" else ()) for b in later]
-        position = rewound(holds, abandoned, self.newest.n + 1, self.newest.epoch + 1)
+        position = rewound_position(holds, abandoned, self.newest.n + 1, self.newest.epoch + 1)
         topics: dict[str, object] = dict(position.topics)
         for batch in later:
             topics |= batch.position.topics
-        removed = moved_back(holds, position)
-        letters = (*landed_after(topics, holds.n), *removed)
+        removed = moved_back_ranges(holds, position)
+        letters = (*ranges_landed_after(topics, holds.n), *removed)
         self.commit(Batch("rewind", position, (), removed, letters), passed(self.main.fates, holds, position, first))
 
     def outcomes(self) -> Counter[Offset]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.batch.changes import LetterChoice, Place, RemovedRange, ranges_of, spans, undone
+from frazil.batch.changes import LetterChoice, Place, RemovedRange, letter_ranges, letter_spans, undone_batches
 
 PLACES = st.sets(st.builds(Place, st.sampled_from("ab"), st.integers(0, 2), st.integers(0, 40)))
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -19,7 +19,7 @@ AT = Place("orders", 0, 7)
 @given(PLACES)
 def test_ranges_hold_exactly_the_offsets_of_dead_letters(places: set[Place]) -> None:
     """They hold exactly the places, neighbours as one, in order."""
-    ranges = ranges_of(places)
+    ranges = letter_ranges(places)
 
     assert [Place(r.topic, r.partition, o) for r in ranges for o in range(r.start, r.end)] == sorted(places)
     neighbours = pairwise(ranges)
@@ -29,7 +29,7 @@ def test_ranges_hold_exactly_the_offsets_of_dead_letters(places: set[Place]) -> 
 @given(PLACES)
 def test_spans_cover_every_dead_letter_of_a_partition(places: set[Place]) -> None:
     """One per partition, from its first to its last, whatever batch kept the letters."""
-    found = {(r.topic, r.partition): (r.start, r.end, r.since) for r in spans(places)}
+    found = {(r.topic, r.partition): (r.start, r.end, r.since) for r in letter_spans(places)}
 
     offsets: dict[tuple[str, int], list[int]] = {}
     for place in places:
@@ -51,7 +51,7 @@ def test_dead_letters_of_rolled_back_replays_are_open_again(
     rewinds: list[tuple[int, list[RemovedRange]]], numbers: set[int]
 ) -> None:
     """What they landed is open again; a rewind that was rolled back itself undoes nothing."""
-    assert undone(rewinds) == numbers
+    assert undone_batches(rewinds) == numbers
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from frazil.batch.plan import (
     RunPlan,
     advance,
     cut,
-    give_up,
     plan_topics,
     reaches_high_watermarks,
     remaining,
+    skip_vanished,
     skipped,
     start_position,
 )
@@ -264,14 +264,14 @@ def test_records_of_a_vanished_topic_are_given_up_once() -> None:
     """What is known to be lost with a topic is given up to its known end; a topic that was read is left alone."""
     unread = TopicPosition("g", (0, 0, 0), (5, 9, 2), end=(8, 9, 4))
     position = Position(4, 0, CLUSTER, {"gone": unread, "read": TopicPosition("r", (0,), (7,))})
-    plan = replace(PLAN, topics=give_up(position, ["gone", "read"]))
+    plan = replace(PLAN, topics=skip_vanished(position, ["gone", "read"]))
     assert plan.topics == {"gone": PlannedTopic("g", (8, 9, 4), (8, 9, 4))}
     assert skipped(plan, position) == (Range("gone", 0, 5, 8), Range("gone", 2, 2, 4))
 
     after = advance(position, (), plan)
 
     assert after.topics["gone"] == TopicPosition("g", (8, 9, 4), (8, 9, 4))
-    assert give_up(after, ["gone", "read"]) == {}
+    assert skip_vanished(after, ["gone", "read"]) == {}
 
 
 def test_older_plan_leaves_the_end_of_a_newer_one() -> None:

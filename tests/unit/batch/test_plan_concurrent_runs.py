@@ -8,7 +8,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from frazil.batch.audit import check_position, check_vanished
 from frazil.batch.facts import Range, TopicPartition
-from frazil.batch.plan import RunPlan, advance, cut, give_up, plan_topics, remaining, skipped, start_position
+from frazil.batch.plan import RunPlan, advance, cut, plan_topics, remaining, skip_vanished, skipped, start_position
 from frazil.batch.position import Position
 from tests.unit.batch.lake_model import Broker
 
@@ -68,7 +68,7 @@ class RivalRuns(RuleBasedStateMachine):
         check_position(self.position, facts, "p", "skip_recorded")
         check_vanished(self.position, gone, "skip_recorded")
         ends = None if until is None else dict.fromkeys(self.broker.partitions(), until)
-        topics = plan_topics(self.position, facts, ends) | give_up(self.position, gone)
+        topics = plan_topics(self.position, facts, ends) | skip_vanished(self.position, gone)
         for key, p in self.broker.partitions().items():
             assert topics[key[0]].begin[key[1]] >= p.log_start
         return RunPlan.from_json(RunPlan("p", "r", "t", facts.cluster_id, topics, complete=False).to_json())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.batch.facts import Range
-from frazil.batch.plan import UNMEASURED_RECORD_BYTES, BatchSize, cut, shared_out
+from frazil.batch.plan import UNMEASURED_RECORD_BYTES, BatchSize, cut, split_into_tasks
 from tests.unit.batch.kafka_facts import assert_tiles, disjoint_ranges
 
 
@@ -19,7 +19,7 @@ def test_sharing_out_keeps_every_offset_once(ranges: tuple[Range, ...], records_
     total = sum(r.span for r in ranges)
     longest = max(records_per_task, -(-total // 2000))  # keeps the examples small
 
-    shares = shared_out(ranges, longest, tasks)
+    shares = split_into_tasks(ranges, longest, tasks)
 
     assert_tiles(tuple(r for share in shares for r in share), ranges)
     spans = [sum(r.span for r in share) for share in shares]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.batch.changes import RemovedRange, replaced
+from frazil.batch.changes import RemovedRange, replayed_ranges
 from frazil.batch.facts import ClusterFacts, Range
 from frazil.batch.plan import PlannedTopic, RunPlan, replay_topics
 from frazil.batch.position import Position, TopicPosition
@@ -88,4 +88,4 @@ def test_replay_keeps_rows_of_an_older_incarnation() -> None:
     """Only rows that batches of the present incarnation landed are replaced, in exactly the ranges that are read."""
     position = Position(9, 1, CLUSTER, {"orders": TopicPosition("id-2", (0, 0), (9, 9), since=6)})
 
-    assert replaced((Range("orders", 1, 3, 5),), position) == (RemovedRange("orders", 1, 3, 5, 6),)
+    assert replayed_ranges((Range("orders", 1, 3, 5),), position) == (RemovedRange("orders", 1, 3, 5, 6),)

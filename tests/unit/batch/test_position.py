@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from frazil.batch.facts import Range
 from frazil.batch.manifest import Manifest
-from frazil.batch.plan import RunPlan, advance
-from frazil.batch.position import BatchMark, Position, TopicPosition
+from frazil.batch.plan import RunPlan, SessionEnd, advance
+from frazil.batch.position import BatchMark, Position, TopicPosition, is_whole_position
 from frazil.errors import Terminal
 from tests.unit.batch.kafka_facts import facts_of, plan_of, position_at
 from tests.unit.batch.written_forms import marks, positions
@@ -108,6 +108,14 @@ def test_damaged_mark_is_refused(text: str) -> None:
     """A mark decides whether a batch landed, so it is whole or refused."""
     with pytest.raises(Terminal, match="batch mark"):
         BatchMark.from_json(text)
+
+
+@pytest.mark.parametrize("kind", [Position, BatchMark, Manifest, RunPlan, SessionEnd])
+def test_endlessly_nested_text_is_refused(kind: Any) -> None:
+    """Whoever may edit a table may put any text there: it ends in an error with a next step, not in a stack trace."""
+    with pytest.raises(Terminal, match="this is not"):
+        kind.from_json("[" * 100_000)
+    assert not is_whole_position("[" * 100_000)
 
 
 def test_position_of_newer_frazil_is_refused() -> None:

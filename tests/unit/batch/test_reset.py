@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.batch.audit import beyond_logs, check_position, check_vanished
-from frazil.batch.changes import RemovedRange, landed_after, moved_back
+from frazil.batch.audit import check_position, check_vanished, partitions_beyond_log
+from frazil.batch.changes import RemovedRange, moved_back_ranges, ranges_landed_after
 from frazil.batch.facts import ClusterFacts, TopicFacts, TopicPartition
 from frazil.batch.plan import plan_topics
 from frazil.batch.position import EARLIEST, LATEST, LostTail, Position, TopicPosition, resolve
@@ -58,10 +58,10 @@ def test_cut_at_an_unknown_offset_spares_rows_before_the_new_position() -> None:
 def test_log_ends_before_the_position_only_for_the_same_topic() -> None:
     """Another cluster, or a topic without an id: then it is another topic."""
     before, facts = position_at(9, 21), TWO
-    assert beyond_logs(before, facts) == [("orders", 1)]
-    assert beyond_logs(replace(before, cluster="other"), facts) == []
-    assert beyond_logs(position_at(9, 21, topic_id="old"), facts) == []
-    assert beyond_logs(position_at(9, 21, topic_id=None), facts) == []
+    assert partitions_beyond_log(before, facts) == [("orders", 1)]
+    assert partitions_beyond_log(replace(before, cluster="other"), facts) == []
+    assert partitions_beyond_log(position_at(9, 21, topic_id="old"), facts) == []
+    assert partitions_beyond_log(position_at(9, 21, topic_id=None), facts) == []
 
 
 def test_partial_reset_moves_named_partitions_only() -> None:
@@ -71,12 +71,12 @@ def test_partial_reset_moves_named_partitions_only() -> None:
     after = reset(before, TWO, p0=4)
     assert after.topics["orders"] == TopicPosition("id-1", (4, 9), (4, 9))
     assert moves(before, after) == (Move("orders", 0, 9, 4, recreated=False),)
-    assert moved_back(before, after) == (RemovedRange("orders", 0, 4, None, 0),)
+    assert moved_back_ranges(before, after) == (RemovedRange("orders", 0, 4, None, 0),)
     assert moves(before, after)[0].distance == -5
 
     after = reset(before, TWO, p1=15)
     assert moves(before, after) == (Move("orders", 1, 9, 15, recreated=False),)
-    assert moved_back(before, after) == ()
+    assert moved_back_ranges(before, after) == ()
     assert moves(before, after)[0].distance == 6
 
     assert moves(before, reset(before, TWO, p0=9)) == ()
@@ -91,8 +91,8 @@ def test_recreated_topic_keeps_rows_of_the_old_one() -> None:
     assert after.topics["orders"] == TopicPosition("id-1", (2, 0), (2, 0), since=5)
     assert [m.recreated for m in moves(before, after)] == [True, True]
     assert [m.distance for m in moves(before, after)] == [0, 0]
-    assert moved_back(before, after) == ()
-    assert moved_back(after, reset_position(after, TWO, {("orders", 1): 0}, 6, 2)) == ()
+    assert moved_back_ranges(before, after) == ()
+    assert moved_back_ranges(after, reset_position(after, TWO, {("orders", 1): 0}, 6, 2)) == ()
 
 
 def test_next_reset_of_a_recreated_topic_keeps_rows_of_the_old_one() -> None:
@@ -102,7 +102,7 @@ def test_next_reset_of_a_recreated_topic_keeps_rows_of_the_old_one() -> None:
     after = reset_position(before, TWO, {("orders", 1): 3}, 9, 2)
 
     assert after.topics["orders"].since == 5
-    assert moved_back(before, after) == (RemovedRange("orders", 1, 3, None, 5),)
+    assert moved_back_ranges(before, after) == (RemovedRange("orders", 1, 3, None, 5),)
 
 
 def test_recreated_topic_needs_an_offset_for_every_partition() -> None:
@@ -171,7 +171,7 @@ def test_new_topic_keeps_its_incarnation() -> None:
     assert after.topics["orders"] == before.topics["orders"]
     assert moves(before, after) == (Move("pizzas", 0, None, 4, recreated=False),)
     assert moves(before, after)[0].distance == 0
-    assert moved_back(before, after) == ()
+    assert moved_back_ranges(before, after) == ()
 
 
 ELSEWHERE = Position(
@@ -201,7 +201,7 @@ def test_move_to_another_cluster_needs_offsets_for_every_topic() -> None:
     assert after.cluster == CLUSTER
     assert after.topics["orders"] == TopicPosition("id-1", (2, 0), (2, 0), since=5)
     assert after.topics["pizzas"] == TopicPosition("id-3", (6,), (6,), since=5)
-    assert moved_back(ELSEWHERE, after) == ()
+    assert moved_back_ranges(ELSEWHERE, after) == ()
     check_position(after, BOTH, "p", "fail")
 
 
@@ -234,7 +234,7 @@ def test_position_after_any_reset_fits_the_broker(facts: ClusterFacts, data: st.
     heads = [(name, n) for name, of in facts.topics.items() for n, p in enumerate(of.partitions) if p.log_start]
     is_lost = any(before.next_offset(*key) is None and key not in offsets for key in heads)
     check_position(after, facts, "p", "skip_recorded" if is_lost else "fail")
-    back = {(r.topic, r.partition): r.start for r in moved_back(before, after)}
+    back = {(r.topic, r.partition): r.start for r in moved_back_ranges(before, after)}
     for name, topic in after.topics.items():
         for number, at in enumerate(topic.next):
             was = before.next_offset(name, number)
@@ -245,7 +245,7 @@ def test_position_after_any_reset_fits_the_broker(facts: ClusterFacts, data: st.
 
 def test_removal_after_a_rollback_covers_all_partitions_of_its_topics() -> None:
     """Letters of abandoned batches go from all partitions of their topics, those of the last kept one stay."""
-    assert landed_after({"b": 1, "a": 2}, 7) == (
+    assert ranges_landed_after({"b": 1, "a": 2}, 7) == (
         RemovedRange("a", None, 0, None, 8),
         RemovedRange("b", None, 0, None, 8),
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from frazil.batch.changes import RemovedRange
 from frazil.batch.facts import ClusterFacts, PartitionFacts, Range, TopicFacts
 from frazil.batch.position import Position, TopicPosition
-from frazil.batch.reset import lost_ranges, lost_removals, readable, subtract, unfilled, union
+from frazil.batch.reset import lost_ranges, lost_removals, split_readable, subtract, unfilled_ranges, union
 
 POSITION = Position(9, 0, "c", {"t": TopicPosition("i", (20,), (20,))})
 
@@ -65,9 +65,9 @@ def test_unfilled_ranges_are_those_that_no_later_batch_read() -> None:
         row(5, "repair", "a.other", skipped=[(15, 16)]),
     ]
 
-    assert spans(unfilled(rows, "a.t")) == [(0, 2), (5, 10)]
-    assert unfilled([*rows, row(6, "ingest", ranges=[(0, 20)])], "a.t") == ()
-    assert unfilled(rows, "a.new") == ()
+    assert spans(unfilled_ranges(rows, "a.t")) == [(0, 2), (5, 10)]
+    assert unfilled_ranges([*rows, row(6, "ingest", ranges=[(0, 20)])], "a.t") == ()
+    assert unfilled_ranges(rows, "a.new") == ()
 
 
 def test_ranges_that_kafka_no_longer_has_are_lost() -> None:
@@ -75,12 +75,12 @@ def test_ranges_that_kafka_no_longer_has_are_lost() -> None:
     facts = ClusterFacts("c", {"t": TopicFacts("i", (PartitionFacts(4, 30, 30),))})
     lost = (Range("t", 0, 2, 8), Range("t", 1, 0, 3), Range("u", 0, 0, 1))
 
-    held, gone = readable(lost, POSITION, facts)
+    held, gone = split_readable(lost, POSITION, facts)
 
     assert held == (Range("t", 0, 4, 8),)
     assert gone == (Range("t", 0, 2, 4), Range("t", 1, 0, 3), Range("u", 0, 0, 1))
     other = ClusterFacts("c", {"t": TopicFacts("j", (PartitionFacts(4, 30, 30),))})
-    assert readable(lost[:1], POSITION, other) == ((), lost[:1])
+    assert split_readable(lost[:1], POSITION, other) == ((), lost[:1])
 
 
 RANGES = st.lists(st.builds(lambda at, n: Range("t", 0, at, at + n), st.integers(0, 30), st.integers(0, 9)), max_size=6)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from frazil.batch.audit import check_position
-from frazil.batch.changes import RemovedRange, moved_back
+from frazil.batch.changes import RemovedRange, moved_back_ranges
 from frazil.batch.facts import ClusterFacts, Range
 from frazil.batch.position import LostTail, Position, TopicPosition
-from frazil.batch.reset import Abandoned, rewound, within_log
+from frazil.batch.reset import Abandoned, limit_to_log, rewound_position
 from tests.unit.batch.kafka_facts import CLUSTER, facts_of, position_at
 
 HOLDS = Position(2, 0, CLUSTER, {"orders": TopicPosition("id-1", (5, 3), (10, 9))})
@@ -20,7 +20,7 @@ def at(n: int, begin: tuple[int, ...], following: tuple[int, ...], since: int = 
 
 
 def rewind(*abandoned: Abandoned, holds: Position = HOLDS) -> TopicPosition:
-    position = rewound(holds, abandoned, n=9, epoch=4)
+    position = rewound_position(holds, abandoned, n=9, epoch=4)
     assert (position.n, position.epoch, position.cluster) == (9, 4, CLUSTER)
     return position.topics["orders"]
 
@@ -40,7 +40,7 @@ def test_dead_letters_of_an_abandoned_replay_are_read_again() -> None:
 
     assert found.next == (4, 9)
     after = Position(9, 4, CLUSTER, {"orders": found})
-    assert moved_back(HOLDS, after) == (RemovedRange("orders", 0, 4, None, 0),)
+    assert moved_back_ranges(HOLDS, after) == (RemovedRange("orders", 0, 4, None, 0),)
 
 
 def test_dead_letters_of_an_abandoned_reset_are_read_again() -> None:
@@ -66,7 +66,9 @@ def test_move_to_another_cluster_is_undone_whole() -> None:
     there = replace(at(3, (0, 0), (0, 0)), cluster="other")
     new = replace(there, topics={**there.topics, "pizzas": TopicPosition("id-9", (1,), (2,))})
 
-    assert rewound(HOLDS, [Abandoned(new, ())], 9, 4).topics == {"orders": TopicPosition("id-1", (10, 9), (10, 9))}
+    assert rewound_position(HOLDS, [Abandoned(new, ())], 9, 4).topics == {
+        "orders": TopicPosition("id-1", (10, 9), (10, 9))
+    }
 
 
 def test_topic_known_to_abandoned_batches_only_is_read_again() -> None:
@@ -75,11 +77,11 @@ def test_topic_known_to_abandoned_batches_only_is_read_again() -> None:
     known = replace(grown, topics={**grown.topics, "pizzas": TopicPosition("id-2", (3,), (8,))})
     later = replace(known, n=4, topics={**grown.topics, "pizzas": TopicPosition("id-2", (8,), (9,))})
 
-    after = rewound(HOLDS, [Abandoned(known, ()), Abandoned(later, ())], 9, 4)
+    after = rewound_position(HOLDS, [Abandoned(known, ()), Abandoned(later, ())], 9, 4)
 
     assert after.topics["orders"] == TopicPosition("id-1", (10, 9, 2), (10, 9, 2), end=(10, 9, 6))
     assert after.topics["pizzas"] == TopicPosition("id-2", (3,), (3,), end=(9,))
-    assert moved_back(HOLDS, after) == ()
+    assert moved_back_ranges(HOLDS, after) == ()
     check_position(after, facts_of((0, 12, 12), (0, 12, 12), (0, 12, 12)), "p", "fail")
 
 
@@ -96,24 +98,24 @@ def test_rewind_keeps_rows_that_kafka_no_longer_has() -> None:
     rewound_to = replace(holds, topics={"orders": TopicPosition("id-1", (10, 10, 60, 10), (10, 10, 60, 10))})
     facts = facts_of((30, 90, 90), (0, 90, 90), (70, 90, 90), (80, 90, 90))
 
-    reachable = within_log(rewound_to, [holds], facts)
+    reachable = limit_to_log(rewound_to, [holds], facts)
 
     assert reachable.topics["orders"].next == (30, 10, 60, 50)
-    assert within_log(rewound_to, [holds], facts_of((0, 9, 9), topic_id="id-2")).topics["orders"].next == (
+    assert limit_to_log(rewound_to, [holds], facts_of((0, 9, 9), topic_id="id-2")).topics["orders"].next == (
         50,
         50,
         60,
         50,
     )
-    assert within_log(rewound_to, [holds], replace(facts, topics={})).topics["orders"].next == (50, 50, 60, 50)
+    assert limit_to_log(rewound_to, [holds], replace(facts, topics={})).topics["orders"].next == (50, 50, 60, 50)
 
 
 def test_followers_drop_only_offsets_that_kafka_still_has() -> None:
     """A plain rollback to 10: Kafka begins at 15, so offsets from 10 on stay. Beyond 20 nothing was landed to stay."""
     landed = Abandoned(at(3, (10, 9), (20, 20)), ())
-    rewound_to = rewound(HOLDS, [landed], 9, 4)
+    rewound_to = rewound_position(HOLDS, [landed], 9, 4)
 
-    reachable = within_log(rewound_to, [HOLDS, landed.position], facts_of((15, 90, 90), (30, 90, 90)))
+    reachable = limit_to_log(rewound_to, [HOLDS, landed.position], facts_of((15, 90, 90), (30, 90, 90)))
 
     assert reachable.topics["orders"].next == (15, 20)
 
@@ -121,9 +123,9 @@ def test_followers_drop_only_offsets_that_kafka_still_has() -> None:
 def test_rewind_over_a_compacted_topic_keeps_the_epoch_of_the_agreed_batch() -> None:
     """The epoch of the agreed batch may have ended before there, by clean elections: a log that lost nothing."""
     holds, landed = with_epochs(at(2, (0, 0), (500, 500)), 3, 3), with_epochs(at(3, (500, 500), (1000, 500)), 5, 5)
-    rewound_to = rewound(holds, [Abandoned(landed, ())], 9, 4)
+    rewound_to = rewound_position(holds, [Abandoned(landed, ())], 9, 4)
 
-    reachable = within_log(rewound_to, [holds, landed], ClusterFacts(CLUSTER, {}))
+    reachable = limit_to_log(rewound_to, [holds, landed], ClusterFacts(CLUSTER, {}))
 
     found = reachable.topics["orders"]
     assert (found.next, found.leader_epochs) == ((1000, 500), (5, 3))

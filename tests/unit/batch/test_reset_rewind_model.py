@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from frazil.batch.audit import check_position
-from frazil.batch.changes import moved_back, replaced
+from frazil.batch.changes import moved_back_ranges, replayed_ranges
 from frazil.batch.facts import TopicPartition
 from frazil.batch.plan import RunPlan, advance, cut, plan_topics, remaining, replay_topics, skipped, start_position
 from frazil.batch.reset import reset_position
@@ -75,7 +75,7 @@ class PipelineLife(RuleBasedStateMachine):
         starts, ends = self.within_logs(begin), self.within_logs(end)
         plan = replace(self.plan(), topics=replay_topics(now, self.broker.facts, starts, ends, "p"))
         if plan.ranges:
-            removed = replaced(plan.ranges, now)
+            removed = replayed_ranges(plan.ranges, now)
             fates = self.tables.main.fates | {of: True for r in plan.ranges for of in offsets_of(now, r)}
             position = replace(now, n=self.tables.newest.n + 1)
             self.tables.commit(Batch("replay", position, plan.ranges, removed, removed), fates)
@@ -144,7 +144,7 @@ class PipelineLife(RuleBasedStateMachine):
         """One reset."""
         now, newest = self.tables.main.position, self.tables.newest
         after = reset_position(now, self.broker.facts, offsets, newest.n + 1, newest.epoch + 1)
-        removed = moved_back(now, after)
+        removed = moved_back_ranges(now, after)
         for name, topic in after.topics.items():
             known = now.topics.get(name)
             for number in range(len(topic.next)):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from frazil.batch.facts import PartitionFacts
-from frazil.batch.plan import CALL_SECONDS, Call, Threshold, Waiting
+from frazil.batch.plan import LOST_TRIGGER_SECONDS, Backlog, Threshold, TriggeredRun
 from frazil.report.lag import PartitionLag, State, waiting
 
 
@@ -15,7 +15,7 @@ def partition(number: int, at: int | None, log: PartitionFacts | None, state: St
     return PartitionLag("orders", number, at, log, None, state)
 
 
-def of(*at: int, end: int = 100, epoch: int | None = 0) -> Waiting:
+def of(*at: int, end: int = 100, epoch: int | None = 0) -> Backlog:
     """What waits with the position at these offsets, in partitions that all end alike."""
     return waiting((partition(n, offset, PartitionFacts(0, end, end)) for n, offset in enumerate(at)), epoch, None)
 
@@ -34,7 +34,7 @@ def test_only_readable_records_start_a_run() -> None:
         record_bytes=12.5,
     )
 
-    assert found == Waiting(
+    assert found == Backlog(
         records=20,
         bytes=250,
         epoch=2,
@@ -56,7 +56,7 @@ def test_only_readable_records_start_a_run() -> None:
 )
 def test_run_starts_exactly_at_its_threshold(threshold: Threshold, reached: bool) -> None:
     """Either figure is enough, and is reached when it is met."""
-    found = Waiting(20, 250, 0, {}, {})
+    found = Backlog(20, 250, 0, {}, {})
 
     assert found.reaches(threshold) is reached
     assert not replace(found, epoch=None).reaches(threshold)
@@ -64,12 +64,12 @@ def test_run_starts_exactly_at_its_threshold(threshold: Threshold, reached: bool
 
 def test_bytes_count_only_where_a_batch_measured_them() -> None:
     """Without a measure only records count."""
-    assert not Waiting(10**9, None, 0, {}, {}).reaches(Threshold(bytes=1))
+    assert not Backlog(10**9, None, 0, {}, {}).reaches(Threshold(bytes=1))
 
 
 def test_run_is_triggered_once_for_the_same_records() -> None:
     """A call is open until every partition has passed the end it had then, whatever came meanwhile; also after its way as JSON."""
-    call = Call.from_json(Call(0, of(0, 0).ends, called_at=0.0).to_json())
+    call = TriggeredRun.from_json(TriggeredRun(0, of(0, 0).ends, triggered_at=0.0).to_json())
 
     assert call.is_open(of(0, 0, end=5_000), 1.0)
     assert call.is_open(of(100, 99, end=5_000), 1.0)
@@ -78,9 +78,9 @@ def test_run_is_triggered_once_for_the_same_records() -> None:
 
 def test_trigger_without_a_run_expires() -> None:
     """It ends when it counts as lost, when a reset began another epoch, and where its partition is gone or made anew."""
-    call = Call(0, of(0).ends, called_at=0.0)
+    call = TriggeredRun(0, of(0).ends, triggered_at=0.0)
 
-    assert call.is_open(of(0), CALL_SECONDS)
-    assert not call.is_open(of(0), CALL_SECONDS + 1)
+    assert call.is_open(of(0), LOST_TRIGGER_SECONDS)
+    assert not call.is_open(of(0), LOST_TRIGGER_SECONDS + 1)
     assert not call.is_open(of(0, epoch=1), 1.0)
     assert not call.is_open(waiting([partition(0, 7, PartitionFacts(0, 9, 9), "recreated")], 0, None), 1.0)

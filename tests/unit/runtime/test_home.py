@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Terminal
-from frazil.runtime.home import Home, Ports, bootstrap_servers, inherited_environment, project_root
+from frazil.runtime.home import (
+    Home,
+    Ports,
+    bootstrap_servers,
+    inherited_environment,
+    project_root,
+    write_atomically,
+)
 from tests.servers import with_ports
 
 
@@ -99,3 +106,13 @@ def test_damaged_ports_are_named(environ: dict[str, str], tmp_path: Path) -> Non
 
     with pytest.raises(Terminal, match="expected numbers under ports"):
         Home.resolve(environ)
+
+
+def test_write_that_fails_leaves_no_copy_behind(tmp_path: Path) -> None:
+    """A text may be a secret, so that no half of it stays under another name."""
+    (tmp_path / "taken").mkdir()
+
+    with pytest.raises(IsADirectoryError):
+        write_atomically(tmp_path / "taken", "secret")
+
+    assert [file.name for file in tmp_path.iterdir()] == ["taken"]

@@ -15,10 +15,10 @@ def test_session_serves_one_job_at_a_time(tmp_path: Path) -> None:
     """An id is one job's alone; when it has ended the next job has it."""
     with lend_session(tmp_path) as first, lend_session(tmp_path) as second:
         assert first.id != second.id
-        first.is_kept = second.is_kept = True
+        first.is_reusable = second.is_reusable = True
     with lend_session(tmp_path) as third:
         assert third.id in (first.id, second.id)
-        third.is_kept = True
+        third.is_reusable = True
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -37,7 +37,7 @@ def test_session_of_a_failed_job_is_reused(tmp_path: Path) -> None:
 
     def fail() -> None:
         with lend_session(tmp_path) as session:
-            session.is_kept = True
+            session.is_reusable = True
             ids.append(session.id)
             raise ValueError("of the job")
 
@@ -51,7 +51,7 @@ def test_session_of_a_failed_job_is_reused(tmp_path: Path) -> None:
 def test_session_that_its_server_ended_is_not_reused(tmp_path: Path) -> None:
     """An id that nobody used for days is of no use to anybody, and its file goes."""
     with lend_session(tmp_path) as old:
-        old.is_kept = True
+        old.is_reusable = True
     long_ago = time.time() - 3 * 86_400
     os.utime(old.file, (long_ago, long_ago))
 

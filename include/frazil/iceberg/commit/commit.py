@@ -42,7 +42,7 @@ from frazil.batch.changes import Removal
 from frazil.batch.facts import StagedFile
 from frazil.batch.manifest import Fit
 from frazil.error_codes import COMMIT_UNKNOWN, RUN_OVERTAKEN
-from frazil.errors import ErrorCode, FrazilError, OutcomeUnknown, quotable, without_values
+from frazil.errors import ErrorCode, FrazilError, OutcomeUnknown, safe_cause, without_values
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import head_of, missing_files, renewed_properties, whole_metadata
@@ -326,7 +326,7 @@ def landed_or_raise(lake: Lake, change: Change, failure: BaseException) -> int:
     landed = change.landed(reload_table(lake, change, failure).metadata)
     if landed is not None:
         return landed
-    raise as_frazil(failure, f"committing to table {change.table}") from quotable(failure)
+    raise as_frazil(failure, f"committing to table {change.table}") from safe_cause(failure)
 
 
 def validate(change: Change, metadata: TableMetadata) -> None:

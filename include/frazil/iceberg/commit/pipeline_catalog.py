@@ -20,7 +20,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate,
 
 from frazil import failpoints
 from frazil.error_codes import AUDIT_FAILED, FILE_CONTRADICTS, TABLE_LOST
-from frazil.errors import Retryable, Terminal, quotable
+from frazil.errors import Retryable, Terminal, safe_cause
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import BranchName, BranchTable, branch_name, head_of, send, set_branch, whole_metadata
@@ -169,7 +169,7 @@ class PipelineCatalog(Lake):
                 _begin(table, branch)
             except foreign_errors() as error:  # another run may have created it, or committed to main
                 failure = error
-        raise as_frazil(failure, f"making branch {branch} of table {name}") from quotable(failure)
+        raise as_frazil(failure, f"making branch {branch} of table {name}") from safe_cause(failure)
 
     def _on_branch(self, name: str, table: Table) -> Table:
         """The table on its branch; refused if the pipeline landed on another one before."""

@@ -24,7 +24,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from frazil.batch.manifest import Manifest
-from frazil.batch.position import BatchMark, is_whole
+from frazil.batch.position import BatchMark, is_whole_position
 from frazil.error_codes import BAD_STATE, MANIFEST_FOREIGN, TABLE_ROLLED_BACK
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import HOURLY_TAG, Table, metadata_path, read_text
@@ -221,7 +221,7 @@ def lookup_position(table: Table, pipeline: str, name: str) -> SummaryValue | Ro
 
 def _whole_position(table: Table, pipeline: str, name: str, last: SummaryValue) -> str:
     key, properties = POSITION_KEY.format(pipeline), table.metadata.properties
-    if is_whole(carried := last.summary.get(key, "")):
+    if is_whole_position(carried := last.summary.get(key, "")):
         return carried
     if key in properties:
         value, snapshot_id = _read_mirror(properties[key], key, name)

@@ -41,7 +41,7 @@ from pyiceberg.types import NestedField
 
 from frazil.batch.schema_change import ChangeKind, SchemaChange, listed, shorten
 from frazil.error_codes import TABLE_UNFIT
-from frazil.errors import Terminal, quotable
+from frazil.errors import Terminal, safe_cause
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import send
@@ -134,7 +134,7 @@ def evolve(lake: Lake, request: TableChanges, is_over: Callable[[], bool] = lamb
             continue
         hit(Failpoint.EVOLVED)
         return after.applied
-    raise as_frazil(failure, f"changing the schema of table {request.table}") from quotable(failure)
+    raise as_frazil(failure, f"changing the schema of table {request.table}") from safe_cause(failure)
 
 
 def _note_update(

@@ -1,15 +1,15 @@
-"""Committed offsets of a consumer group: a mirror of the position for lag tools, never read back by a plan.
+"""Committed offsets of a consumer group: a copy of the position for lag tools, which no plan reads.
 
-Written by the admin client: a consumer whose commit is under way when its coordinator goes away waits for it without end, in
-the commit and in its close (librdkafka issue 3740, seen with 2.16). Read through a consumer that never joins: the admin
-client's question for group offsets crashes the process while a group's coordinator loads or moves, as at the first use of a
-cluster's groups (issue 5040, seen with 2.16).
+The admin client writes them: a consumer that loses its coordinator during a commit waits forever, in the commit and in its
+close (librdkafka issue 3740, seen with 2.16). A consumer that never joins the group reads them: the admin client's request for
+group offsets crashes the process while the group's coordinator loads or moves, as at the first use of a cluster's groups (issue
+5040, seen with 2.16).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
@@ -22,12 +22,12 @@ from frazil.kafka.client.errors import is_not_allowed, is_timeout, is_unknown_to
 
 
 def mirror_offsets(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Write committed offsets of a consumer group, forward or backward; creates a group that is new.
+    """Write committed offsets of a consumer group, forward or backward, and create the group if it is new.
 
-    Topics and partitions that no longer exist are skipped.
+    Partitions that no longer exist are skipped.
 
     Raises:
-        Terminal: The group has active consumers, or credentials or permissions are wrong.
+        Terminal: The group has active consumers.
     """
     if not offsets:
         return
@@ -36,50 +36,49 @@ def mirror_offsets(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int
 
 
 def _write(cluster: Cluster, group: str, commits: list[TopicPartition]) -> None:
-    order = [ConsumerGroupTopicPartitions(group, commits)]
+    changes = [ConsumerGroupTopicPartitions(group, commits)]
     with admin(cluster) as admin_client:
-        future = admin_client.client.alter_consumer_group_offsets(order, request_timeout=REQUEST_SECONDS)[group]
+        future = admin_client.client.alter_consumer_group_offsets(changes, request_timeout=REQUEST_SECONDS)[group]
 
         def refused(error: KafkaException, topic: str | None = None) -> FrazilError:
-            admin_client.client.poll(0)  # serves the complaints
-            return translate_group(error, admin_client.cluster, group, admin_client.complaints, topic=topic)
+            admin_client.client.poll(0)  # delivers errors to the callback
+            return translate_group(error, admin_client.cluster, group, admin_client.client_errors, topic=topic)
 
         try:
             answered = future.result().topic_partitions
         except KafkaException as e:
             raise refused(e) from e
-        _existing(answered, refused)
+        _existing_partitions(answered, refused)
 
 
 def group_offsets(
     cluster: Cluster, group: str, partitions: Collection[tuple[str, int]] | None = None
 ) -> dict[tuple[str, int], int]:
-    """Committed offsets of a consumer group.
-
-    Without `partitions` those of all partitions of the cluster. Empty for a group that doesn't exist.
-    """
-    with outsider(cluster, group) as speaker:
-        topic_partitions = (
-            speaker.ask(_partitions) if partitions is None else [TopicPartition(*key) for key in partitions]
+    """Committed offsets of a consumer group, without `partitions` of all in the cluster; empty for a group that doesn't exist."""
+    client_errors = ErrorLog()
+    with closing(consumer(cluster, client_errors, group)) as client:
+        reader = _GroupReader(cluster, group, client, client_errors)
+        requested = (
+            reader.request(_all_partitions) if partitions is None else [TopicPartition(*key) for key in partitions]
         )
-        answers = (
-            speaker.ask(lambda client: client.committed(topic_partitions, timeout=REQUEST_SECONDS))
-            if topic_partitions
-            else []
-        )
+        answers = reader.request(lambda _: client.committed(requested, timeout=REQUEST_SECONDS)) if requested else []
     # A partition without a committed offset has a number below zero.
     return {(tp.topic, tp.partition): tp.offset for tp in answers if tp.offset >= 0}
 
 
-def _partitions(client: Consumer) -> list[TopicPartition]:
+def _all_partitions(client: Consumer) -> list[TopicPartition]:
     topics = client.list_topics(timeout=REQUEST_SECONDS).topics
     return [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
 
 
-def _existing(
+def _existing_partitions(
     answered: Iterable[TopicPartition], refused: Callable[[KafkaException, str | None], FrazilError]
 ) -> list[TopicPartition]:
-    """The existing partitions; raises any error other than a missing partition."""
+    """The partitions that exist.
+
+    Raises:
+        FrazilError: A partition has another error than not to exist.
+    """
     existing = []
     for tp in answered:
         error = KafkaException(tp.error) if tp.error is not None else None
@@ -91,35 +90,35 @@ def _existing(
 
 
 @dataclass(frozen=True, slots=True)
-class GroupReader:
-    """Reads a group's offsets without being a member of it."""
+class _GroupReader:
+    """Reads a group's offsets without being a member of the group."""
 
     cluster: Cluster
     group: str
     client: Consumer
-    complaints: ErrorLog
+    client_errors: ErrorLog
 
-    def ask(self, question: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
-        """Request the offsets; retries while the group's coordinator is loading, and leaves out missing partitions."""
-        return while_changing()(self._answer, question)
+    def request(self, call: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
+        """Call the consumer, again while the group's coordinator is loading, and leave out missing partitions."""
+        return while_changing()(self._answer, call)
 
-    def _answer(self, question: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
+    def _answer(self, call: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
         try:
-            answered = question(self.client)
+            answered = call(self.client)
         except KafkaException as e:
-            if is_unknown_topic(e):  # of every partition that was asked about
+            if is_unknown_topic(e):  # so is every requested partition
                 return []
-            raise self._refused(e) from e
-        return _existing(answered, self._refused)
+            raise self._translate(e) from e
+        return _existing_partitions(answered, self._translate)
 
-    def _refused(self, error: KafkaException, topic: str | None = None) -> FrazilError:
-        self.client.poll(0)  # serves the complaints
+    def _translate(self, error: KafkaException, topic: str | None = None) -> FrazilError:
+        self.client.poll(0)  # delivers errors to the callback
         if is_timeout(error):
             self._require_allowed()
-        return translate_group(error, self.cluster, self.group, self.complaints, topic=topic)
+        return translate_group(error, self.cluster, self.group, self.client_errors, topic=topic)
 
     def _require_allowed(self) -> None:
-        """Check the permission with the admin client: a consumer without it looks for the group's coordinator forever, silently."""
+        """Check the permission by the admin client: a consumer without it silently looks for the group's coordinator forever."""
         with admin(self.cluster) as admin_client:
             future = admin_client.client.describe_consumer_groups([self.group], request_timeout=REQUEST_SECONDS)[
                 self.group
@@ -131,23 +130,12 @@ class GroupReader:
                     raise translate_group(e, self.cluster, self.group) from e
 
 
-@contextmanager
-def outsider(cluster: Cluster, group: str) -> Iterator[GroupReader]:
-    """Open a reader of a group's offsets."""
-    complaints = ErrorLog()
-    client = consumer(cluster, complaints, group)
-    try:
-        yield GroupReader(cluster, group, client, complaints)
-    finally:
-        client.close()
-
-
 def count_members(cluster: Cluster, group: str) -> int:
-    """How many members a consumer group has; 0 if there is no such group."""
-    return len(while_changing()(_described, cluster, group).members)
+    """Number of members of a consumer group; 0 if there is no such group."""
+    return len(while_changing()(_describe, cluster, group).members)
 
 
-def _described(cluster: Cluster, group: str) -> ConsumerGroupDescription:
+def _describe(cluster: Cluster, group: str) -> ConsumerGroupDescription:
     with admin(cluster) as admin_client:
         futures = admin_client.client.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)
         described: ConsumerGroupDescription = admin_client.answer(futures[group])

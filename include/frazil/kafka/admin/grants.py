@@ -1,10 +1,8 @@
-"""The ACLs that each task needs on a cluster: no more is needed, and a test runs with exactly these.
-
-docs/grants.md is made of it.
-"""
+"""The ACLs that each task needs on a cluster, from which docs/grants.md is made. A test runs with exactly these."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -29,11 +27,11 @@ Resource = Literal["topic", "group", "transactional_id"]
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One operation on one resource, from wherever a client comes.
+    """One operation on one resource, from any host.
 
     Attributes:
-        name: Of the resource; of those in `ROLES` with a place for what the pipeline says, such as `{topic}`.
-        operation: In Kafka's own spelling, such as `DescribeConfigs`.
+        name: Name of the resource; in `ROLES` a placeholder, such as `{topic}`.
+        operation: Kafka's spelling, such as `DescribeConfigs`.
     """
 
     resource: Resource
@@ -42,7 +40,7 @@ class Grant:
 
     @property
     def resource_text(self) -> str:
-        """Which resource, for the docs."""
+        """The resource as the docs name it."""
         return f"{self.resource.replace('_', ' ')} `{self.name}`"
 
 
@@ -61,7 +59,7 @@ class Role:
     consequence: str
 
     def grants_for(self, **names: str) -> Iterator[Grant]:
-        """The grants for certain names."""
+        """The grants with names in place of placeholders."""
         return (replace(one, name=one.name.format(**names)) for one in self.grants)
 
 
@@ -130,48 +128,40 @@ ROLES: Final = (
 
 
 def grants(*roles: str, **names: str) -> list[Grant]:
-    """The grants that these roles need together, for certain names: `grants("ingest", topic="orders")`."""
+    """The grants that these roles need together: `grants("ingest", topic="orders")`."""
     return [one for role in ROLES if role.name in roles for one in role.grants_for(**names)]
 
 
 _ITERATIONS: Final = 4096
-"""The least that Kafka takes. Passwords here are random, no dictionary helps to guess them."""
+"""The minimum that Kafka accepts: the passwords here are random, so no dictionary helps to guess them."""
 
 
 def set_passwords(cluster: Cluster, users: Mapping[str, str]) -> None:
-    """Give users their passwords for SCRAM-SHA-512, in place of earlier ones."""
+    """Set the users' passwords for SCRAM-SHA-512."""
     mechanism = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
     changes: list[UserScramCredentialAlteration] = [
         UserScramCredentialUpsertion(name, mechanism, password.encode()) for name, password in users.items()
     ]
     with admin(cluster) as admin_client:
-        for future in admin_client.client.alter_user_scram_credentials(
-            changes, request_timeout=REQUEST_SECONDS
-        ).values():
+        futures = admin_client.client.alter_user_scram_credentials(changes, request_timeout=REQUEST_SECONDS)
+        for future in futures.values():
             admin_client.answer(future)
 
 
 def grant(cluster: Cluster, user: str, grants: Iterable[Grant]) -> None:
     """Add ACLs for a user. Existing ACLs stay."""
+    bindings = [
+        AclBinding(
+            ResourceType[one.resource.upper()],
+            one.name,
+            ResourcePatternType.LITERAL,
+            f"User:{user}",
+            "*",
+            AclOperation[re.sub("(?<=.)(?=[A-Z])", "_", one.operation).upper()],  # DescribeConfigs: DESCRIBE_CONFIGS
+            AclPermissionType.ALLOW,
+        )
+        for one in grants
+    ]
     with admin(cluster) as admin_client:
-        bindings = [_binding(user, one) for one in grants]
         for future in admin_client.client.create_acls(bindings, request_timeout=REQUEST_SECONDS).values():
             admin_client.answer(future)
-
-
-def _binding(user: str, one: Grant) -> AclBinding:
-    return AclBinding(
-        ResourceType[one.resource.upper()],
-        one.name,
-        ResourcePatternType.LITERAL,
-        f"User:{user}",
-        "*",
-        _operation(one.operation),
-        AclPermissionType.ALLOW,
-    )
-
-
-def _operation(name: str) -> AclOperation:
-    """`DescribeConfigs` -> `DESCRIBE_CONFIGS`."""
-    spelled = "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in name)
-    return AclOperation[spelled.lstrip("_")]

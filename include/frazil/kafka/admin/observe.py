@@ -1,5 +1,5 @@
-"""Request a cluster's facts: names, ids and offsets of whole topics, in a few round trips; and which logs were
-truncated below a position.
+"""Request facts of a cluster in a few round trips: names, ids and offsets of topics, and logs that were truncated below a
+position.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from typing import Final
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ from frazil.errors import Retryable, Terminal
 from frazil.kafka.client.client import REQUEST_SECONDS, Admin, ErrorLog, admin, consumer
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.errors import Changed, is_unknown_topic, reasons, translate, unknown_topic, while_changing
-from frazil.kafka.client.messages import Place, place_of
+from frazil.kafka.client.messages import PartitionKey, partition_of
 
 _NO_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """Kafka's written form of the zero UUID: what brokers older than topic ids (before 2.8) answer."""
@@ -40,22 +41,19 @@ _NO_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 _URL_SAFE: Final = str.maketrans("+/", "-_")
 
 _INTERNAL: Final = "__"
+"""Prefix of names of internal topics."""
 
-_Key = tuple[str, int]
-_Look = Callable[[Admin, Sequence[str]], dict[str, TopicDescription]]
+_Describe = Callable[[Admin, Sequence[str]], dict[str, TopicDescription]]
 
 
 def matching_topics(cluster: Cluster, pattern: str) -> tuple[str, ...]:
-    """Names of the topics that match a pattern as a whole, sorted.
+    """Names of the topics that match an RE2 pattern as a whole, sorted. Topics that the credentials may not see are left out.
 
-    Names that begin with two underscores never match: Kafka's internal topics
-    (`__consumer_offsets`, `__transaction_state`, `__share_group_state`) are called so, and by
-    custom those of the tools around it. Topics that the credentials may not see are left out.
-
-    The pattern is one that RE2 takes.
+    Names with two leading underscores never match: those are Kafka's internal topics (`__consumer_offsets`,
+    `__transaction_state`), and by custom those of tools around Kafka.
 
     Raises:
-        Terminal: the pattern is no regular expression, or credentials or settings don't fit.
+        Terminal: The pattern is no regular expression.
     """
     try:
         pc.match_substring_regex(pa.array([""]), pattern)
@@ -67,8 +65,8 @@ def matching_topics(cluster: Cluster, pattern: str) -> tuple[str, ...]:
         try:
             topics = admin_client.client.list_topics(timeout=REQUEST_SECONDS).topics
         except KafkaException as e:
-            admin_client.client.poll(0)  # serves the complaints
-            raise translate(e, cluster, admin_client.complaints) from e
+            admin_client.client.poll(0)  # delivers errors to the callback
+            raise translate(e, cluster, admin_client.client_errors) from e
     names = pa.array(sorted(name for name in topics if not name.startswith(_INTERNAL)), pa.string())
     return tuple(names.filter(pc.match_substring_regex(names, f"\\A(?s:{pattern})\\z")).to_pylist())
 
@@ -76,43 +74,39 @@ def matching_topics(cluster: Cluster, pattern: str) -> tuple[str, ...]:
 def observe(cluster: Cluster, topics: Sequence[str], *, absent_ok: bool = False) -> ClusterFacts:
     """Read the facts that a plan is made from.
 
-    `stable_end` is the last stable offset: what can be read of committed transactions ends there. Log start <= stable
-    end <= high watermark always holds, also when records arrive or expire between the questions. With `absent_ok`
-    topics that do not exist, or vanish between two questions, are left out.
+    `stable_end` is the last stable offset, where committed records end for readers. Log start <= stable end <= high watermark
+    always holds, also when records arrive or expire between the requests. With `absent_ok`, topics that do not exist or
+    disappear between two requests are left out.
 
     Raises:
-        Retryable: no broker answers, or a partition stays without a leader.
-        Terminal: a topic is missing, or credentials, permissions or settings don't fit.
+        Retryable: A partition stays without a leader.
+        Terminal: A topic is missing.
     """
-    look = _existing if absent_ok else describe
-    names = tuple(dict.fromkeys(topics))
-    # From the names on: a topic in deletion has no leader either, and never gets one. And by a new client, see `lent`.
-    return while_changing()(_cluster_facts, cluster, names, look)
+    describe_topics = _describe_existing if absent_ok else describe
+    # Each attempt begins with the names, since a topic in deletion never gets a leader; and with a new client, see `AdminPool`.
+    return while_changing()(_cluster_facts, cluster, tuple(dict.fromkeys(topics)), describe_topics)
 
 
-def _cluster_facts(cluster: Cluster, names: Sequence[str], look: _Look) -> ClusterFacts:
+def _cluster_facts(cluster: Cluster, names: Sequence[str], describe_topics: _Describe) -> ClusterFacts:
     with admin(cluster) as admin_client:
         # Sent before the topics are described, so that both answers travel at the same time.
         cluster_facts = admin_client.client.describe_cluster(request_timeout=REQUEST_SECONDS)
-        topics = _topics(admin_client, names, look)
+        described = describe_topics(admin_client, names)
+        offsets = _partition_facts(admin_client, [(name, p.id) for name, d in described.items() for p in d.partitions])
         cluster_id: str = admin_client.answer(cluster_facts).cluster_id
-    return ClusterFacts(cluster_id, topics)
+    return ClusterFacts(cluster_id, {name: _topic_facts(d, offsets) for name, d in described.items()})
 
 
-def offsets_at(
-    cluster: Cluster, partitions: Sequence[tuple[str, int]], at_ms: int
-) -> dict[tuple[str, int], int | None]:
-    """Find the offsets of an instant: per partition, the first record with that timestamp or a later one.
+def offsets_at(cluster: Cluster, partitions: Sequence[PartitionKey], at_ms: int) -> dict[PartitionKey, int | None]:
+    """Find per partition the first offset with a timestamp at or after an instant; None if there is none.
 
-    Records of open and aborted transactions count too, so the offset may lie beyond the last stable
-    offset, and it need not be the smallest of all later ones where producers set times out of order.
-
-    None where there is none. Times before 1970 stand for 1970: below zero, Kafka's numbers have meanings of their own
-    (-1 is the log's end).
+    Records of open and aborted transactions count too, so the offset may be beyond the last stable offset. Where producers set
+    timestamps out of order, later records may have earlier ones. Times before 1970 count as 1970, since Kafka gives numbers
+    below zero a meaning of their own (-1 is the log's end).
 
     Raises:
-        Retryable: no broker answers, or a partition stays without a leader.
-        Terminal: a topic or partition is missing, or credentials or permissions don't fit.
+        Retryable: A partition stays without a leader.
+        Terminal: A topic or partition is missing.
     """
     keys = tuple(dict.fromkeys(partitions))
     return while_changing()(_offsets_at, cluster, keys, OffsetSpec.for_timestamp(max(0, at_ms)))
@@ -120,17 +114,17 @@ def offsets_at(
 
 def describe(admin_client: Admin, topics: Sequence[str]) -> dict[str, TopicDescription]:
     """Describe topics in one request: ids, partitions, leaders."""
-    return {name: admin_client.answer(future, topic=name) for name, future in _describe(admin_client, topics).items()}
+    return {name: admin_client.answer(f, topic=name) for name, f in _describe_futures(admin_client, topics).items()}
 
 
 def find(admin_client: Admin, topic: str) -> TopicDescription | None:
-    """Describe a topic, or None if it does not exist."""
-    return _existing(admin_client, [topic]).get(topic)
+    """Describe a topic; None if it does not exist."""
+    return _describe_existing(admin_client, [topic]).get(topic)
 
 
-def _existing(admin_client: Admin, topics: Sequence[str]) -> dict[str, TopicDescription]:
+def _describe_existing(admin_client: Admin, topics: Sequence[str]) -> dict[str, TopicDescription]:
     descriptions = {}
-    for name, future in _describe(admin_client, topics).items():
+    for name, future in _describe_futures(admin_client, topics).items():
         try:
             descriptions[name] = admin_client.answer(future, topic=name)
         except Terminal as e:
@@ -139,7 +133,7 @@ def _existing(admin_client: Admin, topics: Sequence[str]) -> dict[str, TopicDesc
     return descriptions
 
 
-def _describe(admin_client: Admin, topics: Sequence[str]) -> dict[str, Future[TopicDescription]]:
+def _describe_futures(admin_client: Admin, topics: Sequence[str]) -> dict[str, Future[TopicDescription]]:
     if not topics:
         return {}
     return admin_client.client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_SECONDS)
@@ -150,15 +144,9 @@ def _is_absent(error: BaseException) -> bool:
     return isinstance(error.__cause__, KafkaException) and is_unknown_topic(error.__cause__)
 
 
-def _topics(admin_client: Admin, names: Sequence[str], look: _Look) -> dict[str, TopicFacts]:
-    described = look(admin_client, names)
-    offsets = _partition_facts(admin_client, [(name, p.id) for name, d in described.items() for p in d.partitions])
-    return {name: _topic_facts(d, offsets) for name, d in described.items()}
-
-
-def _partition_facts(admin_client: Admin, keys: Sequence[_Key]) -> dict[_Key, PartitionFacts]:
+def _partition_facts(admin_client: Admin, keys: Sequence[PartitionKey]) -> dict[PartitionKey, PartitionFacts]:
     committed, uncommitted = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
-    # All three are on their way before the first is waited for: one round trip per broker.
+    # All three are sent before the first answer is awaited: one round trip per broker.
     waiting = [
         _list_offsets(admin_client, keys, OffsetSpec.earliest(), uncommitted),
         _list_offsets(admin_client, keys, OffsetSpec.latest(), committed),
@@ -168,20 +156,20 @@ def _partition_facts(admin_client: Admin, keys: Sequence[_Key]) -> dict[_Key, Pa
     return {key: _ordered(starts[key].offset, stable_ends[key], high_watermarks[key].offset) for key in keys}
 
 
-def _offsets_at(cluster: Cluster, keys: Sequence[_Key], moment: OffsetSpec) -> dict[_Key, int | None]:
+def _offsets_at(cluster: Cluster, keys: Sequence[PartitionKey], instant: OffsetSpec) -> dict[PartitionKey, int | None]:
     with admin(cluster) as admin_client:
-        # Described first: of a topic that isn't there, the question for offsets only says "no leader".
+        # Described first: for a missing topic, the request for offsets would only answer "no leader".
         described = describe(admin_client, tuple(dict.fromkeys(topic for topic, _ in keys)))
         for topic, partition in keys:
             if partition not in {p.id for p in described[topic].partitions}:
                 raise unknown_topic(cluster, topic, partition)
-        answers = _answers(admin_client, _list_offsets(admin_client, keys, moment, IsolationLevel.READ_UNCOMMITTED))
+        answers = _answers(admin_client, _list_offsets(admin_client, keys, instant, IsolationLevel.READ_UNCOMMITTED))
     return {key: answer.offset if answer.offset >= 0 else None for key, answer in answers.items()}
 
 
 def _answers(
-    admin_client: Admin, futures: Mapping[_Key, Future[ListOffsetsResultInfo]]
-) -> dict[_Key, ListOffsetsResultInfo]:
+    admin_client: Admin, futures: Mapping[PartitionKey, Future[ListOffsetsResultInfo]]
+) -> dict[PartitionKey, ListOffsetsResultInfo]:
     try:
         return {key: admin_client.answer(f, topic=key[0], partition=key[1]) for key, f in futures.items()}
     except Terminal as e:
@@ -191,8 +179,8 @@ def _answers(
 
 
 def _list_offsets(
-    admin_client: Admin, keys: Sequence[_Key], spec: OffsetSpec, isolation: IsolationLevel
-) -> dict[_Key, Future[ListOffsetsResultInfo]]:
+    admin_client: Admin, keys: Sequence[PartitionKey], spec: OffsetSpec, isolation: IsolationLevel
+) -> dict[PartitionKey, Future[ListOffsetsResultInfo]]:
     if not keys:
         return {}
     request = {TopicPartition(topic, partition): spec for topic, partition in keys}
@@ -201,167 +189,153 @@ def _list_offsets(
 
 
 def _ordered(log_start: int, stable: ListOffsetsResultInfo, high_watermark: int) -> PartitionFacts:
-    """Offsets with their order restored (log start, stable end, high watermark): each grows between the requests."""
+    """The offsets in their order (log start, stable end, high watermark), although each may grow between the requests."""
     stable_end = max(log_start, stable.offset)
     epoch = UNKNOWN_EPOCH if stable.leader_epoch is None else stable.leader_epoch
     return PartitionFacts(log_start, stable_end, max(stable_end, high_watermark), epoch)
 
 
-def _topic_facts(description: TopicDescription, offsets: Mapping[_Key, PartitionFacts]) -> TopicFacts:
+def _topic_facts(description: TopicDescription, offsets: Mapping[PartitionKey, PartitionFacts]) -> TopicFacts:
     numbers = sorted(p.id for p in description.partitions)
     partitions = tuple(offsets[description.name, number] for number in numbers)
     return TopicFacts(topic_id(description.topic_id), partitions)
 
 
 def topic_id(uuid: Uuid) -> str | None:
-    """A topic id as Kafka's own tools write it, or None if the broker gave none.
-
-    librdkafka writes the plain base64 alphabet, Kafka the one for URLs.
-    """
+    """A topic id as Kafka's tools write it, in base64 for URLs; None if the broker gave none."""
     text = str(uuid).translate(_URL_SAFE)
     return None if text == _NO_TOPIC_ID else text
 
 
-def log_ends(cluster: Cluster, partitions: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
-    """Return the last stable offset of each partition: where what can be read ends. Two round trips, over a kept connection.
+def log_ends(cluster: Cluster, partitions: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
+    """Return the last stable offset of each partition, where readable records end; two round trips over an open connection.
 
     Raises:
-        Retryable: No broker answers, or a partition has no leader now.
-        Terminal: A topic or partition no longer exists, or access is refused.
+        Retryable: A partition has no leader now.
+        Terminal: A topic or partition no longer exists.
     """
     if not partitions:
         return {}
-    with admin(cluster) as admin_client:  # of each look its own loan: a client that failed is not asked again
+    with admin(cluster) as admin_client:  # per call: a client that failed is not lent again
         futures = _list_offsets(admin_client, list(partitions), OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
         return {key: admin_client.answer(f, topic=key[0], partition=key[1]).offset for key, f in futures.items()}
 
 
-_SMALL: Final[Mapping[str, str]] = {
-    # One record of each partition is wanted. A broker sends its first batch whole, however large it is.
+_SINGLE_RECORDS: Final[Mapping[str, str]] = {
+    # One record per partition is enough. A broker sends a whole first batch anyway.
     "fetch.message.max.bytes": "1024",
     "queued.min.messages": "1",
-    # A partition with a record in the queue makes all of its broker's wait so long: one second by default.
+    # Pause of all partitions of a broker once one of them has a record in the queue (default one second).
     "fetch.queue.backoff.ms": "5",
     "queued.max.messages.kbytes": "1024",
 }
 
-_NOTHING_THERE: Final = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
-"""The rest of the partition are transaction markers, or the offset is gone since it was told."""
+_NO_RECORD: Final = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+"""Only transaction markers follow in the partition, or the offset has expired."""
 
 
-def first_times(cluster: Cluster, offsets: Mapping[_Key, int]) -> dict[_Key, int | None]:
-    """Read the timestamp of the first committed record at or after an offset of each partition.
+def first_timestamps(cluster: Cluster, offsets: Mapping[PartitionKey, int]) -> dict[PartitionKey, int | None]:
+    """Read the timestamp of the first committed record at or after an offset of each partition, in milliseconds since 1970.
 
-    In milliseconds since 1970 UTC; None of a record without a timestamp. Partitions without such a record are left out.
+    None for a record without timestamp. Partitions without a record are left out.
 
     Raises:
-        Retryable: No broker answers, or nothing arrives for `REQUEST_SECONDS`.
+        Retryable: Nothing arrives for `REQUEST_SECONDS`.
     """
     if not offsets:
         return {}
-    complaints = ErrorLog()
-    client = consumer(Cluster(cluster.name, {**cluster.properties, **_SMALL}), complaints)
-    timestamps: dict[_Key, int | None] = {}
+    client_errors = ErrorLog()
+    timestamps: dict[PartitionKey, int | None] = {}
     waiting = set(offsets)
-    try:
-        client.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()])
+    with closing(consumer(Cluster(cluster.name, {**cluster.properties, **_SINGLE_RECORDS}), client_errors)) as client:
+        client.assign([TopicPartition(*key, offset) for key, offset in offsets.items()])
         while waiting:
-            message = _next(client, cluster, complaints, min(waiting))
-            key = _key(message)
+            message = _next(client, cluster, client_errors, min(waiting))
+            key = partition_of(message)
             if key in waiting and message.error() is None:
-                timestamps[key] = _milliseconds(message)
+                kind, milliseconds = message.timestamp()
+                timestamps[key] = None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds
             waiting.discard(key)
             client.pause([TopicPartition(*key)])
-    finally:
-        client.close()
     return timestamps
 
 
-def _next(client: Consumer, cluster: Cluster, complaints: ErrorLog, waiting: _Key) -> Message:
-    """The next message of the consumer: a record, or the sign that a partition has none."""
+def _next(client: Consumer, cluster: Cluster, client_errors: ErrorLog, waiting: PartitionKey) -> Message:
+    """The consumer's next message: a record, or an error which says that a partition has none."""
     message = client.poll(REQUEST_SECONDS)
     if message is None:
         topic, partition = waiting
         raise KAFKA_FAILED.retryable(
             f"{cluster}, topic {topic!r}, partition {partition}: nothing arrived for {REQUEST_SECONDS:.0f} s"
-            f"{reasons(cluster, complaints)}",
+            f"{reasons(cluster, client_errors)}",
             next_step="try again; if it persists, check the broker that leads the partition",
         )
     error = message.error()
-    if error is not None and error.code() not in _NOTHING_THERE:
-        topic, partition = _key(message)
-        raise translate(error, cluster, complaints, topic=topic, partition=partition)
+    if error is not None and error.code() not in _NO_RECORD:
+        topic, partition = partition_of(message)
+        raise translate(error, cluster, client_errors, topic=topic, partition=partition)
     return message
 
 
-def _key(message: Message) -> _Key:
-    return str(message.topic()), int(message.partition() or 0)
-
-
-def _milliseconds(message: Message) -> int | None:
-    kind, milliseconds = message.timestamp()
-    return None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds
-
-
-_SECONDS: Final = 3 * REQUEST_SECONDS
-"""Bounds the wait for the next answer: it comes with the first batch of records behind a position, perhaps on a slow link."""
+_TRUNCATION_SECONDS: Final = 3 * REQUEST_SECONDS
+"""Bounds the wait for the next answer, which comes with the first batch of records behind a position, perhaps on a slow link."""
 
 _POLL_SECONDS: Final = 0.1
 
-_HELD: Final = frozenset({KafkaError._PARTITION_EOF, KafkaError._BAD_COMPRESSION})
-"""What the client says, beside handing out a record, of a partition that it reads: the end, and what it can't unpack."""
+_READING: Final = frozenset({KafkaError._PARTITION_EOF, KafkaError._BAD_COMPRESSION})
+"""Errors of a partition that the client reads as it should: its end, and a batch that the client can't unpack."""
 
 _END: Final = re.compile(r"broker end offset is (-1|\d+)")
-"""Where the log of an epoch ends, in the client's error of a truncated log; -1 if the leader does not know the epoch. It is
-told in words only: other words would be an error that a person sees."""
+"""Where the log of an epoch ends, in the text of the client's error of a truncated log; -1 if the leader does not know the epoch.
+The error has it in no other form: with another text, the error would reach a person."""
 
 
-def truncations(cluster: Cluster, read: Mapping[Place, tuple[int, int]]) -> dict[Place, int | None]:
+def truncations(cluster: Cluster, read: Mapping[PartitionKey, tuple[int, int]]) -> dict[PartitionKey, int | None]:
     """Find logs that were truncated below the position, as by an unclean leader election (KIP-320).
 
-    The client asks the leader where the log of an epoch ends when a consumer seeks an offset with an epoch in a partition
-    that it reads. So each is first read at its end, which is in the log whatever the position is.
+    Args:
+        cluster: The cluster.
+        read: Per partition the next offset to read, and a leader epoch that no earlier record exceeds.
 
-    Per partition it takes the next offset to read, and a leader epoch that no record before it is beyond. It returns
-    where the log of the epoch ends; None if the log does not know it.
+    Returns:
+        Truncated partitions -> where the log of that epoch ends; None if the log does not know the epoch.
     """
     if not read:
         return {}
-    complaints, log_ends, sought, waiting = ErrorLog(), dict[Place, int | None](), set[Place](), {*read}
-    # A long range of aborted records would be silence under `read_committed`.
-    client = consumer(cluster, complaints, committed=False)
-    try:
-        client.assign([TopicPartition(*place, OFFSET_END) for place in read])
-        deadline = time.monotonic() + _SECONDS
+    client_errors, ends, sought, waiting = ErrorLog(), dict[PartitionKey, int | None](), set[PartitionKey](), {*read}
+    # Without `read_committed`, under which a long range of aborted records would be silence.
+    with closing(consumer(cluster, client_errors, committed=False)) as client:
+        # The client asks the leader where an epoch ends when a consumer seeks an offset with that epoch, in a partition that it
+        # reads already. So each partition is read at its end first, which exists whatever the position is.
+        client.assign([TopicPartition(*key, OFFSET_END) for key in read])
+        deadline = time.monotonic() + _TRUNCATION_SECONDS
         while waiting:
             event = client.poll(_POLL_SECONDS)
-            if event is None or event.topic() is None or (place := place_of(event)) not in waiting:
+            if event is None or event.topic() is None or (key := partition_of(event)) not in waiting:
                 if time.monotonic() > deadline:
-                    raise _unanswered(cluster, read, min(waiting), complaints)
+                    raise _unanswered(cluster, read, min(waiting), client_errors)
                 continue
-            deadline, error = time.monotonic() + _SECONDS, event.error()
+            deadline, error = time.monotonic() + _TRUNCATION_SECONDS, event.error()
             if error is not None and (end := _END.search(error.str())) is not None:
-                log_ends[place] = int(end[1]) if end[1] != "-1" else None
-            elif error is not None and error.code() not in _HELD:
-                raise translate(error, cluster, complaints, topic=place[0], partition=place[1])
-            elif place not in sought:
-                sought.add(place)
-                offset, epoch = read[place]
-                client.seek(TopicPartition(*place, offset, leader_epoch=epoch))
+                ends[key] = int(end[1]) if end[1] != "-1" else None
+            elif error is not None and error.code() not in _READING:
+                raise translate(error, cluster, client_errors, topic=key[0], partition=key[1])
+            elif key not in sought:
+                sought.add(key)
+                offset, epoch = read[key]
+                client.seek(TopicPartition(*key, offset, leader_epoch=epoch))
                 continue
-            waiting.remove(place)
-            client.pause([TopicPartition(*place)])
-    finally:
-        client.close()
-    return log_ends
+            waiting.remove(key)
+            client.pause([TopicPartition(*key)])
+    return ends
 
 
 def _unanswered(
-    cluster: Cluster, read: Mapping[Place, tuple[int, int]], place: Place, complaints: ErrorLog
+    cluster: Cluster, read: Mapping[PartitionKey, tuple[int, int]], key: PartitionKey, client_errors: ErrorLog
 ) -> Retryable:
-    offset, epoch = read[place]
+    offset, epoch = read[key]
     return KAFKA_FAILED.retryable(
-        f"{cluster}, topic {place[0]!r}, partition {place[1]}: its leader did not answer within {_SECONDS:.0f} s whether the log"
-        f" still holds the records read up to offset {offset} in leader epoch {epoch}{reasons(cluster, complaints)}",
+        f"{cluster}, topic {key[0]!r}, partition {key[1]}: its leader did not answer within {_TRUNCATION_SECONDS:.0f} s whether the log"
+        f" still holds the records read up to offset {offset} in leader epoch {epoch}{reasons(cluster, client_errors)}",
         next_step="try again; if it persists, check the broker that leads the partition",
     )

@@ -1,8 +1,8 @@
-"""Create topics, and query which are compacted, their retention, and what the credentials may do with them."""
+"""Create topics, and read their cleanup policies, their retention, and what the credentials may do with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
     TopicDescription,
 )
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+from tenacity import RetryError, Retrying, TryAgain, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from frazil.error_codes import KAFKA_DENIED, KAFKA_FAILED, TOPIC_MISSING, TOPIC_UNFIT
 from frazil.errors import Terminal
@@ -28,12 +28,11 @@ from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.errors import is_existing_topic, is_not_allowed, is_unknown_topic
 
 _BROKER_DEFAULT: Final = -1
-"""Replication factor as the brokers are configured (KIP-464)."""
+"""Replication factor that stands for the brokers' default (KIP-464)."""
 
 _SPREAD_SECONDS: Final = 6.0
-"""Bounds the time from the controller's yes until brokers know the change, usually some
-milliseconds. With the one request that may start just before it ends, REQUEST_SECONDS long at most,
-the caller hears within 15 s."""
+"""Bounds the time from a topic's creation until brokers have leaders for it, usually some milliseconds. With the last request,
+which takes REQUEST_SECONDS at most, the caller gets an answer within 15 s."""
 
 _SPREAD_WAIT_SECONDS: Final = 0.05
 
@@ -48,7 +47,7 @@ _BATCH_BYTES: Final = 1_000_000
 
 _RETENTION_MS: Final = "retention.ms"
 _RETENTION_BYTES: Final = "retention.bytes"
-"""Topic configuration: how long a record, and how much of a partition, is kept; -1 for ever, or all."""
+"""Topic configuration: the age and the partition size from which records are deleted; -1 for none."""
 
 _NO_CONFIG: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -58,8 +57,8 @@ class TopicRetention:
     """How long a topic keeps records.
 
     Attributes:
-        ms: A record's age after which it may go; None if age is no reason.
-        by_size: Whether the size of a partition is a reason, too.
+        ms: Age from which a record may be deleted; None if no age is a reason.
+        by_size: Whether the size of a partition is a reason as well.
     """
 
     ms: int | None
@@ -67,16 +66,16 @@ class TopicRetention:
 
 
 def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[str, str] = _NO_CONFIG) -> bool:
-    """Make sure that a topic exists, and that every partition has a leader.
+    """Create a topic unless it exists, wait until every partition has a leader, and return whether it was created.
 
-    `config` is not compared with that of one that exists. Returns whether it was created.
+    `config` is not compared with that of an existing topic.
 
     Raises:
-        Terminal: it exists with another number of partitions, or the cluster refuses it.
+        Terminal: The topic exists with another number of partitions, or the cluster refuses it.
     """
     with admin(cluster) as admin_client:
         created = _create(admin_client, NewTopic(name, partitions, _BROKER_DEFAULT, config=dict(config)))
-        count = _partitions(_until(admin_client, name, _is_led))
+        count = len(_wait_until_led(admin_client, name).partitions)
     if count != partitions:
         raise TOPIC_UNFIT.terminal(
             f"{cluster}, topic {name!r} exists with another number of partitions: expected {partitions}, found {count}",
@@ -86,26 +85,24 @@ def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[s
 
 
 def ready_topic(cluster: Cluster, name: str, partitions: int) -> str | None:
-    """Make a topic for a producer if it is missing, and return its topic id; None where the broker gives none.
+    """Create a topic for a producer unless it exists, and return its topic id; None where the broker gives none.
 
-    Partitions are not compared with those of one that exists.
+    `partitions` is not compared with that of an existing topic.
 
     Raises:
-        Terminal: it can't be made, or must not be seen or written.
+        Terminal: The topic can't be created, or the credentials may not see or write it.
     """
     with admin(cluster) as admin_client:
         description = find(admin_client, name)
         if description is None:
             _create(admin_client, NewTopic(name, partitions, _BROKER_DEFAULT))
-            description = _until(admin_client, name, _is_led)
-        _require_allowed(admin_client, name)
-    return None if description is None else topic_id(description.topic_id)
+            description = _wait_until_led(admin_client, name)
+        _require_write(admin_client, name)
+    return topic_id(description.topic_id)
 
 
-def _require_allowed(admin_client: Admin, name: str) -> None:
-    """Refuse early what the broker would refuse once records are sent. If a broker does not report permissions, assume they
-    hold.
-    """
+def _require_write(admin_client: Admin, name: str) -> None:
+    """Refuse before records are sent what the broker would refuse then. A broker that reports no permissions grants all."""
     described = admin_client.client.describe_topics(
         TopicCollection([name]), include_authorized_operations=True, request_timeout=REQUEST_SECONDS
     )
@@ -119,34 +116,31 @@ def _require_allowed(admin_client: Admin, name: str) -> None:
 
 
 def compacted(cluster: Cluster, topics: Collection[str]) -> frozenset[str]:
-    """Find compacted topics, in which Kafka may remove records in the middle of the log. Missing topics are left out.
-
-    Returns what is in force, also where it is the brokers' default. A topic that was compacted in
-    the past and is not any more is not among them.
+    """The topics that are compacted now, so that Kafka may remove records in the middle of the log. Missing topics are left out.
 
     Raises:
-        Terminal: the configuration of a topic must not be seen.
+        Terminal: The credentials may not see the configuration of a topic.
     """
     return frozenset(name for name, policy in cleanup_policies(cluster, topics).items() if "compact" in policy)
 
 
 def cleanup_policies(cluster: Cluster, topics: Collection[str]) -> dict[str, frozenset[str]]:
-    """How Kafka removes records of topics, `compact`, `delete` or both, as it is in force; of one that does not exist, nothing.
+    """Topic -> `compact`, `delete` or both, also where that is the brokers' default; empty for a topic that does not exist.
 
     Raises:
-        Terminal: the configuration of a topic must not be seen.
+        Terminal: The credentials may not see the configuration of a topic.
     """
     return {name: _cleanup_policy(name, config) for name, config in _configs(cluster, topics).items()}
 
 
 def retention(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicRetention]:
-    """Effective retention of topics. Missing topics, and those that may not be described, are left out."""
+    """Retention of topics, also where it is the brokers' default. Topics that are missing or may not be seen are left out."""
     configs = _configs(cluster, topics)
     return {name: _retention(config) for name, config in configs.items() if not isinstance(config, Terminal)}
 
 
 def _configs(cluster: Cluster, topics: Collection[str]) -> dict[str, Mapping[str, ConfigEntry] | Terminal]:
-    """The configuration of each topic; the error for one that does not exist, or must not be seen."""
+    """The configuration of each topic; the error for a topic that does not exist, or may not be seen."""
     if not topics:
         return {}
     with admin(cluster) as admin_client:
@@ -175,7 +169,7 @@ def _retention(config: Mapping[str, ConfigEntry]) -> TopicRetention:
 
 
 def _cleanup_policy(topic: str, config: Mapping[str, ConfigEntry] | Terminal) -> frozenset[str]:
-    """The cleanup policies of a topic; none of one that does not exist."""
+    """The cleanup policies of a topic; empty for a topic that does not exist."""
     if not isinstance(config, Terminal):
         return frozenset(policy.strip() for policy in (config[_CLEANUP_POLICY].value or "").split(","))
     if config.code == TOPIC_MISSING:
@@ -188,21 +182,22 @@ def _cleanup_policy(topic: str, config: Mapping[str, ConfigEntry] | Terminal) ->
 
 
 def batch_limit(cluster: Cluster, topic: str, limit: int | None = None) -> int | None:
-    """Return how many bytes a producer may put into one batch of records, so that a topic refuses no batch of records that
-    it takes one by one; None if the topic's limit must not be seen. `limit` is what `record_limit` said, if it was asked.
+    """Return the most bytes of a producer's batch: a topic that takes each record alone must not refuse them as a batch.
+
+    None if the topic's limit may not be seen. `limit` is the topic's `record_limit`, if the caller has it.
 
     Raises:
-        Terminal: there is no such topic.
+        Terminal: There is no such topic.
     """
     limit = limit or record_limit(cluster, topic)
     return None if limit is None else min(limit, _BATCH_BYTES)
 
 
 def record_limit(cluster: Cluster, topic: str) -> int | None:
-    """Return how many bytes a record of a topic may have, compressed; None if this user may not see it, or if it is unknown.
+    """Return the most bytes of a record, compressed; None if the topic's limit is unknown or may not be seen.
 
     Raises:
-        Terminal: there is no such topic.
+        Terminal: There is no such topic.
     """
     config = _configs(cluster, [topic])[topic]
     if isinstance(config, Terminal):
@@ -224,33 +219,31 @@ def _create(admin_client: Admin, topic: NewTopic) -> bool:
     return True
 
 
-def _until(admin_client: Admin, name: str, holds: Callable[[TopicDescription | None], bool]) -> TopicDescription | None:
-    """Wait for a state of a topic: brokers learn a moment later what the controller decided."""
+def _wait_until_led(admin_client: Admin, name: str) -> TopicDescription:
+    """Wait until each partition of a topic has a leader: brokers learn of a new topic a moment after the controller."""
+
+    def describe_led() -> TopicDescription:
+        description = find(admin_client, name)
+        if description is None or any(p.leader is None for p in description.partitions):
+            raise TryAgain
+        return description
+
     retrying = Retrying(
-        retry=retry_if_result(lambda description: not holds(description)),
+        retry=retry_if_exception_type(TryAgain),
         stop=stop_after_delay(_SPREAD_SECONDS),
         wait=wait_fixed(_SPREAD_WAIT_SECONDS),
     )
     try:
-        return retrying(find, admin_client, name)
+        return retrying(describe_led)
     except RetryError as e:
         raise KAFKA_FAILED.retryable(
-            f"{admin_client.cluster}: its brokers don't show the change of topic {name!r} after "
-            f" {_SPREAD_SECONDS:.0f} s",
+            f"{admin_client.cluster}: its brokers don't show the change of topic {name!r} after {_SPREAD_SECONDS:.0f} s",
             next_step="check the brokers: one of them may be down",
         ) from e
 
 
-def _is_led(description: TopicDescription | None) -> bool:
-    return description is not None and all(p.leader is not None for p in description.partitions)
-
-
-def _partitions(description: TopicDescription | None) -> int:
-    return 0 if description is None else len(description.partitions)
-
-
 NEEDED: Final = frozenset({"READ", "DESCRIBE"})
-"""Operations that a pipeline needs on its topics, by Kafka's names."""
+"""Operations that a pipeline needs on its topics, by the client's names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +251,8 @@ class TopicAccess:
     """A topic as the credentials see it.
 
     Attributes:
-        operations: What they may do with it, by Kafka's names of operations; None where the brokers do not say.
-        newest: Latest timestamp of its records, seconds since 1970; None without any.
+        operations: Operations that they allow, by the client's names; None where the brokers do not report them.
+        newest: Latest timestamp of the topic's records, seconds since 1970; None without records.
     """
 
     partitions: int
@@ -271,7 +264,7 @@ def topic_access(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicAc
     """The allowed operations on topics (KIP-430), and their newest timestamps (KIP-734).
 
     Raises:
-        Terminal: A topic is missing, or credentials, permissions or settings don't fit.
+        Terminal: A topic is missing.
     """
     if not topics:
         return {}

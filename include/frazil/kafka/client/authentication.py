@@ -1,6 +1,4 @@
-"""Explains authentication failures between client and broker: passwords, tokens, certificates, each with the setting to
-correct.
-"""
+"""Explains why a client and a broker refuse each other: passwords, tokens, certificates. Each error names the setting to correct."""
 
 from __future__ import annotations
 
@@ -40,65 +38,68 @@ _ALERTS: Final = (
     "alert access denied",
     "alert handshake failure",
 )
-"""What a broker answers to a client's certificate, in OpenSSL's words for the alerts of RFC 8446, 6.2. librdkafka reports it as a
-lost connection."""
+"""A broker's refusals of a client's certificate: OpenSSL's texts for alerts of RFC 8446, 6.2. librdkafka reports them as lost
+connections."""
 
 _NO_ISSUER: Final = ("failed to connect", "could not connect", "resolve host", "timed out", "timeout was reached")
-"""Words of curl, which fetches tokens, for an endpoint that does not answer. Refused credentials come as the endpoint's own words."""
+"""Texts of curl, which fetches tokens, for an endpoint that does not answer. Refused credentials have the endpoint's own text."""
 
 _NO_KERBEROS: Final = "No provider for SASL mechanism GSSAPI"
-"""What a librdkafka says that was built without Cyrus SASL, as that in confluent-kafka's wheel is."""
+"""Text of a librdkafka without Cyrus SASL, as in confluent-kafka's wheel."""
 
 _NO_TICKET: Final = ("No Kerberos credentials available", "Cannot contact any KDC")
-"""What GSSAPI says when `kinit` got no ticket, for a wrong key as for a key distribution center that is down."""
+"""Texts of GSSAPI without a ticket from `kinit`: the key may be wrong, or the key distribution center down."""
 
 _VERIFY_FAILED: Final = "certificate verify failed"
 _ADDRESS: Final = re.compile(r"ssl://([^/\s]+):(\d+)")
-_LOOK_SECONDS: Final = 2.0
-"""Bounds each step of a look at the broker's certificate; it answered a moment ago."""
+_CERTIFICATE_SECONDS: Final = 2.0
+"""Bounds each step of the connection that reads the broker's certificate; the broker answered a moment ago."""
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Return whether an error says that one side rejected the other's credentials or certificate."""
+    """Return whether one side rejected the other's credentials or certificate."""
     if error.code() in _REFUSED or _NO_KERBEROS in error.str():
         return True
     return error.code() == KafkaError._TRANSPORT and any(alert in error.str() for alert in _ALERTS)
 
 
 def refusal(cluster: Cluster, where: str, reports: Iterable[KafkaError]) -> FrazilError | None:
-    """Say what is wrong with credentials or certificates, if one of the reports is about them.
+    """The error for the first of the reports that is about credentials or certificates; None if none is.
 
-    Only a missing token or ticket is worth another try: its server may not have answered.
+    Only a missing token or ticket is Retryable: its server may not have answered.
 
-    Reports are what a question ended with, or what the client reported on the side.
+    Args:
+        cluster: The cluster.
+        where: Begin of the message.
+        reports: The error of a request, and the errors that the client reported to its callback.
     """
     error = next(filter(is_refusal, reports), None)
     if error is None:
         return None
     detail = cluster.redact(f"{error.str()} ({error.name()})")
     if any(alert in detail for alert in _ALERTS):
-        return _client_certificate(cluster, where, detail)
+        return _client_certificate_error(cluster, where, detail)
     if _VERIFY_FAILED in detail:
-        return _broker_certificate(cluster, where, detail)
+        return _broker_certificate_error(cluster, where, detail)
     if error.code() == KafkaError._SSL:
         return KAFKA_LOGIN_REFUSED.terminal(
             f"{where}: the TLS connection failed: {detail}",
             next_step=f"check {_settings(cluster)}: the keys that begin with ssl.",
         )
     if "OAUTHBEARER token" in detail:
-        return _no_token(cluster, where, detail)
-    return _not_accepted(cluster, where, detail)
+        return _token_error(cluster, where, detail)
+    return _credentials_error(cluster, where, detail)
 
 
-def _not_accepted(cluster: Cluster, where: str, detail: str) -> FrazilError:
-    message, mend = f"{where} did not accept the credentials: {detail}", _mend_credentials(cluster, detail)
+def _credentials_error(cluster: Cluster, where: str, detail: str) -> FrazilError:
+    message, next_step = f"{where} did not accept the credentials: {detail}", _credentials_step(cluster, detail)
     if any(words in detail for words in _NO_TICKET):
-        return KAFKA_LOGIN_REFUSED.retryable(message, next_step=f"try again; if it persists, {mend}")
-    return KAFKA_LOGIN_REFUSED.terminal(message, next_step=mend)
+        return KAFKA_LOGIN_REFUSED.retryable(message, next_step=f"try again; if it persists, {next_step}")
+    return KAFKA_LOGIN_REFUSED.terminal(message, next_step=next_step)
 
 
-def _no_token(cluster: Cluster, where: str, detail: str) -> FrazilError:
-    """Explain why the client has no token. Of a provider only another call can tell: the client does not say why."""
+def _token_error(cluster: Cluster, where: str, detail: str) -> FrazilError:
+    """Explain why the client has no token. A provider is called once more, because the client's error has no reason."""
     settings = _settings(cluster)
     if TOKEN_PROVIDER in cluster.properties:
         try:
@@ -108,16 +109,18 @@ def _no_token(cluster: Cluster, where: str, detail: str) -> FrazilError:
         what = f"the token provider {cluster.properties[TOKEN_PROVIDER]!r} failed, and works again now"
         return KAFKA_LOGIN_REFUSED.retryable(f"{where}: {what}", next_step="try again")
     if any(words in detail.lower() for words in _NO_ISSUER):
-        mend = f"try again; if it persists, check sasl.oauthbearer.token.endpoint.url of {settings}"
-        return KAFKA_LOGIN_REFUSED.retryable(f"{where}: the token endpoint does not answer: {detail}", next_step=mend)
-    mend = (
+        next_step = f"try again; if it persists, check sasl.oauthbearer.token.endpoint.url of {settings}"
+        return KAFKA_LOGIN_REFUSED.retryable(
+            f"{where}: the token endpoint does not answer: {detail}", next_step=next_step
+        )
+    next_step = (
         f"no token was received: check sasl.oauthbearer.token.endpoint.url, .client.id, .client.secret and https.ca.location of"
         f" {settings}"
     )
-    return KAFKA_LOGIN_REFUSED.terminal(f"{where} did not accept the credentials: {detail}", next_step=mend)
+    return KAFKA_LOGIN_REFUSED.terminal(f"{where} did not accept the credentials: {detail}", next_step=next_step)
 
 
-def _mend_credentials(cluster: Cluster, detail: str) -> str:
+def _credentials_step(cluster: Cluster, detail: str) -> str:
     settings, lowered = _settings(cluster), detail.lower()
     if "mechanism handshake failed" in lowered or "unsupported sasl mechanism" in lowered:
         return f"set sasl.mechanism of {settings} to one that the broker supports"
@@ -140,25 +143,25 @@ def _mend_credentials(cluster: Cluster, detail: str) -> str:
     )
 
 
-def _client_certificate(cluster: Cluster, where: str, detail: str) -> Terminal:
+def _client_certificate_error(cluster: Cluster, where: str, detail: str) -> Terminal:
     settings = _settings(cluster)
     shown = {"ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location"} & cluster.properties.keys()
     if not shown:
-        what, mend = (
+        what, next_step = (
             "asks for a client certificate, and none is configured",
             f"set ssl.certificate.location of {settings}",
         )
-    elif (ended := _expired(cluster)) is not None:
+    elif (ended := _expiry(cluster)) is not None:
         what = f"refused the client's certificate, which expired at {ended:%Y-%m-%dT%H:%M:%SZ}"
-        mend = f"renew the certificate that {settings} name"
+        next_step = f"renew the certificate that {settings} name"
     else:
         what = "refused the client's certificate"
-        mend = f"use a certificate of an authority that the broker trusts, and check the ssl.certificate and ssl.key of {settings}"
-    return KAFKA_LOGIN_REFUSED.terminal(f"{where} {what}: {detail}", next_step=mend)
+        next_step = f"use a certificate of an authority that the broker trusts, and check the ssl.certificate and ssl.key of {settings}"
+    return KAFKA_LOGIN_REFUSED.terminal(f"{where} {what}: {detail}", next_step=next_step)
 
 
-def _expired(cluster: Cluster) -> datetime | None:
-    """When the client's own certificate expired; None if it did not, or can't be read here."""
+def _expiry(cluster: Cluster) -> datetime | None:
+    """When the client's certificate expired; None if it did not, or can't be read here."""
     text = cluster.properties.get("ssl.certificate.pem")
     path = cluster.properties.get("ssl.certificate.location")
     with suppress(ImportError, OSError, ValueError):
@@ -170,25 +173,25 @@ def _expired(cluster: Cluster) -> datetime | None:
     return None
 
 
-def _broker_certificate(cluster: Cluster, where: str, detail: str) -> Terminal:
-    """Explain why a broker's certificate is not trusted, by a second connection: the client does not say why."""
-    why = _distrust(cluster, detail)
+def _broker_certificate_error(cluster: Cluster, where: str, detail: str) -> Terminal:
+    """Explain by a second connection why a broker's certificate is not trusted: the client's error has no reason."""
+    why = _distrust_reason(cluster, detail)
     settings = _settings(cluster)
     if "expired" in why:
-        mend = "renew the broker's certificate"
+        next_step = "renew the broker's certificate"
     elif "mismatch" in why:
-        mend = f"use a host name that the broker's certificate has: in clusters.{cluster.name}.bootstrap_servers, or in the broker's"
-        mend += " advertised.listeners"
+        next_step = f"use a host name that the broker's certificate has: in clusters.{cluster.name}.bootstrap_servers, or in the broker's"
+        next_step += " advertised.listeners"
     else:
-        mend = f"set ssl.ca.location of {settings} to the authority that signed the broker's certificate"
+        next_step = f"set ssl.ca.location of {settings} to the authority that signed the broker's certificate"
     reason = f" ({why})" if why else ""
     return KAFKA_LOGIN_REFUSED.terminal(
-        f"{where}: the broker's certificate is not trusted{reason}: {detail}", next_step=mend
+        f"{where}: the broker's certificate is not trusted{reason}: {detail}", next_step=next_step
     )
 
 
-def _distrust(cluster: Cluster, detail: str) -> str:
-    """OpenSSL's reason for not trusting the broker's certificate; empty if it can't be found out."""
+def _distrust_reason(cluster: Cluster, detail: str) -> str:
+    """OpenSSL's reason not to trust the broker's certificate; empty if there is none, or the broker does not answer."""
     match = _ADDRESS.search(detail)
     if match is None:
         return ""
@@ -198,7 +201,7 @@ def _distrust(cluster: Cluster, detail: str) -> str:
             cafile=cluster.properties.get("ssl.ca.location"), cadata=cluster.properties.get("ssl.ca.pem")
         )
         with (
-            socket.create_connection((host, port), timeout=_LOOK_SECONDS) as plain,
+            socket.create_connection((host, port), timeout=_CERTIFICATE_SECONDS) as plain,
             context.wrap_socket(plain, server_hostname=host),
         ):
             return ""

@@ -1,4 +1,4 @@
-"""A Kafka cluster by name: how to reach it, without ever showing its secrets. And a record on its way there."""
+"""A Kafka cluster with its client properties, whose secrets are never shown; and records to send to it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 MASK = "***"
 _SECRET_MARKS = ("password", "secret", "token", "jaas", "key", "oauthbearer.config")
-"""Parts of librdkafka (and Java client) property names whose values open a door: `sasl.password`,
-`sasl.oauthbearer.client.secret`, `ssl.key.pem`, `ssl.keystore.password`, `sasl.jaas.config`, …; and
-what a token provider is handed, `sasl.oauthbearer.config`."""
+"""Parts of property names, of librdkafka and of Java clients, whose values are secret: `sasl.password`,
+`sasl.oauthbearer.client.secret`, `ssl.key.pem`, `ssl.keystore.password`, `sasl.jaas.config`, …; also the argument of token
+providers, `sasl.oauthbearer.config`."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -29,7 +29,7 @@ class Cluster:
         return self.properties.get("bootstrap.servers", "")
 
     def redact(self, text: str) -> str:
-        """`text` without the values of secret properties, for messages that a client wrote."""
+        """A client's text without the values of secret properties."""
         for key, value in self.properties.items():
             if value and is_secret(key):
                 text = text.replace(value, MASK)
@@ -60,8 +60,7 @@ class OutgoingRecord:
         key: Bytes of the key; None for a record without key.
         value: Bytes of the value; None for a tombstone, which is not the same as empty.
         headers: Name and bytes of each header, in order; names may repeat.
-        timestamp_ms: Create time in milliseconds since 1970 UTC, above 0; None for the time of
-            sending.
+        timestamp_ms: Create time in milliseconds since 1970 UTC, above 0; None for the time of sending.
         kind: Why a generator broke this record on purpose; None for a sound one. Never sent.
     """
 

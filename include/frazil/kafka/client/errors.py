@@ -38,7 +38,7 @@ _UNKNOWN_TOPIC: Final = frozenset(
 )
 _ACTIVE_GROUP: Final = frozenset(
     {
-        # What a commit from outside gets while the group has members.
+        # Errors of a commit by a client that is no member, while the group has members.
         KafkaError.UNKNOWN_MEMBER_ID,
         KafkaError.ILLEGAL_GENERATION,
         KafkaError.REBALANCE_IN_PROGRESS,
@@ -47,7 +47,7 @@ _ACTIVE_GROUP: Final = frozenset(
 )
 _FENCED: Final = frozenset(
     {
-        # What a producer hears whose name another one has taken over, by the step it is at.
+        # Errors of a producer whose transactional id another one took over, depending on its step.
         KafkaError._FENCED,
         KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_PRODUCER_EPOCH,
@@ -64,7 +64,7 @@ _UNREACHABLE: Final = frozenset(
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._RESOLVE,
-        # Nobody told who coordinates a group.
+        # No broker answered who coordinates the group.
         KafkaError._WAIT_COORD,
     }
 )
@@ -93,22 +93,21 @@ _MOVING: Final = frozenset(
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.FENCED_LEADER_EPOCH,
-        # The same of the coordinator of a group, as at the first use of a cluster's groups.
+        # The coordinator of a group, as at the first use of a cluster's groups.
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,
-        # What librdkafka reports for a partition whose leader it can't find yet ("No leaders
-        # found").
+        # librdkafka's error for a partition whose leader it can't find yet ("No leaders found").
         KafkaError._NOENT,
     }
 )
 
 PLAN_AGAIN: Final = "run again: the next plan refuses or skips exactly what is gone, by source.on_data_loss"
-"""Next step where offsets went after they were planned. Only a plan knows what the pipeline file says of that."""
+"""Next step where planned offsets have expired: only a plan knows whether the pipeline file allows that."""
 
 
 def is_moving(error: KafkaException) -> bool:
-    """Return whether a partition has no leader now, or a group no coordinator: after creation, in a failover."""
+    """Return whether a partition has no leader now, or a group no coordinator, as after a creation or in a failover."""
     return _kafka_error(error).code() in _MOVING
 
 
@@ -140,37 +139,37 @@ def is_out_of_range(error: KafkaException | KafkaError) -> bool:
 def translate(
     error: KafkaException | KafkaError,
     cluster: Cluster,
-    complaints: Iterable[KafkaError] = (),
+    client_errors: Iterable[KafkaError] = (),
     *,
     topic: str | None = None,
     partition: int | None = None,
 ) -> FrazilError:
-    """Translate an error of the Kafka client into Frazil's error with a next step.
+    """Translate an error of the Kafka client into an error of Frazil with a next step.
 
-    `Terminal` where a person must act (settings, credentials, permissions, a missing topic), `Retryable` for everything
-    else: reading and planning again does no harm. Offsets that went while they were read are among the latter: what to
-    do about them is decided by a plan. A time-out's reason is found among the complaints.
+    It is `Terminal` where a person must act (settings, credentials, permissions, a missing topic), else `Retryable`: to plan
+    and read again does no harm. That holds for offsets that expired during the read, too, about which a plan decides. The
+    reason of a time-out is among `client_errors`.
     """
     cause, where = _kafka_error(error), _where(cluster, topic, partition)
-    # Refused credentials reach the caller as a time-out only; the reason arrives on the side.
-    reports = (cause, *complaints) if cause.code() in _UNREACHABLE else (cause,)
+    # A request with refused credentials only times out; the refusal goes to the error callback.
+    reports = (cause, *client_errors) if cause.code() in _UNREACHABLE else (cause,)
     if (refused := refusal(cluster, where, reports)) is not None:
         return refused
     if cause.code() in _UNREACHABLE:
-        return unreachable(cluster, complaints)
+        return unreachable(cluster, client_errors)
     if cause.code() in _UNKNOWN_TOPIC and topic is not None:
         return unknown_topic(cluster, topic, partition)
     detail = cluster.redact(f"{cause.str()} ({cause.name()})")
     if cause.code() in _AUTHORISATION:
         return KAFKA_DENIED.terminal(f"not allowed at {where}: {detail}", next_step=_permission(cause, topic))
-    return _by_code(cause, cluster, where, detail)
+    return _other_error(cause, cluster, where, detail)
 
 
 def translate_group(
     error: KafkaException | KafkaError,
     cluster: Cluster,
     group: str,
-    complaints: Iterable[KafkaError] = (),
+    client_errors: Iterable[KafkaError] = (),
     *,
     topic: str | None = None,
 ) -> FrazilError:
@@ -187,7 +186,7 @@ def translate_group(
             f"not allowed at {where}: {cluster.redact(_kafka_error(error).str())}",
             next_step=f"grant Read on group {group} (Read includes Describe)",
         )
-    return translate(error, cluster, complaints, topic=topic)
+    return translate(error, cluster, client_errors, topic=topic)
 
 
 def is_too_large(error: KafkaException | KafkaError) -> bool:
@@ -196,7 +195,7 @@ def is_too_large(error: KafkaException | KafkaError) -> bool:
 
 
 class RecordTooLarge(Terminal):
-    """A topic refuses a record, or the batch that it was sent in."""
+    """A topic refuses the size of a record, or of the batch that it was sent in."""
 
     def __init__(self, cluster: Cluster, topic: str, record: OutgoingRecord, counts: str = "") -> None:
         self.record = record
@@ -215,13 +214,13 @@ def translate_transaction(
     error: KafkaException | KafkaError,
     cluster: Cluster,
     name: str,
-    complaints: Iterable[KafkaError] = (),
+    client_errors: Iterable[KafkaError] = (),
     *,
     topic: str,
 ) -> FrazilError:
     """Translate an error of a transactional producer; other errors as `translate` does.
 
-    A fatal one ends this producer only, so it is no reason for a person to act: the next one starts over.
+    A fatal error is no reason for a person to act: it ends this producer only, and the next one starts over.
     """
     failed = _kafka_error(error)
     where = f"{cluster}, topic {topic!r}, transactional id {name!r}"
@@ -229,25 +228,24 @@ def translate_transaction(
         return Fenced(
             f"{where}: another producer took over ({failed.str()})", code=KAFKA_NAME_IN_USE, next_step="try again"
         )
-    if failed.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+    denied = {
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"transactional id {name}",
+        KafkaError.TOPIC_AUTHORIZATION_FAILED: f"topic {topic}",
+    }
+    if failed.code() in denied:
         return KAFKA_DENIED.terminal(
             f"not allowed at {where}: {cluster.redact(failed.str())}",
-            next_step=f"grant Write on transactional id {name}",
-        )
-    if failed.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return KAFKA_DENIED.terminal(
-            f"not allowed at {where}: {cluster.redact(failed.str())}",
-            next_step=f"grant Write on topic {topic}",
+            next_step=f"grant Write on {denied[failed.code()]}",
         )
     if failed.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return RECORD_TOO_LARGE.terminal(
             f"{where}: a record is larger than the topic takes: {failed.str()}",
             next_step=f"raise max.message.bytes of topic {topic}",
         )
-    return translate(KafkaError(failed.code(), failed.str(), fatal=False), cluster, complaints, topic=topic)
+    return translate(KafkaError(failed.code(), failed.str(), fatal=False), cluster, client_errors, topic=topic)
 
 
-def _by_code(cause: KafkaError, cluster: Cluster, where: str, detail: str) -> FrazilError:
+def _other_error(cause: KafkaError, cluster: Cluster, where: str, detail: str) -> FrazilError:
     if is_out_of_range(cause):
         return KAFKA_FAILED.retryable(f"{where} doesn't have the requested offset: {detail}", next_step=PLAN_AGAIN)
     if cause.code() in _REFUSED or cause.fatal():
@@ -261,7 +259,7 @@ def _by_code(cause: KafkaError, cluster: Cluster, where: str, detail: str) -> Fr
 
 
 def _permission(error: KafkaError, topic: str | None) -> str:
-    """The permission to request; docs/grants.md has the whole list."""
+    """The next step for a missing permission; docs/grants.md has the whole list."""
     code, resource = error.code(), "the topic" if topic is None else f"topic {topic}"
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return f"grant Read on {resource} to ingest it (Read includes Describe), Write to send to it, Create to make it"
@@ -269,22 +267,22 @@ def _permission(error: KafkaError, topic: str | None) -> str:
         return "grant Read on the consumer group (Read includes Describe)"
     if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         return "grant Write on the transactional id (Write includes Describe)"
-    # What an idempotent producer is told that may write to no topic at all.
+    # The error of an idempotent producer that may write to no topic at all.
     return f"grant Write on {resource}; brokers before Kafka 3.0 want IdempotentWrite on the cluster as well"
 
 
-def unreachable(cluster: Cluster, complaints: Iterable[KafkaError] = ()) -> Retryable:
+def unreachable(cluster: Cluster, client_errors: Iterable[KafkaError] = ()) -> Retryable:
     """The error for a cluster whose addresses do not answer."""
     return BROKER_UNREACHABLE.retryable(
-        f"no broker of {cluster} answered in time{reasons(cluster, complaints)}",
+        f"no broker of {cluster} answered in time{reasons(cluster, client_errors)}",
         next_step="start the embedded broker with `frazil up --only kafka`, "
         f"or check clusters.{cluster.name}.bootstrap_servers of the settings, and security.protocol of its properties",
     )
 
 
-def reasons(cluster: Cluster, complaints: Iterable[KafkaError]) -> str:
+def reasons(cluster: Cluster, client_errors: Iterable[KafkaError]) -> str:
     """The reported connection errors, to append to a message; empty without any."""
-    messages = sorted(c.str() for c in complaints if c.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE})
+    messages = sorted(c.str() for c in client_errors if c.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE})
     return f": {cluster.redact('; '.join(messages))}" if messages else ""
 
 
@@ -315,27 +313,27 @@ def _where(cluster: Cluster, topic: str | None, partition: int | None) -> str:
     return ", ".join(parts)
 
 
-_SECONDS: Final = 5.0
-"""Bounds waiting for a leader or coordinator, usually well below a second. With the one request that
-may start just before it ends, REQUEST_SECONDS long at most, the caller hears within 15 s."""
+_CHANGE_SECONDS: Final = 5.0
+"""Bounds the wait for a leader or coordinator, usually well below a second. With the last request, which takes REQUEST_SECONDS
+at most, the caller gets an answer within 15 s."""
 
 _WAIT_SECONDS: Final = 0.1
 
 
 class Changed(Retryable):
-    """A topic or partition disappeared between two requests: only repeating all of them gives a consistent answer."""
+    """A topic or partition disappeared between two requests: only a repetition of all requests gives a consistent answer."""
 
 
 def while_changing() -> Retrying:
-    """Repeat a request while it fails for a transient reason."""
+    """Repeat requests while they fail because the cluster is changing."""
     return Retrying(
-        retry=retry_if_exception(_passes),
-        stop=stop_after_delay(_SECONDS),
+        retry=retry_if_exception(_is_change),
+        stop=stop_after_delay(_CHANGE_SECONDS),
         wait=wait_fixed(_WAIT_SECONDS),
         reraise=True,
     )
 
 
-def _passes(error: BaseException) -> bool:
-    moving = isinstance(error.__cause__, KafkaException) and is_moving(error.__cause__)
-    return moving or isinstance(error, Changed)
+def _is_change(error: BaseException) -> bool:
+    is_moved = isinstance(error.__cause__, KafkaException) and is_moving(error.__cause__)
+    return is_moved or isinstance(error, Changed)

@@ -1,4 +1,4 @@
-"""Consumed messages as an Arrow batch."""
+"""Turns consumed messages into Arrow batches."""
 
 from __future__ import annotations
 
@@ -14,36 +14,34 @@ from confluent_kafka._types import HeadersType
 
 from frazil.records.model.rows import BAD_HEADERS, KAFKA_SCHEMA, NOT_UNPACKED, UNREAD_BYTES, unread_headers
 
-Place = tuple[str, int]
-"""Topic and partition of a message."""
+PartitionKey = tuple[str, int]
+"""Topic and partition."""
 
 _HEADERS: Final = KAFKA_SCHEMA.field("headers").type
 
 _MICROSECONDS: Final = 1_000
-"""In a millisecond, the unit of Kafka's timestamps."""
+"""Microseconds in a millisecond, the unit of Kafka's timestamps."""
 
 _LARGEST_MS: Final = (2**63 - 1) // _MICROSECONDS
-"""Beyond it (the year 294247) a time in microseconds does not fit into 64 bits: a broken clock's,
-read as null."""
+"""The last time that fits into 64 bits as microseconds (year 294247); later ones, of broken clocks, are read as null."""
 
 
-def place_of(message: Message) -> Place:
-    """Topic and partition of a consumed message. Typed as optional for those that an application makes itself."""
-    return cast("Place", (message.topic(), message.partition()))
+def partition_of(message: Message) -> PartitionKey:
+    """Topic and partition of a message. They are only optional in messages that an application creates itself."""
+    return cast("PartitionKey", (message.topic(), message.partition()))
 
 
 def to_batch(messages: Sequence[Message], max_record_bytes: int, topic: str | None = None) -> pa.RecordBatch:
     """Turn messages into a batch of `KAFKA_SCHEMA`, in their order.
 
-    Key, value and header value are null where Kafka has null; headers are null for a record without
-    any. A record of a message format without timestamps has null for both timestamp columns.
+    Key, value and header value are null where Kafka has null; headers are null for a record without headers. A record without
+    timestamp has null in both timestamp columns.
 
-    If a record has more than so many bytes of key, value and headers, the batch has the further column `UNREAD_BYTES`,
-    and nothing of that record but where and when it was. It also has it if the name of a header is not UTF-8: that
-    record has no headers.
+    A record with more than `max_record_bytes` of key, value and headers keeps only its coordinates and its timestamp. A record
+    with a header name that is not UTF-8 loses its headers. A batch with such records also has the column `UNREAD_BYTES`.
     """
     count = len(messages)
-    # Methods by `map`: a call from C, as often as there are records and columns, is a third of one from Python.
+    # By `map` of methods: for each record and column, a call from C costs a third of one from Python.
     keys, values = list(map(Message.key, messages)), list(map(Message.value, messages))
     headers, bad = _headers(messages)
     columns = [
@@ -54,7 +52,7 @@ def to_batch(messages: Sequence[Message], max_record_bytes: int, topic: str | No
     ]
     payload = [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
     largest = sum(pc.max(pc.binary_length(part)).as_py() or 0 for part in payload)
-    # Most records have no headers: only with some is each looked at by itself.
+    # Most batches have no headers. Only if one has, each record is looked at by itself.
     if largest <= max_record_bytes and not bad and not any(headers):
         return pa.RecordBatch.from_arrays([*columns, *payload, pa.nulls(count, _HEADERS)], schema=KAFKA_SCHEMA)
     pairs = list(map(_pairs, headers))
@@ -72,7 +70,7 @@ def to_batch(messages: Sequence[Message], max_record_bytes: int, topic: str | No
 
 
 def unreadable_batch(topic: str, partition: int, start: int, end: int) -> pa.RecordBatch:
-    """Return a batch of the offsets `start` <= o < `end` as records that can't be unpacked; it has `UNREAD_BYTES`."""
+    """Return a batch with `UNREAD_BYTES` of the offsets `start` <= o < `end`, whose records can't be unpacked."""
     count = end - start
     columns_by_name = {
         "topic": pa.repeat(pa.scalar(topic), count),
@@ -86,10 +84,10 @@ def unreadable_batch(topic: str, partition: int, start: int, end: int) -> pa.Rec
 
 
 def _headers(messages: Sequence[Message]) -> tuple[list[HeadersType | None], list[int]]:
-    """The headers of each message, and which ones have a name that is not UTF-8: there the client fails.
+    """The headers of each message, and the positions of messages with a header name that is not UTF-8: there the client fails.
 
-    It must not be asked again for those: it would then answer with a list that has no name, whose use ends the process. It is
-    called from C, since a call that the interpreter has specialised would not notice that it failed.
+    A second call for such a message would return a list without the name, and its use would crash the process. The calls come
+    from C, by `map`, because a call that Python's interpreter has specialised does not notice the failure.
     """
     headers: list[HeadersType | None] = []
     bad = []
@@ -110,14 +108,14 @@ def _size(key: bytes | None, value: bytes | None, headers: Sequence[Mapping[str,
 
 
 def _times(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
-    """The columns `timestamp` and `timestamp_type`; Kafka's number of the type is one less than librdkafka's."""
+    """The columns `timestamp` and `timestamp_type`, whose number in Kafka is one less than in librdkafka."""
     pairs = chain.from_iterable(map(Message.timestamp, messages))
     kinds, stamps = np.fromiter(pairs, np.int64, 2 * len(messages)).reshape(-1, 2).T.copy()
     kind, ms = pa.array(kinds), pa.array(stamps)
-    is_told = pc.not_equal(kind, TIMESTAMP_NOT_AVAILABLE)
-    fits = pc.and_(is_told, pc.and_(pc.less_equal(ms, _LARGEST_MS), pc.greater_equal(ms, -_LARGEST_MS)))
+    has_time = pc.not_equal(kind, TIMESTAMP_NOT_AVAILABLE)
+    fits = pc.and_(has_time, pc.and_(pc.less_equal(ms, _LARGEST_MS), pc.greater_equal(ms, -_LARGEST_MS)))
     us = pc.multiply(pc.if_else(fits, ms, None), _MICROSECONDS)
-    return us.cast(KAFKA_SCHEMA.field("timestamp").type), pc.if_else(is_told, pc.subtract(kind, 1), None).cast(
+    return us.cast(KAFKA_SCHEMA.field("timestamp").type), pc.if_else(has_time, pc.subtract(kind, 1), None).cast(
         pa.int32()
     )
 

@@ -1,8 +1,8 @@
 """Reads the control topic of Kafka Connect's Iceberg sink: which files were announced for which table.
 
-A value is Iceberg's `AvroEncoderUtil` form: the bytes C2 01, the length of the writer's schema (2 bytes), the schema as JSON,
-the datum. Java writes names of that schema that only Java resolves: a type without a name space is referred to from within
-one. So all names lose their name spaces before the schema is used. Sinks before 0.6.13 call the fields differently.
+A value has the form of Iceberg's `AvroEncoderUtil`: the bytes C2 01, the length of the writer's schema (2 bytes), the schema as
+JSON, the datum. The schema refers from inside a name space to a type without one, which only Java resolves. So all names lose
+their name spaces before the schema is used. Sinks before 0.6.13 have other names for the fields.
 """
 
 from __future__ import annotations
@@ -23,38 +23,36 @@ from frazil.kafka.read.read import WHOLE, read_range
 
 _MAGIC: Final = b"\xc2\x01"
 _DATA_WRITTEN: Final = 1
-"""Type of the events that announce files, in every release: `DATA_WRITTEN`, once `COMMIT_RESPONSE`."""
+"""Type of the events that announce files, in every release: `DATA_WRITTEN`, formerly `COMMIT_RESPONSE`."""
 
-_NAMED: Final = ("record", "enum", "fixed")
+_NAMED_TYPES: Final = ("record", "enum", "fixed")
 
 
 class UnreadableEvent(ValueError):
-    """A value that is no event of the sink."""
+    """The value is no event of the sink."""
 
 
 def announced_files(cluster: Cluster, topic: str) -> tuple[dict[int, tuple[int, int]], tuple[FilesWritten, ...]]:
-    """Every event of the control topic that announces files, of all connectors that share it.
+    """Read all events of a control topic that announce files, of all connectors that share it.
 
     Returns:
-        Partition -> its first offset that Kafka still has, and the one of its next event; the events in the order of
-        partitions and offsets.
+        Partition -> its log start and its stable end; and the events by partition and offset.
 
     Raises:
-        Terminal: The topic does not exist, may not be read, or holds what is no event of the sink.
+        Terminal: The topic does not exist, may not be read, or has a record that is no event of the sink.
         Retryable: No broker answers, or a transaction is open.
     """
-    partitions = observe(cluster, [topic]).topics[topic].partitions
     events: list[FilesWritten] = []
-    for number, partition in enumerate(partitions):
+    bounds: dict[int, tuple[int, int]] = {}
+    for number, partition in enumerate(observe(cluster, [topic]).topics[topic].partitions):
         if partition.stable_end < partition.high_watermark:
             raise KAFKA_NAME_IN_USE.retryable(
                 f"{cluster}, topic {topic!r}, partition {number}: a transaction is open at offset {partition.stable_end}",
                 next_step="wait a minute: Kafka ends the transaction of a stopped task after its timeout",
             )
-        events += _events(cluster, topic, number, partition.log_start, partition.stable_end)
-    return {number: (partition.log_start, partition.stable_end) for number, partition in enumerate(partitions)}, tuple(
-        events
-    )
+        bounds[number] = partition.log_start, partition.stable_end
+        events += _events(cluster, topic, number, *bounds[number])
+    return bounds, tuple(events)
 
 
 def _events(cluster: Cluster, topic: str, partition: int, start: int, end: int) -> Iterator[FilesWritten]:
@@ -72,7 +70,7 @@ def _events(cluster: Cluster, topic: str, partition: int, start: int, end: int) 
 
 
 def decode_event(partition: int, offset: int, value: bytes | None) -> FilesWritten | None:
-    """The event of a value, None if it announces no files.
+    """The event of a value; None if it announces no files.
 
     Raises:
         UnreadableEvent: The value is no event of the sink.
@@ -105,7 +103,7 @@ def _first(record: Any, *names: str) -> Any:
 
 
 def _without_name_spaces(schema: Any) -> Any:
-    """A writer's schema whose types go by their last names, and without logical types, which nothing here needs."""
+    """A writer's schema whose types have no name spaces; also without logical types, which nothing here needs."""
     if isinstance(schema, str):
         return schema.rpartition(".")[2]
     if isinstance(schema, list):
@@ -118,6 +116,6 @@ def _without_name_spaces(schema: Any) -> Any:
         plain["fields"] = [
             {"name": field["name"], "type": _without_name_spaces(field["type"])} for field in plain["fields"]
         ]
-    if schema.get("type") in _NAMED and "name" in plain:
+    if schema.get("type") in _NAMED_TYPES and "name" in plain:
         plain["name"] = str(plain["name"]).rpartition(".")[2]
     return plain

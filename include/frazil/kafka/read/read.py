@@ -1,4 +1,4 @@
-"""Read exact ranges of offsets of partitions, as Arrow batches of `KAFKA_SCHEMA`."""
+"""Reads exact ranges of offsets of partitions, as Arrow batches of `KAFKA_SCHEMA`."""
 
 from __future__ import annotations
 
@@ -20,35 +20,33 @@ from frazil.errors import FrazilError, Terminal
 from frazil.kafka.client.client import FETCH_BYTES, REQUEST_SECONDS, STALL_SECONDS, ErrorLog, consumer
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.errors import PLAN_AGAIN, is_out_of_range, reasons, translate
-from frazil.kafka.client.messages import Place, place_of, to_batch, unreadable_batch
+from frazil.kafka.client.messages import PartitionKey, partition_of, to_batch, unreadable_batch
 
 BATCH_RECORDS: Final = 25_000
-"""Most records of a batch: enough that the work for a batch is little next to that for its records."""
+"""Most records of a batch: so many that the cost per batch is small beside the cost per record."""
 
 _POLL_SECONDS: Final = 0.5
 """How often a silent broker is checked against the time limit."""
 
-_LAST_QUESTION_SECONDS: Final = 2.0
-"""Bounds the question that a silence ends with: is the topic gone?"""
+_LAST_REQUEST_SECONDS: Final = 2.0
+"""Bounds the request after a silence, which asks whether the topic still exists."""
 
 _BATCH_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of values after which a batch is handed out."""
+"""Bytes of values from which a batch is handed out."""
 
 _LARGE_BYTES: Final = 1024 * 1024
-"""A value of so many bytes is taken from the client alone: others behind it may be as large."""
-
+"""Bytes of a value from which it is polled alone, because the values behind it may be as large."""
 
 _WORK_SECONDS: Final = 1.0
-"""CPU time of this process in a silence after which the client is taken to be at work: it unpacks a large batch of
-records before it hands out the first, and nothing else works here meanwhile."""
-
+"""CPU time of this process during a silence from which the client counts as busy: it unpacks a whole batch of records before it
+hands out the first, and nothing else works in this process meanwhile."""
 
 _PROBED_BYTES: Final = 2 * 2**20
-"""What a probe unpacks of a batch of records at most: it only asks to which batch an offset belongs, and dozens of times. A
-batch that has more bytes in the log does not come through to it."""
+"""Most bytes that a probe unpacks of a batch of records: it only checks which batch an offset belongs to, dozens of times. A
+batch with more bytes in the log gives a probe no answer."""
 
 _PROBE_SECONDS: Final = 3.0
-"""After so long without an answer that is taken to be so."""
+"""Time without an answer from which a batch counts as too large for a probe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,8 @@ class ReadLimits:
     Attributes:
         batch_records: Most records in a batch. It ends earlier where they are large.
         record_bytes: Most bytes of key, value and headers. Of a larger record only coordinates, timestamp and size are read.
-        unreadable: What to do with a batch of records that the client can't unpack: report its offsets as dead letters, or fail.
+        unreadable: What becomes of a batch of records that the client can't unpack: its offsets are dead letters, or the read
+            fails.
     """
 
     batch_records: int = BATCH_RECORDS
@@ -69,7 +68,7 @@ class ReadLimits:
 _LIMITS: Final = ReadLimits()
 
 WHOLE: Final = ReadLimits(record_bytes=2**27, unreadable="fail")
-"""For topics that hold positions: what can't be read must not look like what was never written."""
+"""For topics with positions: a record that can't be read must not look like one that was never written."""
 
 
 def read_range(
@@ -80,37 +79,36 @@ def read_range(
 
 
 def read_ranges(cluster: Cluster, ranges: Iterable[Range], limits: ReadLimits = _LIMITS) -> Iterator[pa.RecordBatch]:
-    """Read the committed records of ranges, those of several partitions at once; the records of a partition in order.
+    """Read the committed records of ranges: several partitions at once, the records of each partition in order.
 
-    Offsets may have gaps: transaction markers, aborted records, what compaction removed. A range has been read when Kafka
-    hands out something at or beyond its end, a record or the end of the partition, not when its last offset is seen.
+    Offsets may have gaps: transaction markers, aborted records, records that compaction removed. So a range has been read when
+    Kafka hands out a record at or beyond its end, or the end of the partition, not when its last offset appears.
 
-    Ends are at most the last stable offset. Batches have the schema `frazil.records.model.rows.KAFKA_SCHEMA`,
-    are never empty, and may be of several partitions; with records that were not taken over, they have the further
-    column `UNREAD_BYTES`.
+    Batches have the schema `frazil.records.model.rows.KAFKA_SCHEMA`, are never empty, and may have several partitions. If some
+    records were not read whole, they also have the column `UNREAD_BYTES`.
 
     Raises:
-        Terminal: a range ends beyond what is committed, or topic, credentials or permissions don't fit; or a batch of
+        Terminal: A range ends beyond the last stable offset, or topic, credentials or permissions don't fit; or a batch of
             records can't be unpacked, and the limits say to fail.
-        Retryable: the beginning of a range is gone, the broker doesn't answer, or nothing arrives for `STALL_SECONDS`,
-            aborted records included, which are not handed out.
+        Retryable: The beginning of a range is gone, the broker doesn't answer, or nothing arrives for `STALL_SECONDS`, not even
+            aborted records.
     """
     for wave in _waves(ranges):
-        complaints = ErrorLog()
+        client_errors = ErrorLog()
         fetched = _Fetched()
-        client = consumer(cluster, complaints, statistics=fetched)
-        reading = _Reading(cluster, client, complaints, wave, limits, fetched)
+        client = consumer(cluster, client_errors, statistics=fetched)
+        reading = _Reading(cluster, client, client_errors, wave, limits, fetched)
         try:
             yield from reading.until_end()
         finally:
             reading.close()
 
 
-def _waves(ranges: Iterable[Range]) -> Iterator[dict[Place, Range]]:
-    """Ranges that one consumer can read at once: it reads a partition from one place on."""
+def _waves(ranges: Iterable[Range]) -> Iterator[dict[PartitionKey, Range]]:
+    """Groups of ranges that one consumer can read at once: of each partition only one."""
     remaining_ranges = [r for r in ranges if r.span > 0]
     while remaining_ranges:
-        wave: dict[Place, Range] = {}
+        wave: dict[PartitionKey, Range] = {}
         for r in remaining_ranges:
             wave.setdefault((r.topic, r.partition), r)
         remaining_ranges = [r for r in remaining_ranges if wave[r.topic, r.partition] is not r]
@@ -119,7 +117,7 @@ def _waves(ranges: Iterable[Range]) -> Iterator[dict[Place, Range]]:
 
 @dataclass(slots=True)
 class _Fetched:
-    """How far a consumer has fetched, including aborted records, which it never returns."""
+    """How far a consumer has fetched, including aborted records, which it does not hand out."""
 
     statistics: str = ""
     _offsets: list[int] = field(default_factory=list)
@@ -129,7 +127,7 @@ class _Fetched:
 
     def offsets(self) -> list[int]:
         """The next offset of each partition, as last reported."""
-        # Read once, in a silence only: of thousands of partitions that takes milliseconds of work.
+        # Parsed only in a silence, and once: for thousands of partitions that takes milliseconds.
         if self.statistics:
             topics, self.statistics = json.loads(self.statistics)["topics"].values(), ""
             self._offsets = [partition["next_offset"] for topic in topics for partition in topic["partitions"].values()]
@@ -142,23 +140,23 @@ class _Reading:
 
     Attributes:
         open_ranges: Ranges that have not been read to their end, by partition.
-        reached: The next offset to read of each partition of which something came.
-        unreadable: Offsets that were passed over since the last batch, because they can't be unpacked.
-        passed: The first offset of the last batch of records of each partition that can't be unpacked.
-        prober: A second consumer, made on first use: it finds where such a batch ends.
-        probes_whole: Whether it unpacks as much as the first one, because a batch did not come through to it.
+        reached: The next offset to read of each partition from which something arrived.
+        unreadable: Offsets skipped since the last batch, because they can't be unpacked.
+        passed: Per partition, the first offset of the last batch of records that can't be unpacked.
+        prober: A second consumer, made on first use, that finds the end of such a batch.
+        probes_whole: Whether the prober unpacks as much as `client`, because a batch was too large for it.
         topic: The topic of all ranges; None if they have several.
     """
 
     cluster: Cluster
     client: Consumer
-    complaints: ErrorLog
-    open_ranges: dict[Place, Range]
+    client_errors: ErrorLog
+    open_ranges: dict[PartitionKey, Range]
     limits: ReadLimits = _LIMITS
     fetched: _Fetched = field(default_factory=_Fetched)
-    reached: dict[Place, int] = field(default_factory=dict)
+    reached: dict[PartitionKey, int] = field(default_factory=dict)
     unreadable: list[Range] = field(default_factory=list)
-    passed: dict[Place, int] = field(default_factory=dict)
+    passed: dict[PartitionKey, int] = field(default_factory=dict)
     prober: Consumer | None = None
     probes_whole: bool = False
     topic: str | None = field(init=False)
@@ -168,14 +166,14 @@ class _Reading:
         self.topic = topics.pop() if len(topics) == 1 else None
 
     def close(self) -> None:
-        """End the consumers."""
+        """Close the consumers."""
         for client in filter(None, (self.client, self.prober)):
             client.close()
 
     def until_end(self) -> Iterator[pa.RecordBatch]:
         """Yield the records of the ranges, in batches that end at the limit of records or at `_BATCH_BYTES`."""
         batch_records = self.limits.batch_records
-        # One question before: that nobody answers, or that the topic is gone, is said sooner and better than by silence.
+        # One request first: if no broker answers, or the topic is gone, its error comes sooner and says more than a silence.
         self._require_held(next(iter(self.open_ranges)))
         self.client.assign([TopicPartition(r.topic, r.partition, r.start) for r in self.open_ranges.values()])
         size = 0
@@ -197,7 +195,7 @@ class _Reading:
     def _next(self, most: int) -> list[Message]:
         """Poll the next messages: at least one, at most `most`."""
         deadline, worked = time.monotonic() + STALL_SECONDS, time.process_time()
-        fetched: list[int] | None = None  # looked up in a silence only
+        fetched: list[int] | None = None
         while (first := self.client.poll(_POLL_SECONDS)) is None:
             before, fetched = fetched, self.fetched.offsets()
             if before not in (None, fetched):
@@ -205,9 +203,9 @@ class _Reading:
             if time.monotonic() < deadline:
                 continue
             if time.process_time() - worked < _WORK_SECONDS:
-                raise self._stalled()
+                raise self._stall_error()
             deadline, worked = time.monotonic() + STALL_SECONDS, time.process_time()
-        # `consume` alone would wait for a full list; after the first message, what is here already is enough.
+        # `consume` alone would wait for a full list. Behind the first message, take only what has arrived already.
         return [first, *(self.client.consume(most - 1, 0) if most > 1 and len(first) < _LARGE_BYTES else ())]
 
     def records_in_ranges(self, arrived: list[Message]) -> list[Message]:
@@ -217,119 +215,119 @@ class _Reading:
             Terminal, Retryable: One of them is an error, or the end of a partition that has less than its range.
         """
         if any(map(Message.error, arrived)):
-            return self._in_turn(arrived)
-        # Messages of one partition follow each other, their offsets ascend: only the ends of such a run are compared.
+            return self._records_one_by_one(arrived)
+        # Messages come in runs of one partition with ascending offsets, so it is enough to compare the ends of each run.
         offsets = np.fromiter(map(Message.offset, arrived), np.int64, len(arrived))
         records: list[Message] = []
         for start, end in pairwise(_run_edges(arrived, one_topic=self.topic is not None)):
-            place = place_of(arrived[start])
+            key = partition_of(arrived[start])
             first, last = int(offsets[start]), int(offsets[end - 1])
-            if self._is_in(place, first) and self._is_in(place, last):
+            if self._is_in(key, first) and self._is_in(key, last):
                 records += arrived[start:end] if end - start < len(arrived) else arrived
             else:
-                records += [message for message in arrived[start:end] if self._is_in(place, _offset(message))]
-            self._reach(place, last + 1)
+                records += [message for message in arrived[start:end] if self._is_in(key, _offset(message))]
+            self._reach(key, last + 1)
         return records
 
-    def _in_turn(self, arrived: list[Message]) -> list[Message]:
-        """The same where messages among them are none: an error before the last record of a range is one of the range."""
+    def _records_one_by_one(self, arrived: list[Message]) -> list[Message]:
+        """As `records_in_ranges`, message by message, for lists with errors: an error that comes before a range's end counts."""
         records = []
         for message in arrived:
             if message.error() is not None:
-                self._take(message)
+                self._handle_event(message)
                 continue
-            place, offset = place_of(message), _offset(message)
-            if self._is_in(place, offset):
+            key, offset = partition_of(message), _offset(message)
+            if self._is_in(key, offset):
                 records.append(message)
-            self._reach(place, offset + 1)
+            self._reach(key, offset + 1)
         return records
 
-    def _is_in(self, place: Place, offset: int) -> bool:
-        open_range = self.open_ranges.get(place)
+    def _is_in(self, key: PartitionKey, offset: int) -> bool:
+        open_range = self.open_ranges.get(key)
         return open_range is not None and open_range.start <= offset < open_range.end
 
-    def _reach(self, place: Place, offset: int) -> None:
-        if place not in self.open_ranges:
+    def _reach(self, key: PartitionKey, offset: int) -> None:
+        if key not in self.open_ranges:
             return
-        self.reached[place] = max(offset, self.reached.get(place, 0))
-        if offset >= self.open_ranges[place].end:
-            del self.open_ranges[place]
-            self.client.pause([TopicPartition(*place)])
+        self.reached[key] = max(offset, self.reached.get(key, 0))
+        if offset >= self.open_ranges[key].end:
+            del self.open_ranges[key]
+            self.client.pause([TopicPartition(*key)])
 
-    def _take(self, event: Message) -> None:
-        """Take the end of a partition, or an error of one."""
-        place, error = place_of(event), event.error()
+    def _handle_event(self, event: Message) -> None:
+        """Handle the end of a partition, or an error."""
+        key, error = partition_of(event), event.error()
         if error is None:
             return
-        if event.topic() is None:  # of no partition: a cause, if nothing comes any more
-            self.complaints(error)
+        if event.topic() is None:  # an error of no partition, which may explain a later silence
+            self.client_errors(error)
             return
-        if place not in self.open_ranges:
+        if key not in self.open_ranges:
             return
         if error.code() == KafkaError._PARTITION_EOF:
-            # It carries the offset of the next record: markers before it are counted.
-            self._reach(place, _offset(event))
-            if place in self.open_ranges:
-                self._require_held(place)
+            # Its offset is that of the next record, behind transaction markers.
+            self._reach(key, _offset(event))
+            if key in self.open_ranges:
+                self._require_held(key)
             return
         if error.code() == KafkaError._BAD_COMPRESSION:
-            self._pass_over(place, _offset(event), error)
+            self._skip_batch(key, _offset(event), error)
             return
         if is_out_of_range(error):
-            self._require_held(place)
-        raise translate(error, self.cluster, self.complaints, topic=place[0], partition=place[1])
+            self._require_held(key)
+        raise translate(error, self.cluster, self.client_errors, topic=key[0], partition=key[1])
 
-    def _pass_over(self, place: Place, base: int, error: KafkaError) -> None:
+    def _skip_batch(self, key: PartitionKey, base: int, error: KafkaError) -> None:
         """Skip a batch of records that the client can't unpack; its first record has the offset `base`."""
-        if base <= self.passed.get(place, -1):
-            return  # the client told it again before it was moved on
-        open_range = self.open_ranges[place]
-        start = max(base, self.reached.get(place, open_range.start))
+        if base <= self.passed.get(key, -1):
+            return  # the client reported the batch again before the seek
+        open_range = self.open_ranges[key]
+        start = max(base, self.reached.get(key, open_range.start))
         if self.limits.unreadable == "fail":
             raise RECORDS_UNREADABLE.terminal(
-                f"{self._name(place)}: the batch of records at offset {start} can't be unpacked: {error.str()}",
+                f"{self._name(key)}: the batch of records at offset {start} can't be unpacked: {error.str()}",
                 next_step=f"raise receive.message.max.bytes of clusters.{self.cluster.name}.properties in the settings, or"
                 " set source.on_unreadable: dead_letter, which keeps coordinates only",
             )
-        end = self._end_of_batch(place, base, start, open_range.end)
-        self.passed[place] = base
+        end = self._end_of_batch(key, base, start, open_range.end)
+        self.passed[key] = base
         self.unreadable.append(replace(open_range, start=start, end=end))
-        self._reach(place, end)
-        if place in self.open_ranges:
-            self.client.seek(TopicPartition(*place, end))
+        self._reach(key, end)
+        if key in self.open_ranges:
+            self.client.seek(TopicPartition(*key, end))
 
-    def _end_of_batch(self, place: Place, base: int, start: int, end: int) -> int:
+    def _end_of_batch(self, key: PartitionKey, base: int, start: int, end: int) -> int:
         """One past the last offset, below `end`, of the batch of records that contains `start`.
 
         The client does not report it: each offset of the batch gives the same error, the one after it does not.
         """
         inside, outside, step = start, min(start + 1, end), 1
-        while outside < end and self._is_of_batch(place, base, outside):
+        while outside < end and self._is_in_batch(key, base, outside):
             step *= 2
             inside, outside = outside, min(outside + step, end)
         while outside - inside > 1:
             middle = (inside + outside) // 2
-            if self._is_of_batch(place, base, middle):
+            if self._is_in_batch(key, base, middle):
                 inside = middle
             else:
                 outside = middle
         return outside
 
-    def _is_of_batch(self, place: Place, base: int, offset: int) -> bool:
-        if (answer := self._probe(place, base, offset)) is None and not self.probes_whole:
+    def _is_in_batch(self, key: PartitionKey, base: int, offset: int) -> bool:
+        if (answer := self._probe(key, base, offset)) is None and not self.probes_whole:
             self.probes_whole = True
             if self.prober is not None:
                 self.prober.close()
                 self.prober = None
-            answer = self._probe(place, base, offset)
+            answer = self._probe(key, base, offset)
         if answer is None:
-            raise self._stalled()
+            raise self._stall_error()
         return answer
 
-    def _probe(self, place: Place, base: int, offset: int) -> bool | None:
-        """Return whether the batch that begins at `base` holds an offset; None if nothing was answered."""
-        self.prober = client = self.prober or self._made_prober()
-        client.assign([TopicPartition(*place, offset)])
+    def _probe(self, key: PartitionKey, base: int, offset: int) -> bool | None:
+        """Return whether the batch that begins at `base` holds an offset; None without an answer."""
+        self.prober = client = self.prober or self._make_prober()
+        client.assign([TopicPartition(*key, offset)])
         deadline = time.monotonic() + (STALL_SECONDS if self.probes_whole else _PROBE_SECONDS)
         while time.monotonic() < deadline:
             event = client.poll(_POLL_SECONDS)
@@ -340,29 +338,29 @@ class _Reading:
                 return _offset(event) == base
             if error is None or error.code() == KafkaError._PARTITION_EOF:
                 return False
-            raise translate(error, self.cluster, self.complaints, topic=place[0], partition=place[1])
+            raise translate(error, self.cluster, self.client_errors, topic=key[0], partition=key[1])
         return None
 
-    def _made_prober(self) -> Consumer:
-        """A consumer with a small decompression limit: it still reports the first offset of each batch that exceeds the limit."""
+    def _make_prober(self) -> Consumer:
+        """A consumer that unpacks little: it still reports the first offset of each batch that is too large for it."""
         if self.probes_whole:
-            return consumer(self.cluster, self.complaints)
+            return consumer(self.cluster, self.client_errors)
         most = min(_PROBED_BYTES, int(self.cluster.properties.get("receive.message.max.bytes", _PROBED_BYTES)))
         bounds = {"receive.message.max.bytes": str(most), "fetch.max.bytes": str(min(FETCH_BYTES, most - 512))}
         return consumer(replace(self.cluster, properties={**self.cluster.properties, **bounds}), ErrorLog())
 
-    def _require_held(self, place: Place, seconds: float = REQUEST_SECONDS) -> None:
-        """Refuse a range that the log doesn't hold: it would never end, or with records missing."""
+    def _require_held(self, key: PartitionKey, seconds: float = REQUEST_SECONDS) -> None:
+        """Refuse a range that the log doesn't hold: its read would never end, or would miss records."""
         try:
-            # With isolation level read_committed, the upper one is the last stable offset.
-            log_start, stable_end = self.client.get_watermark_offsets(TopicPartition(*place), timeout=seconds)
+            # With isolation level read_committed, the upper watermark is the last stable offset.
+            log_start, stable_end = self.client.get_watermark_offsets(TopicPartition(*key), timeout=seconds)
         except KafkaException as e:
-            cause = self._explained(e.args[0], place)
-            self.client.poll(0)  # serves the complaints
-            raise translate(cause, self.cluster, self.complaints, topic=place[0], partition=place[1]) from e
-        open_range = self.open_ranges[place]
+            cause = self._explain(e.args[0], key)
+            self.client.poll(0)  # delivers errors to the callback
+            raise translate(cause, self.cluster, self.client_errors, topic=key[0], partition=key[1]) from e
+        open_range = self.open_ranges[key]
         detail = (
-            f"{self._name(place)} doesn't hold the whole range: expected offsets {open_range.start} to "
+            f"{self._name(key)} doesn't hold the whole range: expected offsets {open_range.start} to "
             f"{open_range.end} (exclusive), found {log_start} to {stable_end} (last stable offset)"
         )
         if open_range.end > stable_end:
@@ -371,44 +369,44 @@ class _Reading:
                 next_step="offsets beyond the stable end are uncommitted, or belong to an earlier topic of this name: compare "
                 "the topic ids, then run frazil reset",
             )
-        if self.reached.get(place, open_range.start) < log_start:
-            # A plan never begins below the log start: retention or delete-records moved it since.
+        if self.reached.get(key, open_range.start) < log_start:
+            # A plan never begins below the log start, so retention or delete-records moved it since.
             raise KAFKA_FAILED.retryable(detail, next_step=PLAN_AGAIN)
 
-    def _stalled(self) -> FrazilError:
-        (place, open_range), *other_ranges = self.open_ranges.items()
-        end = time.monotonic() + _LAST_QUESTION_SECONDS
+    def _stall_error(self) -> FrazilError:
+        (key, open_range), *other_ranges = self.open_ranges.items()
+        end = time.monotonic() + _LAST_REQUEST_SECONDS
         for silent in self.open_ranges:
             try:
                 self._require_held(silent, max(end - time.monotonic(), 0.01))
             except FrazilError as refused:
                 if isinstance(refused, Terminal) or refused.next_step == PLAN_AGAIN:
                     return refused
-                break  # as silent as before
+                break  # still no answer
         more = f", nor of {len(other_ranges)} other partitions" if other_ranges else ""
         return KAFKA_FAILED.retryable(
-            f"{self._name(place)}: nothing arrived for {STALL_SECONDS:.0f} s at offset {self.reached.get(place, open_range.start)} of "
-            f"{open_range.start} to {open_range.end}{more}{reasons(self.cluster, self.complaints)}",
+            f"{self._name(key)}: nothing arrived for {STALL_SECONDS:.0f} s at offset {self.reached.get(key, open_range.start)} of "
+            f"{open_range.start} to {open_range.end}{more}{reasons(self.cluster, self.client_errors)}",
             next_step="try again; if it persists, check the broker that leads the partition",
         )
 
-    def _explained(self, error: KafkaError, place: Place) -> KafkaError:
-        """The error; where the client only knows no leader, the broker's error for the partition instead."""
+    def _explain(self, error: KafkaError, key: PartitionKey) -> KafkaError:
+        """The error; if the client only finds no leader, the broker's error for the topic instead."""
         if error.code() != KafkaError._UNKNOWN_PARTITION:
             return error
         try:
-            topic = self.client.list_topics(place[0], timeout=_LAST_QUESTION_SECONDS).topics[place[0]]
+            topic = self.client.list_topics(key[0], timeout=_LAST_REQUEST_SECONDS).topics[key[0]]
         except KafkaException as silence:
             answer: KafkaError = silence.args[0]
             return answer
-        return topic.error or (KafkaError(KafkaError.LEADER_NOT_AVAILABLE) if place[1] in topic.partitions else error)
+        return topic.error or (KafkaError(KafkaError.LEADER_NOT_AVAILABLE) if key[1] in topic.partitions else error)
 
-    def _name(self, place: Place) -> str:
-        return f"{self.cluster}, topic {place[0]!r}, partition {place[1]}"
+    def _name(self, key: PartitionKey) -> str:
+        return f"{self.cluster}, topic {key[0]!r}, partition {key[1]}"
 
 
 def _parts(messages: list[Message], size: int) -> Iterator[list[Message]]:
-    """Messages in lists whose values have about `_BATCH_BYTES` at most; `size` is that of all."""
+    """Split messages into lists whose values have about `_BATCH_BYTES` at most; `size` is the size of all values."""
     if size < 2 * _BATCH_BYTES:
         yield messages
         return
@@ -421,13 +419,13 @@ def _parts(messages: list[Message], size: int) -> Iterator[list[Message]]:
 
 
 def _offset(message: Message) -> int:
-    # Typed as optional for messages that an application makes itself; consumed ones always have it.
+    # Only optional in messages that an application creates itself.
     offset: int = message.offset()  # type: ignore[assignment]
     return offset
 
 
 def _run_edges(messages: Sequence[Message], *, one_topic: bool) -> list[int]:
-    """Positions at which the messages of another partition begin, from 0 to the number of messages."""
+    """Positions at which the partition changes, with 0 and the number of messages."""
     partitions = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
     is_edge = partitions[1:] != partitions[:-1]
     if not one_topic:

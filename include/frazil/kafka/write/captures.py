@@ -1,4 +1,4 @@
-"""Sends captured records and, in the same transaction, the new position to a compacted topic of positions."""
+"""Sends captured records, and in the same transaction the capture's new position, to a compacted topic of positions."""
 
 from __future__ import annotations
 
@@ -20,91 +20,85 @@ from frazil.errors import FrazilError, Retryable
 from frazil.failpoints import Failpoint, hit
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import batch_limit, cleanup_policies, create_topic
-from frazil.kafka.client.client import REQUEST_SECONDS, STALL_SECONDS, ErrorLog, transactional_producer
+from frazil.kafka.client.client import REQUEST_SECONDS, STALL_SECONDS, ErrorLog, enqueue, transactional_producer
 from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.kafka.client.errors import RecordTooLarge, is_too_large, reasons, translate_transaction
 from frazil.kafka.read.read import WHOLE, read_range
 
-# Initialising it ends whatever earlier ones of the name left open and bars them from committing.
-
 _BEGIN_SECONDS: Final = 12.0
-"""Bounds the time until a producer is initialised, usually some milliseconds. The first one of a cluster waits for the
-topic of transactions to be made, one that follows a crash for the broker's aborting of what is open."""
+"""Bounds the initialisation of a producer, usually some milliseconds. The first producer of a cluster waits until the topic of
+transactions exists, and one after a crash until the broker has aborted the open transaction."""
 
 _POLL_SECONDS: Final = 0.1
 
 
 @dataclass(slots=True)
-class TransactionalProducer:
-    """A transactional producer. Opening another one with the same id fences it, so only the newest can commit.
+class CaptureProducer:
+    """The transactional producer of a capture. The capture's next producer fences it, so that only the newest can commit.
 
     Attributes:
-        topic: An existing topic, that of messages about no record in particular.
+        topic: The topic of the records; messages name it unless another topic failed.
+        positions: The topic of positions.
+        name: The capture's name, which is the key of its position.
     """
 
     cluster: Cluster
     topic: str
+    positions: str
     name: str
     client: Producer
-    complaints: ErrorLog
+    client_errors: ErrorLog
     _sent: int = 0
     _acknowledged: int = 0
     _failed: tuple[KafkaError, str, OutgoingRecord] | None = None
 
     def begin(self) -> None:
-        """Fence earlier producers with this transactional id, and abort their open transactions.
+        """Fence earlier producers of the capture, and abort their open transactions.
 
         Raises:
-            Fenced: another one was opened at the same moment.
+            Fenced: Another producer began at the same moment.
         """
-        self.called(lambda: self.client.init_transactions(_BEGIN_SECONDS))
+        self._call(lambda: self.client.init_transactions(_BEGIN_SECONDS))
 
-    def send(self, records: Iterable[OutgoingRecord], last: Callable[[], None]) -> None:
-        """Send records to the topic in a transaction of their own.
+    def send(self, records: Iterable[OutgoingRecord], position: Callable[[], str]) -> None:
+        """Send records and the position after them in one transaction.
 
-        Records are taken one by one, and held in memory until the broker has them; `last` adds what belongs to them,
-        when all of them are acknowledged.
+        Records are consumed one by one, and stay in memory until the broker has them. `position` is called after the last one.
 
         Raises:
-            Fenced: another producer of the name was opened: nothing was sent.
-            RecordTooLarge: the topic refuses a record, alone or in a batch with others.
-            Retryable: no broker answers. The next producer of the name aborts what is open.
-            Terminal: the topic is missing, refuses a record, or credentials or permissions don't fit.
+            Fenced: Another run of the capture began: nothing was sent.
+            RecordTooLarge: The topic refuses a record, alone or in a batch with others.
+            Retryable: No broker answers; the next run knows whether this was committed.
+            Terminal: A topic is missing, refuses a record, or credentials or permissions don't fit.
         """
-        self.called(self.client.begin_transaction)
+        self._call(self.client.begin_transaction)
         try:
             for record in records:
                 self._produce(self.topic, record)
+                hit(Failpoint.CAPTURE_SENDING)
             self._confirm()
-            last()
+            # Last: from then on the open transaction delays readers of the topic of positions, which all captures share.
+            self._produce(self.positions, OutgoingRecord(self.name.encode(), position().encode()))
+            self._confirm()
             hit(Failpoint.CAPTURE_COMMITTING)
-            self.called(lambda: self.client.commit_transaction(STALL_SECONDS))
+            self._call(lambda: self.client.commit_transaction(STALL_SECONDS))
         except FrazilError:
             self._abort()
             raise
         hit(Failpoint.CAPTURE_COMMITTED)
 
-    def add(self, topic: str, record: OutgoingRecord) -> None:
-        """Send one more record in the open transaction, to any topic, and wait until it is acknowledged."""
-        self._produce(topic, record)
-        self._confirm()
-
-    def called(self, ask: Callable[[], object]) -> None:
-        """Call the client, and translate its errors.
-
-        Raises:
-            Fenced, Retryable, Terminal: The client's error, translated.
-        """
+    def _call(self, action: Callable[[], object]) -> None:
+        """Call the client, and translate its errors."""
         try:
-            ask()
+            action()
         except KafkaException as e:
-            with suppress(KafkaException):  # it raises a fatal error again
-                self.client.poll(0)  # serves the complaints
-            raise self._translated(e) from e
+            with suppress(KafkaException):  # a fatal error is raised again
+                self.client.poll(0)  # delivers errors to the callback
+            raise self._translate(e) from e
 
     def _abort(self) -> None:
-        """Abort the transaction, so that consumers of committed records need not wait. If that fails, the next producer with
-        this id aborts it, or the broker after its time-out.
+        """Abort the transaction, so that consumers of committed records need not wait. If that fails, the next producer with this
+        id aborts it, or the broker after the time-out.
         """
         self.client.purge()
         with suppress(KafkaException):
@@ -115,25 +109,15 @@ class TransactionalProducer:
         while not self._accepted(topic, record):
             self._poll(_POLL_SECONDS)  # back-pressure
             if time.monotonic() - began > STALL_SECONDS:
-                raise self._stalled()
+                raise self._stall_error()
         self._sent += 1
         self._poll(0)
 
     def _accepted(self, topic: str, record: OutgoingRecord) -> bool:
         try:
-            self.client.produce(
-                topic,
-                value=record.value,
-                key=record.key,
-                headers=list(record.headers),
-                timestamp=record.timestamp_ms or 0,
-                on_delivery=partial(self._delivered, topic, record),
-            )
-        except BufferError:
-            return False
+            return enqueue(self.client, topic, record, partial(self._delivered, topic, record))
         except KafkaException as e:
-            raise self._translated(e, topic, record) from e
-        return True
+            raise self._translate(e, topic, record) from e
 
     def _delivered(self, topic: str, record: OutgoingRecord, error: KafkaError | None, _: Message) -> None:
         if error is not None:
@@ -142,35 +126,37 @@ class TransactionalProducer:
             self._acknowledged += 1
 
     def _confirm(self) -> None:
-        """Wait for every acknowledgement, so that a commit never overtakes a refusal."""
+        """Wait for every acknowledgement, so that no commit overtakes a refusal."""
         moved, before = time.monotonic(), self._acknowledged
         while self._failed is None and self._acknowledged < self._sent:
             self._poll(_POLL_SECONDS)
             if self._acknowledged != before:
                 moved, before = time.monotonic(), self._acknowledged
             elif time.monotonic() - moved > STALL_SECONDS:
-                raise self._stalled()
+                raise self._stall_error()
         if self._failed is not None:
-            raise self._translated(*self._failed)
+            raise self._translate(*self._failed)
 
     def _poll(self, seconds: float) -> None:
-        """Take acknowledgements for so long."""
+        """Receive acknowledgements for so many seconds."""
         try:
             self.client.poll(seconds)
         except KafkaException as e:
-            raise self._translated(e) from e
+            raise self._translate(e) from e
 
-    def _translated(
+    def _translate(
         self, error: KafkaException | KafkaError, topic: str | None = None, record: OutgoingRecord | None = None
     ) -> FrazilError:
         if record is not None and is_too_large(error):
             return RecordTooLarge(self.cluster, topic or self.topic, record)
-        return translate_transaction(error, self.cluster, self.name, self.complaints, topic=topic or self.topic)
+        return translate_transaction(
+            error, self.cluster, _transactional_id(self.name), self.client_errors, topic=topic or self.topic
+        )
 
-    def _stalled(self) -> Retryable:
+    def _stall_error(self) -> Retryable:
         return KAFKA_FAILED.retryable(
             f"{self.cluster}, topic {self.topic!r}: no acknowledgement for {STALL_SECONDS:.0f} s"
-            f"{reasons(self.cluster, self.complaints)}",
+            f"{reasons(self.cluster, self.client_errors)}",
             next_step="check the brokers, then try again: nothing is sent twice",
         )
 
@@ -178,73 +164,43 @@ class TransactionalProducer:
 _COMPACTED: Final[Mapping[str, str]] = MappingProxyType(
     {"cleanup.policy": "compact", "segment.ms": "600000", "min.cleanable.dirty.ratio": "0.1"}
 )
-"""Configuration of the topic of positions: of each key the last one stays. Each run reads it from its start, and the broker cleans
-no segment that is written, nor where less than half is to go, unless it is told so."""
+"""Configuration of the topic of positions: the last record of each key stays. Runs read the topic from its start, so it must stay
+short: the last two keys let the broker compact sooner than by default."""
 
 _OPEN_WAIT_SECONDS: Final = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureProducer:
-    """The producer of a capture. Opening another one fences it, so only the newest can commit."""
-
-    producer: TransactionalProducer
-    positions: str
-    key: str
-
-    def send(self, records: Iterable[OutgoingRecord], position: Callable[[], str]) -> None:
-        """Send records and the position after them in one transaction.
-
-        Records are taken one by one; then `position` is asked.
-
-        Raises:
-            Fenced: another run of the capture began: nothing was sent.
-            RecordTooLarge: the topic refuses a record.
-            Retryable: no broker answers; the next run knows whether this was committed.
-            Terminal: a topic is missing, refuses a record, or credentials or permissions don't fit.
-        """
-
-        def keep() -> None:
-            # Last, so that what a crash leaves open holds other captures up for as short as can be.
-            self.producer.add(self.positions, OutgoingRecord(self.key.encode(), position().encode()))
-
-        self.producer.send(_passing(records), keep)
-
-
-def _passing(records: Iterable[OutgoingRecord]) -> Iterator[OutgoingRecord]:
-    for record in records:
-        yield record
-        hit(Failpoint.CAPTURE_SENDING)
 
 
 @contextmanager
 def capture_producer(
     cluster: Cluster, topic: str, positions: str, name: str, seconds: float | None = None
 ) -> Iterator[CaptureProducer]:
-    """Open the producer of a capture. This aborts open transactions of earlier ones and fences them.
+    """Open the producer of a capture, which fences the capture's earlier producers and aborts their transactions.
 
-    Both topics exist. A transaction may be open for so many seconds; None for the usual minute.
+    Both topics must exist. `seconds` bound a transaction, which may take a minute by default.
 
     Raises:
-        Fenced: another one was opened at the same moment.
+        Fenced: Another producer of the capture began at the same moment.
     """
-    complaints = ErrorLog()
-    of_capture = f"frazil.capture.{name}"
+    client_errors = ErrorLog()
     size = batch_limit(cluster, topic)
-    client = transactional_producer(cluster, complaints, of_capture, batch_bytes=size, seconds=seconds)
-    producer = TransactionalProducer(cluster, topic, of_capture, client, complaints)
+    client = transactional_producer(cluster, client_errors, _transactional_id(name), batch_bytes=size, seconds=seconds)
+    producer = CaptureProducer(cluster, topic, positions, name, client, client_errors)
     producer.begin()
     try:
-        yield CaptureProducer(producer, positions, name)
+        yield producer
     finally:
-        client.purge()  # nothing may arrive behind the caller's back
+        client.purge()  # nothing may arrive after the block
+
+
+def _transactional_id(name: str) -> str:
+    return f"frazil.capture.{name}"
 
 
 def ready_positions(cluster: Cluster, topic: str) -> None:
-    """Make the topic of positions if it is missing.
+    """Create the topic of positions unless it exists.
 
     Raises:
-        Terminal: It can't be made, forgets positions, or has several partitions.
+        Terminal: The topic can't be created, does not keep all positions, or has several partitions.
     """
     if topic not in observe(cluster, [topic], absent_ok=True).topics:
         create_topic(cluster, topic, 1, _COMPACTED)
@@ -259,9 +215,9 @@ def ready_positions(cluster: Cluster, topic: str) -> None:
 
 
 def last_position(cluster: Cluster, topic: str, name: str) -> tuple[bytes, datetime] | None:
-    """The last committed position of a capture and its time; None if it has none, or there is no such topic.
+    """The last committed position of a capture and its time; None if there is none, or the topic is missing.
 
-    Of a capture whose producer is open it is the last one there will be.
+    If the caller has the capture's producer open, no other process can add a later one.
     """
     if topic not in observe(cluster, [topic], absent_ok=True).topics:
         return None

@@ -1,5 +1,5 @@
-"""Send records to a topic, each of them acknowledged by all in-sync replicas; dead letters with Kafka Connect's error
-headers.
+"""Sends records to a topic until all in-sync replicas have acknowledged each; and dead letters as records, with Kafka Connect's
+error headers.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from frazil.error_codes import COMMIT_UNKNOWN
 from frazil.errors import FrazilError, OutcomeUnknown
 from frazil.kafka.admin.observe import describe
 from frazil.kafka.admin.topics import batch_limit
-from frazil.kafka.client.client import STALL_SECONDS, ErrorLog, admin, producer
+from frazil.kafka.client.client import STALL_SECONDS, ErrorLog, admin, enqueue, producer
 from frazil.kafka.client.cluster import Cluster, Header, OutgoingRecord
 from frazil.kafka.client.errors import RecordTooLarge, is_too_large, reasons, translate
 from frazil.records.model.dead_letter import Stage
 
 _SERVE_EVERY_RECORDS: Final = 500
-"""How often acknowledgements are taken while records are sent as fast as possible: a poll for each
-would cost more than the sending."""
+"""How often acknowledgements are received while records are sent as fast as possible: a poll per record would cost more than the
+record."""
 
 _POLL_SECONDS: Final = 0.1
-"""How long to wait for acknowledgements before looking at the time limit and the progress again."""
+"""Longest wait for acknowledgements before time limit and progress are checked again."""
 
 _OUTCOME_UNKNOWN: Final = frozenset(
     {
@@ -65,43 +65,47 @@ def produce(
     progress: Callable[[int], None] | None = None,
     limit: int | None = None,
 ) -> Produced:
-    """Send records and wait until every one is acknowledged.
+    """Send records and wait until each is acknowledged. A record lands once, however often the client retries.
 
-    A record lands once, however often the client retries.
+    Records are consumed one by one, so they may be endless or larger than memory. Records with equal keys go to the same
+    partition, in order.
 
-    Records are taken one by one, so they may be endless or larger than memory; those with equal keys go to the same
-    partition, in order. `rate` is records per second, exact over the whole time. `progress` is called with the number
-    of acknowledged records whenever it has grown. `limit` is the topic's `record_limit`; None to ask for it.
+    Args:
+        cluster: The cluster.
+        topic: An existing topic.
+        records: Records to send.
+        rate: Records per second, exact over the whole time; None for as many as possible.
+        progress: Called with the number of acknowledged records whenever it has grown.
+        limit: The topic's `record_limit`; None to request it.
 
     Raises:
-        RecordTooLarge: the topic refuses a record for its size.
-        Terminal: the topic is missing, or permissions or settings don't fit.
-        Retryable: no broker answers; nothing was sent.
-        OutcomeUnknown: records were sent and not acknowledged; the message says how many.
+        RecordTooLarge: The topic refuses a record for its size.
+        Terminal: The topic is missing, or permissions or settings don't fit.
+        Retryable: No broker answers; nothing was sent.
+        OutcomeUnknown: Records were sent and not acknowledged; the message says how many.
     """
     with admin(cluster) as admin_client:
         describe(admin_client, [topic])
-    complaints = ErrorLog()
-    client = producer(cluster, complaints, batch_bytes=batch_limit(cluster, topic, limit))
-    sending = _Sending(cluster, topic, client, complaints, progress)
+    client_errors = ErrorLog()
+    client = producer(cluster, client_errors, batch_bytes=batch_limit(cluster, topic, limit))
+    sending = _Sending(cluster, topic, client, client_errors, progress)
     try:
         sending.send(records, rate)
         sending.confirm()
     finally:
-        # After success nothing is left; after a failure nothing may arrive later behind the
-        # caller's back.
+        # After a failure nothing may arrive later.
         sending.client.purge()
     return Produced(sending.acknowledged, sending.offsets, time.monotonic() - sending.began)
 
 
 @dataclass(slots=True)
 class _Sending:
-    """One stream of records on its way through a producer."""
+    """The state of sending records through a producer."""
 
     cluster: Cluster
     topic: str
     client: Producer
-    complaints: ErrorLog
+    client_errors: ErrorLog
     progress: Callable[[int], None] | None
     handed_over: int = 0
     acknowledged: int = 0
@@ -111,44 +115,31 @@ class _Sending:
     moved: float = field(default_factory=time.monotonic)
 
     def send(self, records: Iterable[OutgoingRecord], rate: float | None) -> None:
-        """Hand every record to the producer, at its time."""
+        """Hand each record to the producer when it is due."""
         for record in records:
             if rate is not None:
                 self._wait_until(self.began + self.handed_over / rate)
             elif self.handed_over % _SERVE_EVERY_RECORDS == 0:
-                self._serve(0)
+                self._receive(0)
             self._send(record)
 
     def confirm(self) -> None:
-        """Wait for the acknowledgements that are missing."""
+        """Wait for the missing acknowledgements."""
         while self.acknowledged < self.handed_over:
-            self._serve(_POLL_SECONDS)
+            self._receive(_POLL_SECONDS)
 
     def _wait_until(self, due: float) -> None:
-        self._serve(0)
+        self._receive(0)
         while (remaining := due - time.monotonic()) > 0:
-            self._serve(min(remaining, _POLL_SECONDS))
+            self._receive(min(remaining, _POLL_SECONDS))
 
     def _send(self, record: OutgoingRecord) -> None:
-        while not self._accepted(record):
-            self._serve(_POLL_SECONDS)  # back-pressure: the queue is full until the broker acknowledges
-        self.handed_over += 1
-
-    def _accepted(self, record: OutgoingRecord) -> bool:
         try:
-            self.client.produce(
-                self.topic,
-                value=record.value,
-                key=record.key,
-                headers=list(record.headers),
-                timestamp=record.timestamp_ms or 0,
-                on_delivery=partial(self._delivered, record),
-            )
-        except BufferError:
-            return False
+            while not enqueue(self.client, self.topic, record, partial(self._delivered, record)):
+                self._receive(_POLL_SECONDS)  # back-pressure: the queue is full until the broker acknowledges
         except KafkaException as e:
-            raise self._refused(e) from e
-        return True
+            raise self._not_sent(e) from e
+        self.handed_over += 1
 
     def _delivered(self, record: OutgoingRecord, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -160,8 +151,12 @@ class _Sending:
             first, last = self.offsets.get(partition, (offset, offset))
             self.offsets[partition] = (min(first, offset), max(last, offset))
 
-    def _serve(self, seconds: float) -> None:
-        """Wait for acknowledgements up to a time limit; raise if one is a failure or none arrives."""
+    def _receive(self, seconds: float) -> None:
+        """Receive acknowledgements for so many seconds.
+
+        Raises:
+            FrazilError: A record failed, or no acknowledgement arrives for `STALL_SECONDS`.
+        """
         before = self.acknowledged
         try:
             self.client.poll(seconds)
@@ -170,35 +165,31 @@ class _Sending:
         now = time.monotonic()
         if self.failed is not None:
             raise self._failure(*self.failed)
-        if self.acknowledged != before:
-            self._report()
+        if self.acknowledged != before and self.progress is not None:
+            self.progress(self.acknowledged)
         if self.acknowledged != before or self.acknowledged == self.handed_over:
             self.moved = now
         elif now - self.moved > STALL_SECONDS:
             raise self._unconfirmed(f"no acknowledgement for {STALL_SECONDS:.0f} s")
-
-    def _report(self) -> None:
-        if self.progress is not None:
-            self.progress(self.acknowledged)
 
     def _failure(self, error: KafkaError, record: OutgoingRecord | None = None) -> FrazilError:
         if record is not None and is_too_large(error):
             return RecordTooLarge(self.cluster, self.topic, record, f"; {self._counts()}")
         if error.code() in _OUTCOME_UNKNOWN:
             return self._unconfirmed(error.str())
-        cause = translate(error, self.cluster, self.complaints, topic=self.topic)
+        cause = translate(error, self.cluster, self.client_errors, topic=self.topic)
         return type(cause)(f"{cause.message}; {self._counts()}", code=cause.code, next_step=cause.next_step)
 
     def _unconfirmed(self, why: str) -> OutcomeUnknown:
         return OutcomeUnknown(
             f"{self.cluster}, topic {self.topic!r}: {self._counts()}, the others may or may not "
-            f"have arrived: {why}{reasons(self.cluster, self.complaints)}",
+            f"have arrived: {why}{reasons(self.cluster, self.client_errors)}",
             code=COMMIT_UNKNOWN,
             next_step="check the broker, then compare the topic's end offsets with what was sent",
         )
 
-    def _refused(self, error: KafkaException) -> FrazilError:
-        cause = translate(error, self.cluster, self.complaints, topic=self.topic)
+    def _not_sent(self, error: KafkaException) -> FrazilError:
+        cause = translate(error, self.cluster, self.client_errors, topic=self.topic)
         return type(cause)(
             f"{cause.message}; record {self.handed_over} of the input (from 0) was not sent; {self._counts()}",
             code=cause.code,
@@ -212,18 +203,18 @@ class _Sending:
 # Header names: https://github.com/apache/kafka/blob/trunk/connect/runtime/src/main/java/org/apache/kafka/connect/runtime/errors/DeadLetterQueueReporter.java
 
 PREFIX: Final = "__connect.errors."
-"""How Kafka Connect's headers begin. Their values are UTF-8 texts, numbers included."""
+"""Prefix of Kafka Connect's headers, whose values are UTF-8 texts, also for numbers."""
 
 CODE_HEADER: Final = "frazil.code"
 BATCH_HEADER: Final = "frazil.batch"
 BATCH_ID_HEADER: Final = "frazil.batch.id"
-"""Number and id of the batch. A letter that was sent twice has the same ones, and the same origin and destination."""
+"""Number and id of the batch. A letter that was sent twice has both headers twice the same, with the same origin and destination."""
 
 DESTINATION_HEADER: Final = "frazil.destination"
-"""The table that the record does not fit; there is none where the letter is of the record as a whole."""
+"""The table that the record does not fit; missing if the letter is for the whole record."""
 
 OMITTED_HEADER: Final = "frazil.omitted.bytes"
-"""How many bytes key, value and headers of the record have, where the topic does not take them: the table has them."""
+"""Bytes of the record's key, value and headers, if they are too large for the topic; the dead-letter table has them."""
 
 STAGES: Final[Mapping[str, str]] = {
     Stage.DECODE: "VALUE_CONVERTER",
@@ -231,20 +222,20 @@ STAGES: Final[Mapping[str, str]] = {
     Stage.CONVERT: "TASK_PUT",
     Stage.ROUTE: "TASK_PUT",
 }
-"""Stage -> what Kafka Connect calls it. What does not fit a table's columns fails there in the sink's `put`."""
+"""Stage -> Kafka Connect's name of it. There, values that don't fit a table's columns fail in the sink's `put`."""
 
 _MICROSECONDS: Final = 1_000
-"""In a millisecond, the unit of Kafka's timestamps."""
+"""Microseconds in a millisecond, the unit of Kafka's timestamps."""
 
 _CLASS: Final = "frazil.records.decoder.decode.Decoder"
-"""The class at work. Kafka Connect has a converter's or a transform's here."""
+"""The class that failed; in Kafka Connect a converter or a transform."""
 
 
 def letter_records(letters: pa.RecordBatch, pipeline: str, batch: BatchMark) -> Iterator[OutgoingRecord]:
-    """Records of a dead-letter topic.
+    """Turn dead letters into records of a dead-letter topic.
 
-    Key, value and timestamp are those of the record; so are the first headers, whatever their names. A record that fails
-    for the second time, in another pipeline, thus has the headers of both failures, the newer ones last.
+    Key, value, timestamp and the first headers are those of the record. So a record that fails again in another pipeline has the
+    headers of both failures, the newer ones last.
     """
     stamps = letters.column("timestamp").cast(pa.int64()).to_pylist()  # Python knows no years beyond 9999
     for row, stamp in zip(letters.drop_columns("timestamp").to_pylist(), stamps, strict=True):
@@ -256,13 +247,13 @@ def letter_records(letters: pa.RecordBatch, pipeline: str, batch: BatchMark) -> 
 
 def without_record(letter: OutgoingRecord) -> OutgoingRecord:
     """Return the letter with its record's coordinates and reason, but without the record's key, value and headers."""
-    own = max(place for place, (name, _) in enumerate(letter.headers) if name == f"{PREFIX}topic")
-    headers = (*letter.headers[own:], (OMITTED_HEADER, str(letter.size).encode()))
+    first = max(position for position, (name, _) in enumerate(letter.headers) if name == f"{PREFIX}topic")
+    headers = (*letter.headers[first:], (OMITTED_HEADER, str(letter.size).encode()))
     return replace(letter, key=None, value=None, headers=headers)
 
 
 def origin(letter: OutgoingRecord) -> str:
-    """Return the coordinates of a letter's record, for messages. Where a header repeats, the last one is Frazil's."""
+    """Return the coordinates of a letter's record, for messages. If a header repeats, the last one is Frazil's."""
     headers = {
         name: (value or b"").decode(errors="replace") for name, value in letter.headers if name.startswith(PREFIX)
     }
@@ -290,5 +281,5 @@ def _failure_headers(row: Mapping[str, Any], pipeline: str, batch: BatchMark) ->
 
 
 def _milliseconds(microseconds: int | None) -> int | None:
-    """The timestamp in milliseconds; None if the record has none that can be sent."""
+    """The timestamp in milliseconds; None if the record has none that Kafka accepts."""
     return microseconds // _MICROSECONDS if microseconds is not None and microseconds >= _MICROSECONDS else None

@@ -10,7 +10,7 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.schema_change import PLAIN_VALUE, VALUE, unfit_because
+from frazil.batch.schema_change import PLAIN_VALUE, VALUE, table_name_problem
 from frazil.error_codes import RECORD_REFUSED
 from frazil.errors import Terminal
 from frazil.records.casting.nested import index_of_name
@@ -173,7 +173,7 @@ class Router:
         if self._route.new is None or value is None:
             return None
         name = self._look_up([value])[0].name
-        return None if name is None or name in self._table_numbers or unfit_because(name) else name
+        return None if name is None or name in self._table_numbers or table_name_problem(name) else name
 
     def find_unrouted(
         self, texts: Iterable[tuple[int, str | None]], only: str | None = None
@@ -390,7 +390,7 @@ def _unrouted_reason(route: Route, text: str | None) -> Reason:
     if text is None:
         return Reason(DeadCode.UNROUTED, "expected a text that names the table, found none", path)
     shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-    unfit_reason = unfit_because(text) if route.new is not None and not by_topic else None
+    unfit_reason = table_name_problem(text) if route.new is not None and not by_topic else None
     if isinstance(route.rule, FieldRoute) and route.rule.table is not None:
         is_plain = PLAIN_VALUE.fullmatch(text) is not None
         unfit_reason = None if is_plain else "is no part of a name: it has more than letters, digits, '_' and '-'"

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.schema_change import SchemaChange, bounded
+from frazil.batch.schema_change import SchemaChange, bound_paths
 from frazil.error_codes import BAD_SCHEMA
 from frazil.records.casting.fitter import Dead, Fitted
 from frazil.records.decoder.route import Route, route_texts
@@ -140,7 +140,7 @@ class ValueDecoder:
         """Yield the number of each table whose records have values that show no type, with the paths of such values."""
         for tables, requests in zip(self.tables_by_group, self._requests, strict=True):
             if requests.untyped_paths:
-                yield tables[0], bounded(requests.untyped_paths)
+                yield tables[0], bound_paths(requests.untyped_paths)
 
     def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None = None) -> list[str]:
         """Return a message for each column of the first table that no record could ever fill.

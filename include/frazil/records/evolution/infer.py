@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from frazil.batch.schema_change import REMEMBERED
+from frazil.batch.schema_change import MOST_DEMANDS
 from frazil.records.casting.source import Kind, kind_of
 from frazil.records.evolution.types import (
     LARGE,
@@ -45,7 +45,7 @@ _NUMBER_KINDS: Final = {Kind.INT, Kind.FLOAT, Kind.DECIMAL}
 class FieldBudget:
     """The number of fields that may still be remembered for a group of records: keys may be data, so there may be any number."""
 
-    remaining: int = REMEMBERED
+    remaining: int = MOST_DEMANDS
 
     def take(self) -> bool:
         """Spend one field; return whether the budget had one left."""

@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from frazil.batch.schema_change import UNTOLD_NAMED, SchemaChange
+from frazil.batch.schema_change import MOST_UNTYPED_PATHS, SchemaChange
 from frazil.records.casting.nested import index_of_name
 from frazil.records.casting.source import NESTED, Kind, child_fields, kind_of
 from frazil.records.evolution.infer import FieldBudget, Widest, widest
@@ -120,7 +120,7 @@ class SchemaRequests:
 
     def add_untyped(self, path: Path) -> None:
         """Remember a path whose value has no type."""
-        if len(self.untyped_paths) <= UNTOLD_NAMED:
+        if len(self.untyped_paths) <= MOST_UNTYPED_PATHS:
             self.untyped_paths.add(path)
 
     def _key(self, path: Path) -> Path:

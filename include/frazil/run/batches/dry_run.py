@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import pyarrow as pa
 
-from frazil.batch.audit import check_identity, exceeded
+from frazil.batch.audit import check_identity, tolerance_excess
 from frazil.batch.facts import (
     ClusterFacts,
     Counts,
@@ -290,7 +290,7 @@ def dry_run(
     ranges = next(cut(plan.ranges, batch_offsets(pipeline, state)), ())
     staged, changes = stage_for_dry_run(context, plan, ranges, stage)
     tolerance = tolerance_of(pipeline)
-    too_many = exceeded(staged.total, staged.dead_codes, tolerance)
+    too_many = tolerance_excess(staged.total, staged.dead_codes, tolerance)
     alert = [f"a run would publish this, with an alert: {too_many}"] if too_many and not tolerance.fails else []
     return DryRun(
         pipeline=pipeline.name,

@@ -11,16 +11,16 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from frazil.batch.audit import changed_leaders, check_position, check_truncations, check_vanished, exceeded
+from frazil.batch.audit import changed_leaders, check_position, check_truncations, check_vanished, tolerance_excess
 from frazil.batch.changes import ChangeCounts
 from frazil.batch.facts import ClusterFacts, Counts, UnknownFields
 from frazil.batch.plan import (
     PlannedTopic,
     RunPlan,
-    give_up,
     plan_topics,
     reaches_high_watermarks,
     replay_topics,
+    skip_vanished,
     skipped,
     start_position,
 )
@@ -126,7 +126,7 @@ def planned_topics(
     vanished = vanished_topics(context.pipeline, position, facts)
     check_vanished(position, vanished, source.on_data_loss)
     until = offsets_of(context, request.end, facts) if request.end is not None else None
-    return plan_topics(position, facts, until) | give_up(position, vanished)
+    return plan_topics(position, facts, until) | skip_vanished(position, vanished)
 
 
 def _replayed_topics(
@@ -317,7 +317,7 @@ def _exceeded_tolerance(rows: list[dict[str, Any]], pipeline: Pipeline) -> Itera
     tolerance = tolerance_of(pipeline)
     for row in rows:
         counts = Counts(*(row[f"records_{outcome}"] for outcome in ("read", "written", "dead", "filtered")))
-        if excess := exceeded(counts, json.loads(row["dead_codes"]), tolerance):
+        if excess := tolerance_excess(counts, json.loads(row["dead_codes"]), tolerance):
             yield f"batch {row['n']}: {excess}"
 
 

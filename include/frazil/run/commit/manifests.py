@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from frazil import __version__
-from frazil.batch.changes import Coordinates, Merge, Removal, RemovedRange, at_or_beyond, farthest
+from frazil.batch.changes import Coordinates, Merge, Removal, RemovedRange, farthest_position, ranges_from
 from frazil.batch.facts import Range, Staged, TableCounts, ages_json
 from frazil.batch.manifest import Fit, Kind, Manifest, Operation, TablePart
 from frazil.batch.position import BatchMark, Position
@@ -245,14 +245,14 @@ def removed_on_return(pipeline: Pipeline, state: PipelineState, name: str, batch
             for topic, topic_position in batch.position.topics.items()
         }
         missed_reset = after.epoch != batch.position.epoch
-        return at_or_beyond(replace(batch.position, topics=starts)) if missed_reset else ()
+        return ranges_from(replace(batch.position, topics=starts)) if missed_reset else ()
     if state.position is None or after.epoch == state.position.epoch:
         return ()
     if name in batch.removed_from:
-        return at_or_beyond(batch.position)
+        return ranges_from(batch.position)
     if coordinate_columns(pipeline.destination(name)) is None:
         return ()  # only a reset that allows duplicates is possible here
-    return at_or_beyond(farthest(state.position, batch.position))
+    return ranges_from(farthest_position(state.position, batch.position))
 
 
 def _row_part(

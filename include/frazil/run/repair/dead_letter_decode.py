@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.changes import LetterChoice, OpenLetter, Place, RemovedRange, moved_back, undone
+from frazil.batch.changes import LetterChoice, OpenLetter, Place, RemovedRange, moved_back_ranges, undone_batches
 from frazil.batch.facts import Counts, Staged, TopicPartition, UnknownFields
 from frazil.batch.position import Position
 from frazil.iceberg.catalog.table import Table
@@ -247,7 +247,7 @@ def letter_history(rows: Sequence[Row]) -> LetterHistory:
         for batch_rows in by_batch
         if batch_rows[0]["kind"] == "rewind"
     ]
-    taken_back = undone(rewinds)
+    taken_back = undone_batches(rewinds)
     landing_rows = (
         batch_rows[0]
         for batch_rows in by_batch
@@ -302,7 +302,7 @@ def _doubled_ranges(by_batch: Sequence[Sequence[Row]]) -> Iterator[RemovedRange]
     for last, rows in pairwise(by_batch):
         if rows[0]["kind"] == "reset" and not _removed_ranges(rows):
             before, after = (Position.from_json(batch_rows[0]["position"]) for batch_rows in (last, rows))
-            for r in moved_back(before, after):
+            for r in moved_back_ranges(before, after):
                 end = None if r.partition is None else before.next_offset(r.topic, r.partition)
                 yield RemovedRange(r.topic, r.partition, r.start, end, after.n)
 

@@ -15,7 +15,7 @@ from functools import partial
 import pyarrow as pa
 
 from frazil import shutdown
-from frazil.batch.changes import LetterChoice, OpenLetter, Place, Removal, first_letters, ranges_of, spans
+from frazil.batch.changes import LetterChoice, OpenLetter, Place, Removal, first_letters, letter_ranges, letter_spans
 from frazil.batch.facts import Counts, Range, Staged
 from frazil.batch.position import Position, RunRequest
 from frazil.batch.schema_change import Demands
@@ -59,7 +59,7 @@ class LetterReplay:
     @property
     def removal(self) -> Removal:
         """The letters that are rewritten: the tried ones, and those between them."""
-        return Removal(LETTER_COLUMNS, spans([letter.place for letter in self.letters]))
+        return Removal(LETTER_COLUMNS, letter_spans([letter.place for letter in self.letters]))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The letters to rewrite, in bounded parts."""
@@ -254,7 +254,7 @@ def _land_batch(work: LetterReplay, request: RunRequest) -> ReplayResult:
             position=work.position.at_rest(n),
             planned_at=started_at,
             staged=staged,
-            ranges=ranges_of(landed_places.places),
+            ranges=letter_ranges(landed_places.places),
             table_ranges=landed_places.by_table(context.pipeline.tables),
             removed_letters=work.removal.ranges,
             started_at=started_at,
@@ -289,7 +289,9 @@ class _LandedPlaces:
     def by_table(self, tables: tuple[str, ...]) -> dict[str, tuple[Range, ...]]:
         """Destination -> offsets whose letters for it, or for the record as a whole, are closed. Empty if there is only one table."""
         whole = self.of_tables.get(None, set())
-        return {table: ranges_of(whole | self.of_tables.get(table, set())) for table in tables} if tables[1:] else {}
+        return (
+            {table: letter_ranges(whole | self.of_tables.get(table, set())) for table in tables} if tables[1:] else {}
+        )
 
 
 def _stage_letters(work: LetterReplay, n: int) -> tuple[Staged, _LandedPlaces, ReplayResult, int]:

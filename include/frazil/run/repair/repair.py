@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from frazil.batch.changes import RemovedRange, at_or_beyond
+from frazil.batch.changes import RemovedRange, ranges_from
 from frazil.batch.facts import Range
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark, Position, RunRequest, Target
-from frazil.batch.reset import Row, lost_ranges, lost_removals, readable, unfilled, union
+from frazil.batch.reset import Row, lost_ranges, lost_removals, split_readable, unfilled_ranges, union
 from frazil.error_codes import NAME_UNKNOWN, NEVER_RAN, POSITION_LOST, RUN_OVERTAKEN
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import read_text
@@ -294,7 +294,7 @@ def _loss(
     rows = [*_ledger_rows(context), *(row for _, manifest in decided for row in _future_rows(context, manifest))]
     ranges = lost_ranges(rows, table, after, position)
     # A rewind leaves a table that lost data as it is, so that table may hold rows beyond the position.
-    removed = (*lost_removals(rows, table, after), *at_or_beyond(position))
+    removed = (*lost_removals(rows, table, after), *ranges_from(position))
     if _ledger_lost_rows(rows, after):
         ranges = union((*ranges, *_all_ranges(position)))
     if table in tables.destinations and coordinate_columns(context.pipeline.destination(table)) is None:
@@ -382,10 +382,10 @@ def _plan(
     context: RunContext, tables: Tables, state: PipelineState, position: Position, table: str, loss: Loss | None
 ) -> PlannedRepair:
     """The plan, with the lost ranges that Kafka still has, also those of earlier losses whose replay was killed."""
-    lost = union((*unfilled(_ledger_rows(context), table), *(loss.ranges if loss is not None else ())))
+    lost = union((*unfilled_ranges(_ledger_rows(context), table), *(loss.ranges if loss is not None else ())))
     topics = sorted({r.topic for r in lost if context.pipeline.source.reads(r.topic)})
     fill, unrecoverable = (
-        readable(lost, position, observe(context.cluster, topics, absent_ok=True)) if lost else ((), ())
+        split_readable(lost, position, observe(context.cluster, topics, absent_ok=True)) if lost else ((), ())
     )
     return PlannedRepair(table, tables, state, position, loss, fill, unrecoverable, _replay_refusal(context, fill))
 

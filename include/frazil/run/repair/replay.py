@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.changes import Removal, RemovedRange, replaced
+from frazil.batch.changes import Removal, RemovedRange, replayed_ranges
 from frazil.batch.facts import Counts, Range, Staged
 from frazil.batch.plan import RunPlan, cut
 from frazil.error_codes import REPLAY_REFUSED, RUN_OVERTAKEN
@@ -131,7 +131,7 @@ def _is_done(context: RunContext, plan: RunPlan) -> bool:
 def _replay_once(run: Ingestion, tables: Tables, state: PipelineState) -> None:
     context, plan = run.context, run.plan
     position = planned_position(context, plan, state)
-    removed = replaced(plan.ranges, position)
+    removed = replayed_ranges(plan.ranges, position)
     staged = _stage_parts(run, tables, state, position.n + 1, removed)
     batch = Batch(
         kind="replay",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from frazil.batch.changes import at_or_beyond, moved_back
+from frazil.batch.changes import moved_back_ranges, ranges_from
 from frazil.batch.facts import ClusterFacts, TopicPartition
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import Position, RunRequest, Target
@@ -87,7 +87,7 @@ def _plan(context: RunContext, order: ResetOrder, target: Target, tables: Tables
         before, facts, offsets, n=state.newest_batch + 1, epoch=state.newest_epoch + 1
     ).with_lost_tails(lost)
     repairs = lost_follower(context.pipeline, tables, state) if is_lost else None
-    removed = at_or_beyond(after) if is_lost else moved_back(before, after)
+    removed = ranges_from(after) if is_lost else moved_back_ranges(before, after)
     if order.allow_duplicates:
         removed = ()
     emptied = _tables_with_rows(context, tables)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from frazil.batch.changes import RemovedRange, landed_after, moved_back
+from frazil.batch.changes import RemovedRange, moved_back_ranges, ranges_landed_after
 from frazil.batch.facts import ClusterFacts, Range
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark, Position
-from frazil.batch.reset import Abandoned, rewound, within_log
+from frazil.batch.reset import Abandoned, limit_to_log, rewound_position
 from frazil.error_codes import BAD_ARGUMENT, TABLE_ROLLED_BACK
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import Table, missing_files, read_text
@@ -112,7 +112,7 @@ def _plan(
     rows = read_ledger(context.lake, context.pipeline.ledger_table, context.pipeline.name)
     past = _history(context, tables, state, rows)
     agreed, number = past.agreed, state.newest_batch + 1
-    target = rewound(agreed, past.abandoned, n=number, epoch=state.newest_epoch + 1)
+    target = rewound_position(agreed, past.abandoned, n=number, epoch=state.newest_epoch + 1)
     after = _reachable_position(context, order, target, past)
     skipped = tuple(_skipped_ranges(target, after))
     lost = _lost_followers(context, tables, state, rows, agreed.n)
@@ -130,7 +130,7 @@ def _plan(
     )
     if order.allow_duplicates:
         return planned
-    removed = (*_removed_ranges(past, after, skipped), *moved_back(agreed, after))
+    removed = (*_removed_ranges(past, after, skipped), *moved_back_ranges(agreed, after))
     emptied = _emptied_destinations(context, tables, state, agreed, after) - lost.keys()
     letters = removed if context.pipeline.dead_letters_table not in lost else ()
     return replace(planned, removed_rows=dict.fromkeys(emptied, removed), removed=letters)
@@ -291,16 +291,16 @@ def _unknown_outcome(position: Position) -> Abandoned:
 def _reachable_position(context: RunContext, order: ResetOrder, position: Position, past: _History) -> Position:
     """The position, moved on to where Kafka's logs start: rows whose records can't be read again must stay."""
     reached = (past.agreed, *(batch.position for batch in past.abandoned))
-    farthest = within_log(position, reached, ClusterFacts(position.cluster, {}))
+    farthest = limit_to_log(position, reached, ClusterFacts(position.cluster, {}))
     if farthest == position:
         return position  # no record has to be read again, so Kafka is not asked
     facts = observe_source(context)
     if facts.cluster_id != position.cluster:
-        return within_log(position, reached, replace(facts, topics={}))
+        return limit_to_log(position, reached, replace(facts, topics={}))
     # Any record of a compacted topic may be gone, so none of its rows are removed.
     gaps = compacted(context.cluster, facts.topics) if not order.allow_duplicates else ()
     whole = {name: topic for name, topic in facts.topics.items() if name not in gaps}
-    return within_log(position, reached, replace(facts, topics=whole)).with_lost_tails(
+    return limit_to_log(position, reached, replace(facts, topics=whole)).with_lost_tails(
         lost_ends(context, farthest, facts)
     )
 
@@ -321,7 +321,7 @@ def _removed_ranges(past: _History, after: Position, skipped: Iterable[Range]) -
     for name in sorted({*after.topics, *(name for position in positions for name in position.topics)}):
         stays = {r.partition: r for r in skipped if r.topic == name}
         if not stays:
-            yield from landed_after({name: None}, past.agreed.n)
+            yield from ranges_landed_after({name: None}, past.agreed.n)
             continue
         low = min(r.start for r in stays.values())
         yield RemovedRange(name, None, 0, low, since)
@@ -366,7 +366,7 @@ def _emptied_destinations(
     closing, marks = tables.closing_name, dict(state.followers)
     holders = {name for name, mark in marks.items() if mark is not None and mark.n > agreed.n}
     if closing in tables.destinations and (
-        (state.mark is not None and state.mark.n > agreed.n) or moved_back(agreed, after)
+        (state.mark is not None and state.mark.n > agreed.n) or moved_back_ranges(agreed, after)
     ):
         holders.add(closing)
     emptied = holders | tables.followers.keys()

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from frazil import shutdown
 from frazil.batch.audit import Tolerance
 from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, NamedLetter, Range, Staged, StagedFile
-from frazil.batch.schema_change import NAMES_TOLD
+from frazil.batch.schema_change import MOST_NEW_TABLES
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.failpoints import Failpoint, hit
 from frazil.gc_tuning import collecting_rarely
@@ -240,7 +240,7 @@ class Refusals:
     def merged_with(self, later: Refusals) -> Refusals:
         """The refusals of two attempts; a name keeps its earlier reason. Records choose the names, so their number is bounded."""
         names = {**later.names, **self.names}
-        return Refusals(dict(islice(names.items(), NAMES_TOLD)), later.rest)
+        return Refusals(dict(islice(names.items(), MOST_NEW_TABLES)), later.rest)
 
 
 @dataclass(frozen=True)
@@ -334,7 +334,7 @@ def creatable_tables(context: RunContext, tables: Tables | None, names: Sequence
     free = [name for name in names if name not in refused]
     begun = _begun(context)
     chosen = _within_budget(context, free, budget, begun)
-    too_many_names = f"the batch names more than {NAMES_TOLD:,} tables that are not there"
+    too_many_names = f"the batch names more than {MOST_NEW_TABLES:,} tables that are not there"
     beyond = len(free) - len(chosen)
     # Fewer were chosen than the run may create: begun tables use up the total.
     counted = len(begun) if len(chosen) < budget else 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
-from frazil.batch.audit import Tolerance, beyond_logs, changed_leaders
+from frazil.batch.audit import Tolerance, changed_leaders, partitions_beyond_log
 from frazil.batch.facts import ClusterFacts, TopicPartition
 from frazil.batch.manifest import Operation, TablePart
 from frazil.batch.plan import RunPlan
@@ -366,7 +366,7 @@ def lost_ends(context: RunContext, position: Position, facts: ClusterFacts) -> d
         Terminal: Access is refused.
     """
     truncated_ends = truncations(context.cluster, changed_leaders(position, facts, with_idle=True))
-    return dict.fromkeys(beyond_logs(position, facts)) | truncated_ends
+    return dict.fromkeys(partitions_beyond_log(position, facts)) | truncated_ends
 
 
 def offsets_of(context: RunContext, target: Target, facts: ClusterFacts) -> dict[TopicPartition, int]:

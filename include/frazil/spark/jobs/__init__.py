@@ -1,1 +1,1 @@
-"""Code of Spark jobs: the driver of each kind of job, staging in Python workers, and the start-up of both."""
+"""Code that runs in Spark jobs: the driver of each kind of job, staging in Python workers, and their start-up."""

@@ -38,43 +38,46 @@ if TYPE_CHECKING:
 
 
 _FETCHED: Final = "10000"
-"""Rows that a driver asks its database for at once. PostgreSQL's would else hold the whole answer in memory."""
+"""Rows that the JDBC driver fetches at once. PostgreSQL's driver would hold the whole answer in memory otherwise."""
 
 _JSON: Final = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""Nothing is left out: nulls are there, times have their microseconds."""
+"""Options of Spark's JSON, so that nothing is left out: nulls, and the microseconds of times."""
 
-_TOLD: Final = pa.schema([pa.field(name, pa.string()) for name in ("rows", "position", "failure")])
-"""What the task tells the driver: what it sent and how far it got, or why it could not."""
+_TASK_RESULT: Final = pa.schema([pa.field(name, pa.string()) for name in ("rows", "position", "failure")])
+"""Columns that the task returns to the driver: the number of sent rows and the position after them, or its error."""
+
+_TASK_COLUMNS: Final = ", ".join(f"{name} string" for name in _TASK_RESULT.names)
+"""The columns of `_TASK_RESULT` in Spark's types."""
 
 
 def rows_of(spark: SparkSession, capture: JdbcCapture, database: DatabaseSettings) -> DataFrame:
     """The table or query of a capture as a lazy data frame.
 
     Raises:
-        Terminal: Columns that order it do not exist, or of types that can't.
-        SPARK_FAILED: The database does not answer, or does not know it.
+        Terminal: A column that orders the rows does not exist, or has a type without order.
+        SPARK_FAILED: The database does not answer, or does not know the table.
     """
     source = capture.table or f"({capture.query}) frazil_rows"
     options = {**database.options, "dbtable": source, "fetchsize": _FETCHED}
     frame = spark.read.format("jdbc").options(**options).load()
     kinds = {name.lower(): kind for name, kind in frame.dtypes}
     if capture.timestamp_column is not None:
-        _require(capture, "timestamp_column", kinds.get(capture.timestamp_column.lower()), ("timestamp",))
+        _require_type(capture, "timestamp_column", kinds.get(capture.timestamp_column.lower()), ("timestamp",))
     if capture.incrementing_column is not None:
         numbers = ("tinyint", "smallint", "int", "bigint", "decimal")
-        _require(capture, "incrementing_column", kinds.get(capture.incrementing_column.lower()), numbers)
+        _require_type(capture, "incrementing_column", kinds.get(capture.incrementing_column.lower()), numbers)
     for column in capture.key:
         if column.lower() not in kinds:
-            raise _missing(capture, "key", column)
+            raise _missing_column(capture, "key", column)
     return frame
 
 
 def largest_number(frame: DataFrame, capture: JdbcCapture) -> int | None:
-    """The largest number of the incrementing column; None if there is no row."""
+    """The largest value of the incrementing column; None if there is no row."""
     from pyspark.sql import functions
 
     column = functions.max(quote_name(str(capture.incrementing_column))).alias("largest")
@@ -83,10 +86,10 @@ def largest_number(frame: DataFrame, capture: JdbcCapture) -> int | None:
 
 
 def send_rows(frame: DataFrame, task: RowsTask, condition: str | None) -> tuple[int, CapturePosition]:
-    """Query the database for the next rows, in one query, and send them from one task.
+    """Send the next rows, which one query reads and one task sends.
 
     Returns:
-        How many rows were sent, and the position after them.
+        The number of sent rows, and the position after them.
 
     Raises:
         Retryable, Terminal: The task failed.
@@ -96,28 +99,25 @@ def send_rows(frame: DataFrame, task: RowsTask, condition: str | None) -> tuple[
 
     capture = task.capture
     chosen = frame if condition is None else frame.where(condition)
-    key = _json(chosen.select(*map(quote_name, capture.key))) if capture.key else functions.lit(None).cast("string")
+    null = functions.lit(None).cast("string")
+    key = _json(chosen.select(*map(quote_name, capture.key))) if capture.key else null
     time, number = capture.timestamp_column, capture.incrementing_column
-    nothing = functions.lit(None).cast("string")
     rows = chosen.select(
         _json(chosen).alias("value"),
         key.alias("key"),
-        (functions.date_format(quote_name(time), "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX") if time else nothing).alias("time"),
-        (functions.col(quote_name(number)).cast("decimal(38,0)") if number else nothing).alias("number"),
+        (functions.date_format(quote_name(time), "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX") if time else null).alias("time"),
+        (functions.col(quote_name(number)).cast("decimal(38,0)") if number else null).alias("number"),
     )
-    # A query without bounds is one partition, which one task reads and sorts, on disk where memory does not do.
+    # A JDBC query without bounds has one partition, which one task reads and sorts, on disk if memory is too small.
     ordered = rows.sortWithinPartitions("time", "number") if capture.order else rows
 
     def send(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         yield _send_task(task, batches)
 
-    (answer,) = fetch_rows(ordered.mapInArrow(send, _TOLD_TYPE), f"capture {capture.name}").to_pylist()
+    (answer,) = fetch_rows(ordered.mapInArrow(send, _TASK_COLUMNS), f"capture {capture.name}").to_pylist()
     if answer["failure"] is not None:
         raise error_from_json(answer["failure"])
     return int(answer["rows"]), CapturePosition.from_json(answer["position"])
-
-
-_TOLD_TYPE: Final = ", ".join(f"{name} string" for name in _TOLD.names)
 
 
 def _send_task(task: RowsTask, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
@@ -127,7 +127,7 @@ def _send_task(task: RowsTask, batches: Iterable[pa.RecordBatch]) -> pa.RecordBa
         columns = {"rows": [str(count)], "position": [position.to_json()], "failure": [None]}
     except (Retryable, Terminal) as error:
         columns = {"rows": [None], "position": [None], "failure": [error_to_json(error)]}
-    return pa.RecordBatch.from_pydict(columns, schema=_TOLD)
+    return pa.RecordBatch.from_pydict(columns, schema=_TASK_RESULT)
 
 
 def _rows(capture: JdbcCapture, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
@@ -145,16 +145,16 @@ def _rows(capture: JdbcCapture, batches: Iterable[pa.RecordBatch]) -> Iterator[R
 
 
 def _json(frame: DataFrame) -> Column:
-    """All columns as one JSON object. Decimals are numbers with all their digits, as Frazil's pipelines read them."""
+    """All columns as one JSON object. Decimals become numbers with all their digits, which Frazil's pipelines read exactly."""
     from pyspark.sql import functions
 
     return functions.to_json(functions.struct(*(functions.col(quote_name(name)) for name in frame.columns)), _JSON)
 
 
-def _require(capture: JdbcCapture, key: str, kind: str | None, expected: tuple[str, ...]) -> None:
+def _require_type(capture: JdbcCapture, key: str, kind: str | None, expected: tuple[str, ...]) -> None:
     column = str(getattr(capture, key))
     if kind is None:
-        raise _missing(capture, key, column)
+        raise _missing_column(capture, key, column)
     if kind.partition("(")[0] not in expected or (kind.startswith("decimal") and not kind.endswith(",0)")):
         raise CAPTURE_FILE_INVALID.terminal(
             f"capture {capture.name}: {key} {column!r} can't order rows: expected {' or '.join(expected)}, found {kind}",
@@ -162,7 +162,7 @@ def _require(capture: JdbcCapture, key: str, kind: str | None, expected: tuple[s
         )
 
 
-def _missing(capture: JdbcCapture, key: str, column: str) -> Terminal:
+def _missing_column(capture: JdbcCapture, key: str, column: str) -> Terminal:
     return CAPTURE_FILE_INVALID.terminal(
         f"capture {capture.name}: {key} names column {column!r}, which {capture.table or 'the query'} does not have",
         next_step="correct the capture file",
@@ -170,14 +170,14 @@ def _missing(capture: JdbcCapture, key: str, column: str) -> Terminal:
 
 
 _REFUSED = ("password authentication failed", "Access denied for user", "ORA-01017", "Login failed for user")
-"""How databases refuse a password, in English: PostgreSQL, MySQL, Oracle, SQL Server; where no SQLSTATE tells it."""
+"""Texts of refused passwords, for errors without SQLSTATE: PostgreSQL, MySQL, Oracle, SQL Server."""
 
 _CAUSES: Final = 20
-"""Bounds how deep the database's exception may lie in those of Spark; some are their own cause."""
+"""Bounds the search for the database's exception among the causes of Spark's: some exceptions are their own cause."""
 
 
 def main(argv: list[str]) -> int:
-    """Capture what is new in a database."""
+    """Capture the new rows of a database."""
     return carry_out("capture", argv, _run)
 
 
@@ -189,12 +189,12 @@ def _run(project: Project, name: str, order: str) -> str:
 
 
 def capture_rows(project: Project, capture: JdbcCapture, order: CaptureOrder) -> CaptureResult:
-    """Capture the rows that are new, from the position on.
+    """Capture the new rows, from the position on.
 
     Raises:
-        Terminal: The position is lost or does not fit, the database refuses, or a person must act otherwise.
+        Terminal: The position is lost or does not fit, the database refuses the query, or another thing needs a person.
         Retryable: Kafka or the database is not available now, or another run began.
-        Stopped: A signal asked it to stop. Transactions that were committed stay.
+        Stopped: A signal requested a stop. Committed transactions stay.
     """
     database, ground, now = project.database(capture.database), capture_context(project, capture), utc_now()
     with shutdown.handled(say), session(project) as spark, shutdown.cancelling(cancel_of(spark)):
@@ -216,30 +216,25 @@ def capture_rows(project: Project, capture: JdbcCapture, order: CaptureOrder) ->
 
 
 def sql_state(error: BaseException) -> str:
-    """SQLSTATE of the database's exception that is the cause of one of Spark's; empty if there is none."""
+    """SQLSTATE of the database's exception among the causes of Spark's; empty if there is none."""
     thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     for _ in range(_CAUSES):
         if thrown is None:
             break
-        with suppress(Py4JError):  # only those of JDBC have it
+        with suppress(Py4JError):  # only exceptions of JDBC have it
             return thrown.getSQLState() or ""
         thrown = thrown.getCause()
     return ""
 
 
 def refusal_of(capture: JdbcCapture, detail: str, state: str = "") -> Terminal | None:
-    """The error that a person must resolve, if Spark's error shows one.
-
-    Args:
-        capture: The capture.
-        detail: The error.
-        state: SQLSTATE of the database. Classes of ISO/IEC 9075: 28 is a failed login, 42 a syntax error or a missing permission.
-    """
-    if state.startswith("42"):
+    """The error for a person, if the text of Spark's error or the database's SQLSTATE shows one; None otherwise."""
+    if state.startswith("42"):  # ISO/IEC 9075: a syntax error or a missing permission
         return DATABASE_REFUSED.terminal(
             f"capture {capture.name}: database {capture.database} refuses the query: SQLSTATE {state}",
             next_step="read its message in the log of the job; correct the capture file, or let the user read it",
         )
+    # 28 is a failed login.
     if state.startswith("28") or any(phrase in detail for phrase in _REFUSED):
         return DATABASE_REFUSED.terminal(
             f"capture {capture.name}: database {capture.database} did not accept user and password",

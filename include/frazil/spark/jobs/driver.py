@@ -1,4 +1,4 @@
-"""The driver process of a job: its parent, its reports, its session and its end."""
+"""The driver process of a job: its order and outcome, its session, its reports and its end."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 _GATEWAY_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
-"""Spark's own: set in a driver whose parent is its JVM."""
+"""Spark sets this variable in a driver whose parent is its JVM."""
 
 
 def end_with_parent() -> None:
-    """End this process when its JVM, or the JVM's parent, has ended: a killed task leaves both running.
+    """End this process after its JVM, or the submitter, has ended: the kill of a task leaves both running.
 
-    A batch that it decides at this moment is finished first: it needs the catalog, not the JVM. A process without a JVM that a
-    user's operator started depends on no other process.
+    A batch that is being decided is finished first, for which no JVM is needed. A process without a JVM that a user's operator
+    started depends on no other process.
     """
     if SUBMITTER_VARIABLE not in os.environ and _GATEWAY_VARIABLE not in os.environ:
         return
-    # Who kills the JVM together with its group, as Airflow does, means the run; the driver sees it and ends by itself.
+    # In a group of its own: Airflow kills the JVM with its process group, and the driver must see that and end in order.
     if os.getsid(0) != os.getpid():
         os.setpgid(0, 0)
     submitter = os.environ.get(SUBMITTER_VARIABLE)
@@ -47,17 +47,17 @@ def end_with_parent() -> None:
 
 
 def _has_ended(pid: int) -> bool:
-    # In a container whose first process reaps nobody, a killed task stays in /proc.
+    # In a container whose first process does not reap, a killed task stays in /proc.
     process = stat_of(pid)
     return process is None or process.has_ended
 
 
 @contextmanager
 def session(project: Project, *, writes: bool = False) -> Iterator[SparkSession]:
-    """The session of this job: its own Spark's, which ends with this process, or one on a spark connect server.
+    """The session of this job: of its own Spark, which ends with this process, or on a Spark Connect server.
 
     Raises:
-        Retryable, Terminal: Spark does not start; the server does not answer, or is not fit for it.
+        Retryable, Terminal: Spark does not start; the server does not answer, or does not fit.
     """
     silence_error_log()
     engine = os.environ.get(ENGINE_VARIABLE)
@@ -84,29 +84,28 @@ def _own_session() -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        if LOCAL_VARIABLE not in os.environ:  # a cluster is told; a Spark that is a JVM alone ends with this process
-            with suppress(*SPARK_FAILED):  # a JVM that is gone is stopped already, and what the block met says more
+        if LOCAL_VARIABLE not in os.environ:  # a local Spark ends with this process anyway
+            with suppress(*SPARK_FAILED):  # the JVM may be gone; the block's own error says more
                 spark.stop()
 
 
 def run_job(main: Callable[[list[str]], int]) -> None:
-    """Run a job with the arguments of this process, and end it with the job's exit code, at once.
+    """Run a job with the arguments of this process, and end the process at once with the job's exit code.
 
-    Where somebody's platform started it, it ends as any Python program does: the platform may have more to do in this process.
+    A local Spark stops when its JVM sees that this process is gone. To stop it in order, and to free all objects, would take a
+    second and a half; with a server, Python would wait for threads of its client, which may wait for the server.
 
-    Nothing is left to do: a local Spark stops when its JVM sees that this process is gone. To stop it from here, and then to
-    take this process apart object by object, would take a second and a half. Beside a server Python would even wait for threads
-    of the server's client, and those may wait for the server.
+    A process that a user's platform started ends as usual: the platform may have more to do in it.
     """
-    code = 1  # Python's own, for what nobody foresaw
+    code = 1  # Python's exit code after an uncaught exception
     try:
         code = main(sys.argv[1:])
     except SystemExit as exit_request:
         code = _exit_code_of(exit_request)
-    except BaseException:  # noqa: BLE001 - told as Python tells it
+    except BaseException:  # noqa: BLE001 - reported as Python does
         traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # nobody listens any more, or can
+        with suppress(OSError, ValueError):  # the reader is gone, or the stream is closed
             stream.flush()
     if SUBMITTER_VARIABLE in os.environ:
         os._exit(code)
@@ -115,7 +114,7 @@ def run_job(main: Callable[[list[str]], int]) -> None:
 
 
 def _exit_code_of(exit_request: SystemExit) -> int:
-    """The exit code that Python would end with; it also says what is no number."""
+    """The exit code that Python would end with. A code that is no number is printed, as Python does."""
     if exit_request.code is None:
         return 0
     if isinstance(exit_request.code, int):
@@ -125,12 +124,10 @@ def _exit_code_of(exit_request: SystemExit) -> int:
 
 
 def carry_out(prog: str, argv: list[str], work: Callable[[Project, str, str], str | None]) -> int:
-    """Do the order that a job's command line names, and leave its outcome where the order is.
+    """Carry out the order that a job's command line names, write the outcome beside the order, and return the exit code.
 
-    `work` takes the project, the name of the pipeline or capture, and the order; it returns the result, if the job has one.
-
-    Returns:
-        See `exit_code`. For people and their tools: who waits for the job reads the outcome.
+    `work` takes the project, the name of the pipeline or capture, and the order; it returns the result, if the job has one. The
+    submitter reads the outcome; the exit code is for people and their tools.
     """
     end_with_parent()
     return exit_code(lambda: _carry_out(prog, argv, work))
@@ -141,26 +138,26 @@ def _carry_out(prog: str, argv: list[str], work: Callable[[Project, str, str], s
     handover = Handover.from_arguments(project, prog, argv)
     order, outlives = handover.read_order()
     if outlives:
-        # Somebody's operator may start a second driver for one attempt: it waits for the first, and has no more to do.
+        # A user's operator may start a second driver for one attempt: it waits for the first, and needs to do no more.
         earlier = handover.await_outcome()
         if earlier is not None and earlier.error is None:
             return
-    with handover.beating() if outlives else nullcontext():
+    with handover.heartbeats() if outlives else nullcontext():
         if outlives:
             handover.forget_failure()
         outcome = _outcome(lambda: work(project, handover.name, order))
         try:
-            _storage_away(handover.leave, outcome)
+            _while_storage_fails(handover.write_outcome, outcome)
         except (Retryable, Terminal) as error:
             say(f"warning: the outcome of this job is not reported: {error.message_with_code}")
     if outcome.error is not None:
         raise outcome.error
 
 
-_storage_away: Final = Retrying(
+_while_storage_fails: Final = Retrying(
     retry=retry_if_exception_type(Retryable), stop=stop_after_delay(60), wait=wait_fixed(5), reraise=True
 )
-"""A storage that is away for a moment must not make a landed run look lost."""
+"""Repeats a write to storage: a storage that fails for a moment must not make a landed run look lost."""
 
 
 def _outcome(work: Callable[[], str | None]) -> Outcome:
@@ -177,10 +174,7 @@ def _spark_failure(error: BaseException) -> Retryable:
 
 
 def exit_code(work: Callable[[], object]) -> int:
-    """Do the work of a job.
-
-    0, or the exit code of the error's class; its message is the last reported line.
-    """
+    """Do the work of a job, and return 0 or the exit code of its error, whose message is the last reported line."""
     try:
         work()
     except FrazilError as error:
@@ -194,10 +188,10 @@ def exit_code(work: Callable[[], object]) -> int:
 
 
 def say(line: str) -> None:
-    """Report one line to the process that watches the job, if it is still running."""
+    """Report one line to the process that watches the job, if that still runs."""
     try:
         sys.stdout.write(f"{REPORT_PREFIX}{line}\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        # A batch that is decided must not stay half done because nobody listens any more.
+        # A decided batch must be finished, even if the watching process is gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

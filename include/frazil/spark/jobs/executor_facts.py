@@ -1,7 +1,7 @@
-"""Facts about an executor, reported by a task on it: its Python, its packages, and what it can reach.
+"""Facts about an executor, which a task on it reports: its Python, its packages, and the servers that it reaches.
 
-The functions here travel to the executor as they are (`pyspark.cloudpickle.register_pickle_by_value`): it may be Frazil itself
-that is missing there. So nothing but the standard library is imported at the top.
+The executor gets these functions as code (`pyspark.cloudpickle.register_pickle_by_value`), because Frazil may be missing there. So
+only the standard library is imported at the top.
 """
 
 from __future__ import annotations
@@ -16,26 +16,29 @@ from platform import python_version
 from typing import Any, Final
 
 PACKAGES: Final = ("pyspark", "pyarrow", "confluent-kafka", "pyiceberg", "frazil")
-"""Whose versions are told."""
+"""Packages whose versions are reported."""
 
 CLUSTER, STORAGE = "cluster", "storage"
-"""What is reached for."""
+"""Kinds of servers that are tried."""
 
 
 def facts(work: str, clusters: Iterable[tuple[str, Any, Any]], storages: Iterable[tuple[str, Any, Any]]) -> str:
-    """Return facts about this process as JSON."""
+    """Return facts about this process as JSON. `work` is the module that tasks of a batch need."""
     report: dict[str, Any] = {
         "executor": f"{socket.gethostname()}:{os.getcwd()}",  # noqa: PTH109 - a text
         "time": time.time(),
         "python": python_version(),
         "versions": dict(_versions()),
-        "lacks": _lacking(work),
+        "lacks": _import_problem(work),
         "sources": None,
         "problems": [],
     }
     if report["lacks"] is None:
         report["sources"] = import_module("frazil.spark.submit.configuration").digest()
-        report["problems"] = [*_problems(CLUSTER, _reach, clusters), *_problems(STORAGE, _write, storages)]
+        report["problems"] = [
+            *_problems(CLUSTER, _reach_cluster, clusters),
+            *_problems(STORAGE, _write_storage, storages),
+        ]
     return json.dumps(report)
 
 
@@ -47,34 +50,34 @@ def _versions() -> Iterator[tuple[str, str | None]]:
             yield name, None
 
 
-def _lacking(work: str) -> str | None:
+def _import_problem(work: str) -> str | None:
     try:
         import_module(work)
-    except ImportError as error:  # a library of the system that is missing is one, too
+    except ImportError as error:  # also for a missing library of the system
         return f"{type(error).__name__}: {error}"
     return None
 
 
 def _problems(
-    what: str, ask: Callable[[str, Any, Any], None], targets: Iterable[tuple[str, Any, Any]]
+    kind: str, attempt: Callable[[str, Any, Any], None], targets: Iterable[tuple[str, Any, Any]]
 ) -> Iterator[tuple[str, str, str | None]]:
     from frazil.errors import FrazilError
 
     for name, first, second in targets:
         try:
-            ask(name, first, second)
+            attempt(name, first, second)
         except FrazilError as error:
-            yield f"{what} {name}", error.message_with_code, error.next_step
+            yield f"{kind} {name}", error.message_with_code, error.next_step
 
 
-def _reach(name: str, properties: Any, topics: Any) -> None:
+def _reach_cluster(name: str, properties: Any, topics: Any) -> None:
     from frazil.kafka.admin.observe import observe
     from frazil.kafka.client.cluster import Cluster
 
     observe(Cluster(name, properties), topics, absent_ok=True)
 
 
-def _write(_: str, location: Any, properties: Any) -> None:
+def _write_storage(_: str, location: Any, properties: Any) -> None:
     from frazil.iceberg.catalog.catalog import Folder
 
     Folder(location, properties).check_writable()

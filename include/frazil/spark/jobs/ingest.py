@@ -1,4 +1,4 @@
-"""The ingest job: what spark-submit runs, or a process beside a spark connect server. Arguments in, exit code out."""
+"""The ingest job, which spark-submit starts, or which uses a session on a Spark Connect server."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def _run(project: Project, name: str, order: str) -> str | None:
 
 
 def land(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunPlan) -> bool:
-    """Land a plan in this job. A `frazil.run.batches.session.Land` of one Spark session."""
+    """Land a plan in this job: a `frazil.run.batches.session.Land` with one Spark session."""
     ingest(project, pipeline, plan, SparkStage(spark), say, apply=_apply(spark, project, pipeline, plan))
     return True
 
 
 def _run_session(spark: SparkSession, pipeline: str, order: RunPlan) -> str:
-    """Land batches until the session ends, a batch fails, or the files change: what Spark was started with may not be theirs.
+    """Land batches until the session ends, a batch fails, or the project's files change, for which Spark may lack settings.
 
-    So a Spark that has ended is never used again: the process that waits for this job starts another.
+    Then the process that waits for this job starts another job.
     """
 
     def load() -> tuple[Project, Pipeline]:
@@ -60,12 +60,10 @@ def _run_session(spark: SparkSession, pipeline: str, order: RunPlan) -> str:
 
 
 def _apply(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunPlan) -> SparkApply | None:
-    """The engine for tables that PyIceberg can't write, if the pipeline has such a table, or had one in its last decided
-    batch.
-    """
+    """The engine for tables that PyIceberg can't write; None if neither pipeline nor last decided batch has such a table."""
     if not needs_writer(pipeline, plan):
         return None
-    # A batch that waits may have tables in catalogs that the file names no more.
+    # A batch that waits may have tables in catalogs that the pipeline file no longer names.
     for name in project.settings.catalogs if plan.waits else pipeline.catalogs:
         open_catalog(spark, name, project.settings.catalogs[name])
     return SparkApply(spark)

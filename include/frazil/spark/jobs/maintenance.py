@@ -1,4 +1,4 @@
-"""The job of one maintenance run, which calls Iceberg's procedures through Spark."""
+"""The job of a maintenance run: it calls Iceberg's procedures through Spark."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 _VIEW: Final = "frazil_listed_files"
 
 _RIVALS: Final = ("ValidationException", "CommitFailedException", "Cannot commit")
-"""What Iceberg says when files that were to be replaced are gone, or rows were deleted from them meanwhile."""
+"""Texts of Iceberg's errors for files that another commit replaced, or deleted rows from, meanwhile."""
 
 
 class SparkProcedures:
-    """Calls procedures with one session that knows the catalogs."""
+    """Calls procedures with one session, in which the catalogs are open."""
 
     def __init__(self, spark: SparkSession) -> None:
         prepare_writer(spark)
         self._spark: Final = spark
 
     def call(self, catalog: str, procedure: str, arguments: Mapping[str, Argument]) -> Iterator[dict[str, Any]]:
-        """Call a procedure of a catalog, and return its rows, which are read as they are asked for.
+        """Call a procedure of a catalog, and return its rows, which are read lazily.
 
         Raises:
-            Conflict: Others changed the same files meanwhile.
+            Conflict: Another commit changed the same files meanwhile.
             Retryable: Spark, the catalog or the storage is not available now.
         """
         arguments_text = ", ".join(f"{name} => {literal(value)}" for name, value in arguments.items())
@@ -51,7 +51,7 @@ class SparkProcedures:
 
     @contextmanager
     def listed(self, paths: Iterable[str]) -> Iterator[str]:
-        """Create a view of these files, all with an old time, for the block: a server keeps sessions with their views."""
+        """While the block runs, a view lists these files with an old time. It is dropped, because a server keeps sessions."""
         old = datetime(1970, 1, 2, tzinfo=UTC)
         rows = [(path, old) for path in paths]
         with _translated("the list of orphans"):
@@ -60,7 +60,7 @@ class SparkProcedures:
         try:
             yield _VIEW
         finally:
-            with suppress(*SPARK_FAILED):  # a Spark that is gone keeps no view
+            with suppress(*SPARK_FAILED):  # the views of a dead Spark are gone
                 self._spark.catalog.dropTempView(_VIEW)
 
     def note(self, catalog: str, table: str, key: str, value: str) -> None:
@@ -86,11 +86,7 @@ def _translated(what: str) -> Iterator[None]:
 
 
 def main(argv: list[str]) -> int:
-    """Maintain the tables of a pipeline.
-
-    Returns:
-        See `frazil.spark.jobs.driver.exit_code`: 0 also if a step failed, which the result says.
-    """
+    """Maintain the tables of a pipeline. A failed step is in the result, and does not change the exit code."""
     return carry_out("maintain", argv, _run)
 
 

@@ -1,4 +1,4 @@
-"""The job of `frazil doctor --spark`: a few tasks on an engine's executors report their packages and connections."""
+"""The job of `frazil doctor --spark`: tasks on an engine's executors report their packages and connections."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 _TASKS: Final = 2
-"""For each core that the configuration tells, so that no executor stays without one while others are busy."""
+"""Tasks per configured core, so that each executor gets one even while others are busy."""
 
-_LEAST: Final = 4
+_LEAST_TASKS: Final = 4
 
 
 def main(argv: list[str]) -> int:
@@ -45,11 +45,11 @@ def _probe_executors(spark: SparkSession, project: Project, pipelines: Iterable[
     clusters, storages = _clusters(project, pipelines), _storages(project, pipelines)
     cloudpickle.register_pickle_by_value(executor_facts)  # type: ignore[no-untyped-call]
     facts, module = executor_facts.facts, WORK
-    # By Spark's plain functions: those over Arrow need PyArrow, which may be what is missing.
-    tell = udf(lambda _: facts(module, clusters, storages), "string", useArrow=False)
-    count = max(_LEAST, _TASKS * cores(lambda key: spark.conf.get(key, "") or ""))
+    # As a plain function of Spark: one over Arrow needs PyArrow, which may be missing there.
+    report = udf(lambda _: facts(module, clusters, storages), "string", useArrow=False)
+    count = max(_LEAST_TASKS, _TASKS * cores(lambda key: spark.conf.get(key, "") or ""))
     began = time.time()
-    answers: pa.Table = fetch_rows(spark.range(0, count, 1, count).select(tell("id").alias("told")), "executors")
+    answers: pa.Table = fetch_rows(spark.range(0, count, 1, count).select(report("id").alias("told")), "executors")
     ended = time.time()
     return {
         "began": began,

@@ -1,8 +1,8 @@
 """The `spark` engine: Spark runs the tasks of a batch; its Python workers read Kafka, decode, and write the data files.
 
-Not Spark's own Kafka source: its JVM reads records and carries them to Python in four times the CPU time that reading them
-there takes (`python -m tests.bench.readers`), and its client has properties of its own. Nor a Python data source, which Spark plans
-in further Python processes of the driver: see docs/decisions/arrow-data-files.md.
+Spark's own Kafka source is not used: to read in the JVM and hand records to Python takes four times the CPU time of reading in
+Python (`python -m tests.bench.readers`), and its client has other properties. Nor a Python data source, for whose plans Spark
+starts more Python processes in the driver: see docs/decisions/arrow-data-files.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from frazil import shutdown
 from frazil.batch.facts import Range, Staged
-from frazil.batch.plan import shared_out
+from frazil.batch.plan import split_into_tasks
 from frazil.errors import Retryable, Terminal, error_from_json, error_to_json
 from frazil.kafka.read.read import read_ranges
 from frazil.records.decoder.decode import Decoder
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 
 _SMALLEST_TASK = 50_000
-"""Offsets below which another task costs more than the core it occupies saves."""
+"""Offsets below which another task costs more than its core saves."""
 
 
 class SparkStage:
-    """Stages batches with one Spark session. A `frazil.run.staging.stage.Stage`."""
+    """A `frazil.run.staging.stage.Stage` that stages batches with one Spark session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
     def __call__(self, order: StageOrder) -> Staged:
-        """Stage one batch, in tasks of the same length, each of which writes files of its own."""
+        """Stage one batch, in tasks of equal length, each of which writes its own files."""
         from pyspark.sql import functions
 
-        Decoder(order.specs, order.route, order.n)  # a shape that can't be met is refused here, not in every task
+        Decoder(order.specs, order.route, order.n)  # an impossible order is refused here, not in each task
 
-        tasks = shared_out(order.ranges, order.records_per_task, tasks_of(self._spark, order.ranges))
+        tasks = split_into_tasks(order.ranges, order.records_per_task, tasks_of(self._spark, order.ranges))
         name = f"pipeline {order.pipeline} batch {order.n}"
         describe_jobs(self._spark, name, f"{sum(r.span for r in order.ranges):,} offsets")
         order = replace(order, ranges=())
@@ -52,9 +52,9 @@ class SparkStage:
             for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
                 yield _stage_task(replace(order, ranges=tasks[number]))
 
-        # A row for each task, with its number: what it reads is in the closure, with the properties of the cluster.
+        # One row per task, with the task's number: its ranges and the cluster's properties are in the closure.
         rows = self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(stage_task, _TASK_COLUMNS)
-        # By name, without an `Observation`: to wait for one's result may take for ever, and the numbers are in the rows.
+        # For Spark's pages only. Not by an `Observation`, whose result may never come: Frazil takes the numbers from the rows.
         rows = rows.observe(name, *(functions.sum(column).alias(column) for column in ("records", "bytes")))
         with shutdown.cancelling(cancel_of(self._spark)):
             try:
@@ -73,13 +73,13 @@ def cancel_of(spark: SparkSession) -> Callable[[], object]:
     """A function that cancels the running jobs of a session."""
     if hasattr(spark, "cloneSession"):  # spark connect
         return spark.interruptAll
-    # The context is this process's own, so all of its jobs are. (interruptAll finds them by the tag of their session, which
-    # Spark 4.1 takes off some while it plans them.)
+    # The context and all its jobs belong to this process. (interruptAll finds jobs by their session's tag, which Spark 4.1
+    # removes from some jobs while it plans them.)
     return spark.sparkContext.cancelAllJobs
 
 
 def describe_jobs(spark: SparkSession, name: str, work: str) -> None:
-    """Name the jobs that this thread starts from now on, as Spark's pages and event log show them."""
+    """Name the jobs that this thread starts from now on, for Spark's pages and event log."""
     if hasattr(spark, "cloneSession"):  # spark connect, where the description is the server's
         spark.clearTags()
         spark.addTag(name)
@@ -100,13 +100,13 @@ def _stage_task(order: StageOrder) -> pa.RecordBatch:
 _TASK_RESULT: Final = pa.schema(
     [("staged", pa.string()), ("failure", pa.string()), ("records", pa.int64()), ("bytes", pa.int64())]
 )
-"""What a task tells the driver: what it staged, or why it could not; and the figures that Spark itself shows."""
+"""Columns that a task returns to the driver: what it staged, or its error; and figures for Spark's pages."""
 
 _TASK_COLUMNS: Final = "staged string, failure string, records long, bytes long"
-"""The same in Spark's words."""
+"""The columns of `_TASK_RESULT` in Spark's types."""
 
 
 def tasks_of(spark: SparkSession, ranges: tuple[Range, ...]) -> int:
-    """How many tasks a batch is worth: one per core, as far as there is work for them."""
+    """Number of tasks for a batch: one per core, but none smaller than `_SMALLEST_TASK`."""
     total = sum(r.span for r in ranges)
     return max(1, min(cores(lambda key: spark.conf.get(key, "") or ""), total // _SMALLEST_TASK))

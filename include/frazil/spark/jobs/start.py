@@ -1,6 +1,6 @@
-"""Starts Spark while the process of a job still reads its modules: seconds each, and on different cores.
+"""Starts Spark while the process of a job still imports its modules: each takes seconds, on another core.
 
-Little but pyspark is imported here, or that would have to be read first.
+Hardly anything but pyspark is imported here, because Spark starts only after these imports.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 
 _CONTEXT: Final[Future[SparkContext]] = Future()
-"""Of this process, if it was begun: a process has one Spark."""
+"""The Spark context of this process, once its start has begun; a process has only one."""
 
 
 def start() -> None:
-    """Prepare imports, and begin to start this process's Spark, which `started_session` returns.
+    """Prepare imports, and start this process's Spark in the background, for `started_session`.
 
-    Not on a cluster: there a job that fails at once, because of its plan, would leave a running application behind.
+    On a cluster Spark is not started yet: a job that fails at once, because of its plan, would leave a running application.
     """
     collect_rarely()
     prefer_unzipped()
-    restore_pandas()  # Spark's client insists on it
+    restore_pandas()  # which Spark's client requires
     if LOCAL_VARIABLE in os.environ:
-        import pyspark.sql  # noqa: F401 - here, or both threads would wait for each other's imports
+        import pyspark.sql  # noqa: F401 - before the thread, or both would wait for each other's imports
 
         _CONTEXT.set_running_or_notify_cancel()
-        # A process that ends does not wait for it.
+        # A daemon, so that the end of the process does not wait for it.
         Thread(target=_start_context, name="spark-start", daemon=True).start()
 
 
@@ -48,17 +48,14 @@ def started_session() -> SparkSession:
 
     if _CONTEXT.running() or _CONTEXT.done():
         _CONTEXT.result()
-    # By the thread that will use it: Spark's functions look for the session of their thread.
+    # In the thread that will use it, because Spark's functions use their thread's session.
     return SparkSession.builder.getOrCreate()
 
 
 def wake_workers(spark: SparkSession, count: int) -> None:
-    """Start Python workers in advance, while the job still loads its tables.
-
-    It only saves time: errors show in the first batch.
-    """
+    """Start Python workers of a local Spark while the job loads its tables. Errors are ignored: the first batch meets them again."""
     if LOCAL_VARIABLE in os.environ:
-        Thread(target=_wake_workers, args=(spark, count), name="spark-workers", daemon=True).start()
+        Thread(target=_run_tasks, args=(spark, count), name="spark-workers", daemon=True).start()
 
 
 def _start_context() -> None:
@@ -66,17 +63,17 @@ def _start_context() -> None:
 
     try:
         _CONTEXT.set_result(SparkContext.getOrCreate())
-    except BaseException as error:  # noqa: BLE001 - whoever asks for it meets it
+    except BaseException as error:  # noqa: BLE001 - `started_session` raises it
         _CONTEXT.set_exception(error)
 
 
-def _wake_workers(spark: SparkSession, count: int) -> None:
+def _run_tasks(spark: SparkSession, count: int) -> None:
     from frazil.spark.errors import SPARK_FAILED
 
     with suppress(*SPARK_FAILED):
         spark.sparkContext.setJobDescription("Python workers start")
-        spark.range(0, count, 1, count).mapInArrow(_as_they_are, "id long").collect()
+        spark.range(0, count, 1, count).mapInArrow(_pass_through, "id long").collect()
 
 
-def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+def _pass_through(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     yield from batches

@@ -1,4 +1,4 @@
-"""A small job that loads what all jobs load, so that it can be archived: see `frazil.spark.submit.class_archive`."""
+"""A small job that loads the classes of all jobs, for the archive of `frazil.spark.submit.class_archive`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 
 
 def main() -> None:
-    """Run a Python worker, a join with an exchange, and statements: staging, merging and maintenance begin with these."""
+    """Run a Python worker, a join with an exchange, and statements, as staging, merges and maintenance do."""
     spark = SparkSession.builder.getOrCreate()
     try:
-        spark.range(1_000).mapInArrow(_counted, "n long").collect()
+        spark.range(1_000).mapInArrow(_count_rows, "n long").collect()
         spark.range(1_000).createOrReplaceTempView("numbers")
         spark.sql(
             "SELECT a.id % 7 AS k, count(*) AS n, max(struct(b.id, 'x')) AS last FROM numbers a JOIN numbers b ON a.id = b.id"
@@ -22,7 +22,7 @@ def main() -> None:
         spark.stop()
 
 
-def _counted(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+def _count_rows(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     for batch in batches:
         yield pa.RecordBatch.from_pydict({"n": [batch.num_rows]})
 

@@ -1,7 +1,7 @@
-"""The process that Spark forks its Python workers from: it has read what all of them need.
+"""The process from which Spark forks its Python workers, with the modules imported that all of them need.
 
-Without it each worker reads PyArrow, PyIceberg and Frazil by itself, one and a half CPU seconds a core. It is Spark's own, with
-other modules loaded; Spark starts it by `spark.python.daemon.module`.
+Otherwise each worker would import PyArrow, PyIceberg and Frazil by itself, 1.5 CPU seconds per core. It runs Spark's own daemon;
+Spark starts it by `spark.python.daemon.module`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from frazil.gc_tuning import collect_rarely
 from frazil.spark.jobs.imports import leave_out_pandas, prefer_unzipped
 
 WORK: Final = "frazil.spark.jobs.stage"
-"""What workers are for."""
+"""Module of the workers' tasks."""
 
 if __name__ == "__main__":
     collect_rarely()

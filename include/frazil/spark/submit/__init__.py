@@ -1,1 +1,1 @@
-"""How a job is started, from a process without pyspark: configuration, secrets, the code that executors get, the watch over the job."""
+"""Starts jobs, from a process without pyspark: configuration, secrets, the code for executors, and the watch over the job."""

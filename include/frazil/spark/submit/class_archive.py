@@ -1,8 +1,8 @@
-"""An archive of the classes that Spark loads when it starts: with it a job begins with a third less CPU time.
+"""An archive of the classes that Spark loads when it starts (AppCDS, Java 13 and later): jobs start with a third less CPU time.
 
-The JVM maps it instead of reading, checking and laying out some twenty thousand classes anew (AppCDS, Java 13 and later). It
-belongs to one Java and one folder of Spark's jars; where they change, it is made anew by `python -m frazil.spark.submit.class_archive`,
-which the set-up calls, and until then jobs start without. No pyspark here: who submits a job must not load it.
+The JVM maps the archive instead of reading, checking and laying out some twenty thousand classes. It fits one Java and one folder
+of Spark's jars. After a change of either, jobs start without it, until `python -m frazil.spark.submit.class_archive`, which the
+set-up calls, makes it anew. Imports no pyspark: submitters must not load it.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ _TRAINING: Final = Path(__file__).parents[1] / "jobs" / "training.py"
 """The job whose classes are archived."""
 
 _SECONDS: Final = 600.0
-"""Bounds the job that makes an archive; 30 s on two idle cores."""
+"""Bounds the job that makes an archive, which takes 30 s on two idle cores."""
 
 _QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-"""An archive that does not fit is passed over. What the JVM says of it would stand in every job's log."""
+"""Keeps the JVM's messages about an unfit archive, which it ignores, out of each job's log."""
 
 
 def archive_options(home: Home, java: Java) -> str:
-    """Options of a JVM that runs Spark; empty where no archive was made for this Java and these jars."""
+    """Options of a JVM that runs Spark; empty if there is no archive for this Java and these jars."""
     file = archive_file(home, java)
     return f"-XX:SharedArchiveFile={file} {_QUIET}" if file.is_file() else ""
 
 
 def archive_file(home: Home, java: Java) -> Path:
-    """Path of the archive for a Java version and Spark's jars, whether it exists or not. Its name is a digest of both."""
-    inputs = [str(java.home.resolve()), _release(java)]
+    """Path of the archive for a Java and Spark's jars, whether or not it exists; its name is a digest of both."""
+    release = java.home / "release"
+    inputs = [str(java.home.resolve()), release.read_text(encoding="utf-8") if release.is_file() else str(java.major)]
     for jar in sorted(_spark_jars().iterdir()):
         status = jar.stat()
         inputs.append(f"{jar} {status.st_size} {status.st_mtime_ns}")  # the JVM compares these as well
@@ -50,8 +51,8 @@ def make_archive(home: Home, report: Callable[[str], None] = lambda _: None) -> 
     """Create the archive unless it exists, by a small job that loads the classes all jobs need.
 
     Raises:
-        Retryable: The job failed; the end of what it said is quoted.
-        Terminal: No fitting Java.
+        Retryable: The job failed; the message quotes the end of its output.
+        Terminal: There is no suitable Java.
     """
     java = ensure_java(report)
     file = archive_file(home, java)
@@ -66,11 +67,7 @@ def _make(java: Java, file: Path) -> None:
     unfinished = file.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
     python = str(interpreter_bin() / "python")
-    env = inherited_environment() | {
-        "JAVA_HOME": str(java.home),
-        "PYSPARK_PYTHON": python,
-        "PYSPARK_DRIVER_PYTHON": python,
-    }
+    variables = {"JAVA_HOME": str(java.home), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
     options = f"-XX:+UseParallelGC -XX:ArchiveClassesAtExit={unfinished} {_QUIET}"
     conf = {
         "spark.ui.enabled": "false",
@@ -81,7 +78,14 @@ def _make(java: Java, file: Path) -> None:
     submit = [str(interpreter_bin() / "spark-submit"), "--master", "local[2]"]
     command = [*submit, *conf_arguments(conf), str(_TRAINING)]
     try:
-        ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=_SECONDS)
+        ran = subprocess.run(
+            command,
+            env=inherited_environment() | variables,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_SECONDS,
+        )
     except subprocess.TimeoutExpired as error:
         raise SPARK_UNAVAILABLE.retryable(f"spark: archiving its classes took over {_SECONDS:.0f} s") from error
     if ran.returncode or not unfinished.is_file():
@@ -90,11 +94,6 @@ def _make(java: Java, file: Path) -> None:
             f"spark: archiving its classes ended with {ran.returncode}; its last lines:\n{log_end}"
         )
     unfinished.rename(file)
-
-
-def _release(java: Java) -> str:
-    release = java.home / "release"
-    return release.read_text(encoding="utf-8") if release.is_file() else str(java.major)
 
 
 def _spark_jars() -> Path:
@@ -108,7 +107,7 @@ def _main() -> int:
     try:
         make_archive(Home.resolve(), say)
     except FrazilError as error:
-        # Spark works without it, as slowly as everywhere: no reason to end a set-up.
+        # Spark works without the archive, only slower: no reason to fail a set-up.
         say(f"{error.label}: {error}\n  Spark starts without its archive")
     return 0
 

@@ -1,5 +1,5 @@
-"""Spark's configuration, built without pyspark: catalogs and their storage, secrets, the master, the job's
-environment, and Frazil's code as it is shipped to executors.
+"""Spark's configuration, built without pyspark: catalogs and their storage, secrets, pages, executors, and the archive of Frazil's
+code that executors get.
 """
 
 from __future__ import annotations
@@ -26,28 +26,27 @@ if TYPE_CHECKING:
 
 
 SUBMITTER_VARIABLE: Final = "FRAZIL_SUBMITTER"
-"""Process id of the process that waits for the job. If it is killed it can't stop the job, so the job checks whether it lives."""
+"""Process id of the submitter. A killed submitter can't stop its job, so the job checks whether the submitter lives."""
 
 ENGINE_VARIABLE: Final = "FRAZIL_SPARK_ENGINE"
-"""Name of the engine whose spark connect server the job's session is on. Without: the job's own Spark."""
+"""Name of the engine on whose Spark Connect server the job has its session; unset if the job starts a Spark of its own."""
 
 LOCAL_VARIABLE: Final = "FRAZIL_SPARK_LOCAL"
-"""Set where the job's own Spark is this process's JVM and nothing else: it may be started early, and dropped, at no cost."""
-
+"""Set if the job's Spark is only its own JVM, without a cluster: it may be started early, and abandoned at the end."""
 
 _LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?")
 
 _STANDALONE: Final = "spark://"
-"""Begin of the address of a standalone cluster's master."""
+"""Prefix of the address of a standalone cluster's master."""
 
 
 def is_local(master: str) -> bool:
-    """Return whether Spark is one JVM and its Python workers: no cluster, and no executors of their own."""
+    """Return whether Spark is one JVM with its Python workers, without a cluster."""
     return _LOCAL.fullmatch(master) is not None
 
 
 def cores(setting: Callable[[str], str]) -> int:
-    """Cores of the executors, if the configuration says so. Reads only the configuration, since Spark Connect offers no more.
+    """Cores of all executors, as far as the configuration says: Spark Connect shows nothing else.
 
     `setting` reads a key of Spark's configuration; empty if it is not set.
     """
@@ -57,7 +56,7 @@ def cores(setting: Callable[[str], str]) -> int:
     each = int(setting("spark.executor.cores") or 1)
     instances = _executors(setting)
     if master.startswith(_STANDALONE) and (most := setting("spark.cores.max")):
-        # As many executors as that takes, all of one size: there is no number of them to configure.
+        # The cluster starts executors of one size until it has so many cores; their number is not configured.
         return max(int(most) // each, 1) * each
     return instances * each
 
@@ -80,21 +79,22 @@ REDACTION: Final[Mapping[str, str]] = {
     "spark.redaction.regex": _SECRET_KEYS,
     "spark.sql.redaction.options.regex": f"{_SECRET_KEYS}|url",
 }
-"""Names of settings whose values Spark shows nowhere: not in its pages, its event log or its plans."""
+"""Settings that hide secrets in Spark's pages, its event log and its plans."""
 
 _MOST_UIS: Final = "100"
-"""Ports that a Spark tries for its pages: jobs on one machine at once. It does not start without one, and Spark's own 16 are few."""
+"""Ports that Spark tries for its pages, and so the most jobs at once on one machine: without a port it does not start, and its
+default is 16."""
 
 
 def ui_settings(engine: EngineSettings) -> dict[str, str]:
-    """Configuration of Spark's pages, its event log, and what neither shows. The log's folder is made: without it Spark does
-    not start.
+    """Configuration of Spark's pages and its event log, with secrets hidden. The log's folder is created: Spark does not start
+    without it.
 
     Raises:
-        Terminal: The folder can't be made.
+        Terminal: The folder can't be created.
     """
     conf = {**REDACTION, "spark.ui.enabled": "false"}
-    if engine.ui:  # whoever sees the pages could end a batch there, unless told otherwise
+    if engine.ui:  # by default anybody who sees the pages could kill a batch there
         conf |= {"spark.ui.enabled": "true", "spark.ui.killEnabled": "false", "spark.port.maxRetries": _MOST_UIS}
     if engine.event_log is None:
         return conf
@@ -113,12 +113,12 @@ _DEFAULTS: Final = "spark-defaults.conf"
 
 
 def properties_text(conf: Mapping[str, str]) -> str:
-    """The text of a file for `--properties-file`. It replaces Spark's file of defaults, so it begins with that file's text."""
+    """The text of a file for `--properties-file`. It begins with the text of Spark's file of defaults, which it replaces."""
     return _defaults() + files.write(conf)
 
 
 def _defaults() -> str:
-    """The text of the file that spark-submit reads if it is given none; as there, what is no UTF-8 becomes U+FFFD."""
+    """The text of the file that spark-submit reads by default. As there, bytes that are no UTF-8 become U+FFFD."""
     folder = os.environ.get("SPARK_CONF_DIR") or _spark_home() / "conf"
     try:
         return (Path(folder) / _DEFAULTS).read_text(encoding="utf-8", errors="replace") + "\n"
@@ -138,25 +138,25 @@ _ALIKE: Final = {
     "adls.account-name": "adls.auth.shared-key.account.name",
     "adls.account-key": "adls.auth.shared-key.account.key",
 }
-"""PyIceberg's name -> Java's, where they differ; all others of `s3.`, `gcs.` and `adls.` are the same or PyIceberg's own."""
+"""PyIceberg's property -> that of Java's Iceberg, where they differ. All other names that both know are the same."""
 
 _SIGNERS: Final = ("access-key-id", "secret-access-key", "session-token")
-"""Names of the keys: PyIceberg's begin with `client.` and serve for the catalog and for S3, Java's with `rest.` and `s3.`."""
+"""Names of credentials. PyIceberg's `client.NAME` serves for both catalog and S3; Java has `rest.NAME` and `s3.NAME`."""
 
 _IO: Final = "io-impl"
 _RESOLVING: Final = "org.apache.iceberg.io.ResolvingFileIO"
-"""Takes the file-io that an address's scheme asks for. Without it a catalog in a database takes Hadoop's, which knows no s3://."""
+"""A file-io that chooses by an address's scheme. The default of a catalog in a database is Hadoop's, which can't read s3://."""
 
 OBJECT_STORES: Final = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs")
 """Schemes of addresses in object stores."""
 
 
 def storage_properties(warehouse: str | None, properties: Mapping[str, str]) -> dict[str, str]:
-    """Spark properties of a catalog's storage. Properties in the settings take precedence over them."""
+    """Spark properties of a catalog's storage that the settings don't have under Spark's name."""
     properties_of_java = {java: properties[name] for name, java in _ALIKE.items() if name in properties}
     if scheme_of(warehouse) in OBJECT_STORES:
         properties_of_java[_IO] = _RESOLVING
-    # PyArrow puts the bucket into the path wherever an endpoint is given, unless told otherwise; Java wherever it is told to.
+    # With an endpoint, PyArrow puts the bucket into the path by default; Java does so only if a property says so.
     if "s3.endpoint" in properties:
         virtual = properties.get("s3.force-virtual-addressing", "false").lower()
         properties_of_java["s3.path-style-access"] = "false" if virtual in ("true", "1", "yes") else "true"
@@ -172,17 +172,19 @@ def scheme_of(warehouse: str | None) -> str:
 
 
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-"""Needed for branches. A static setting: it must be there when the session is made."""
-
+"""Spark's extension for branches and procedures. It is a static setting, which no session can change."""
 
 _S3: Final = "s3."
-"""Begins the properties of a catalog whose tables lie in S3, where no more than its address tells."""
+"""Prefix of properties that show that a catalog's tables lie in S3."""
 
 
 def jar_sets(settings: Settings) -> tuple[str, ...]:
-    """Sets of jars that Spark needs for the catalogs of the settings; what reaches S3 is 69 MB, so only where one needs it."""
+    """Sets of jars that Spark needs for the catalogs of the settings. Those for S3 have 69 MB, so only catalogs in S3 get them."""
     catalogs = settings.catalogs.values()
-    needed = {"s3": any(map(_is_in_s3, catalogs)), "postgres": any(map(_is_in_postgres, catalogs))}
+    needed = {
+        "s3": any(map(_is_in_s3, catalogs)),
+        "postgres": any(c.type == "jdbc" and c.uri.startswith("postgresql") for c in catalogs),
+    }
     return ("spark", *(name for name, is_needed in needed.items() if is_needed))
 
 
@@ -195,12 +197,8 @@ def _is_in_s3(catalog: CatalogSettings) -> bool:
     )
 
 
-def _is_in_postgres(catalog: CatalogSettings) -> bool:
-    return catalog.type == "jdbc" and catalog.uri.startswith("postgresql")
-
-
 def catalog_properties(settings: CatalogSettings) -> dict[str, str]:
-    """Properties of Iceberg's Spark catalog. Some are secrets: they go into the session, never into an argument."""
+    """Properties of Iceberg's Spark catalog. Some are secrets, so they are set in the session, never in an argument."""
     storage = storage_properties(settings.warehouse, settings.properties)
     common = {"type": settings.type, "cache-enabled": "false", **storage, **settings.properties}
     if settings.warehouse is not None:
@@ -217,9 +215,9 @@ def catalog_properties(settings: CatalogSettings) -> dict[str, str]:
 
 
 def _database(uri: str) -> dict[str, str]:
-    """A SQLAlchemy address in JDBC's form: user, password and all options become properties.
+    """Properties of a catalog in a database, from its SQLAlchemy address; user, password and options become properties.
 
-    The options of PostgreSQL's two drivers that matter have the same names (`sslmode`, `sslrootcert`).
+    The important options of PostgreSQL's two drivers have the same names (`sslmode`, `sslrootcert`).
     """
     from sqlalchemy.engine import make_url
 
@@ -256,29 +254,28 @@ def job_conf(*, writes: bool) -> dict[str, str]:
 
 
 def open_catalog(spark: SparkSession, name: str, settings: CatalogSettings) -> None:
-    """Make a catalog of the settings known to a session."""
+    """Open a catalog of the settings in a session."""
     spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
     for key, value in catalog_properties(settings).items():
         spark.conf.set(f"spark.sql.catalog.{name}.{key}", value)
 
 
 WORKERS: Final = "frazil.spark.jobs.workers"
-"""The module that Spark's Python workers are forked from."""
+"""The module of the process from which Spark forks its Python workers."""
 
 _PYTHON: Final = "spark.pyspark.python"
 
 _ELSEWHERE: Final = ("yarn", "k8s://")
-"""Begin of masters whose executors are on other machines for sure: none of them finds a driver on the loopback interface."""
+"""Prefixes of masters whose executors run on other machines, where they can't reach a driver on the loopback interface."""
 
 _KEPT: Final = 3
-"""Archives that stay: of jobs that run while Frazil is edited."""
+"""Archives that are kept: jobs with older code may still run while Frazil is edited."""
 
 
 def executor_python(home: Home, engine: EngineSettings, python: str, sources: str) -> dict[str, str]:
-    """Configuration by which executors find their Python and Frazil's code.
+    """Configuration by which executors find their Python and Frazil's code; the engine's `conf` overrides it.
 
-    Executors on this machine, or in the same image, use the driver's Python. The engine's `conf` takes precedence, which the
-    caller ensures.
+    Executors on this machine, or in the same image, use the driver's Python.
     """
     conf = {_PYTHON: python, "spark.pyspark.driver.python": python}
     if engine.archives:
@@ -288,24 +285,22 @@ def executor_python(home: Home, engine: EngineSettings, python: str, sources: st
         return conf | {"spark.python.daemon.module": WORKERS, "spark.executorEnv.PYTHONPATH": sources}
     if engine.py_files == "preinstalled":
         return conf | {"spark.python.daemon.module": WORKERS}
-    # Spark's own daemon: it begins before Spark adds the archive to the path of its workers.
+    # With Spark's own daemon, which starts before Spark adds the archive to the path of its workers.
     return conf | {"spark.submit.pyFiles": str(code_archive(home))}
 
 
 def driver_place(master: str) -> dict[str, str]:
-    """Address at which executors reach the driver, unless the engine sets it: this machine. Cluster managers leave it to
-    Spark.
-    """
+    """Configuration of the address at which executors reach the driver: loopback, unless they run on other machines."""
     if master.startswith(_ELSEWHERE):
         return {}
     return {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
 
 
 def code_archive(home: Home) -> Path:
-    """A zip of Frazil's present package, created once per content."""
+    """A zip of Frazil's present code, created once per content."""
     folder = private_folder(home.root / "py-files")
     archive = folder / f"frazil-{digest()}.zip"
-    with exclusive(folder / ".lock", lambda: None):
+    with exclusive(folder / ".lock"):
         if not archive.is_file():
             _pack(archive)
             for old in sorted(folder.glob("frazil-*.zip"), key=lambda archive: archive.stat().st_mtime)[:-_KEPT]:
@@ -324,15 +319,13 @@ def _pack(archive: Path) -> None:
 
 
 def _unpacked(archive: str) -> str:
-    """Name of the folder that Spark unpacks an archive into: what stands behind `#`, else the file's name."""
+    """Name of the folder into which Spark unpacks an archive: the part behind `#`, else the file's name."""
     path, _, name = archive.partition("#")
     return name or path.rpartition("/")[2]
 
 
 def digest() -> str:
-    """A digest of the package's present code: a long-running process may outlive an upgrade, and a checkout's version does
-    not change with every edit.
-    """
+    """A digest of the present code: the version would not change with an edit, or in a process that outlives an upgrade."""
     code_hash = hashlib.sha256()
     for name, content in sorted(_modules(_package())):
         code_hash.update(f"{name}\n".encode())
@@ -341,10 +334,10 @@ def digest() -> str:
 
 
 def job_file(name: str) -> Path:
-    """The program that Spark runs for a job: of the checkout; a wheel has it in the package.
+    """The program of a job, in the checkout, or inside the package of a wheel.
 
     Raises:
-        Terminal: It does not exist, and no other try will find it.
+        Terminal: It does not exist.
     """
     file = (checkout() or Path(frazil.__file__).parent) / "spark_jobs" / name
     if not file.is_file():
@@ -353,7 +346,7 @@ def job_file(name: str) -> Path:
 
 
 def _package() -> Path | zipfile.Path:
-    """The package's folder, or that in the archive that it is imported from."""
+    """The package's folder, also inside a zip from which it is imported."""
     folder = Path(frazil.__file__).parent
     return folder if folder.is_dir() else zipfile.Path(folder.parent, f"{folder.name}/")
 

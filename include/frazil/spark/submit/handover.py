@@ -1,10 +1,10 @@
-"""What a job is asked to do, and what came of it, as small objects in storage: the process that started the job may be lost
-meanwhile, or be on another machine.
+"""The order to a job and the job's outcome, as small objects in storage: the process that started the job may die meanwhile, or
+run on another machine.
 
-An order lies beside the ledger's metadata, where manifests are, under a name that every try of a run finds. It names the attempt
-that counts. An outcome has its attempt in its name, so a late outcome of an older attempt is never read. The reader of an
-outcome removes both files; orphan removal deletes the rest. Imports no pyspark, and PyIceberg when it is used: DAG files name
-what is here.
+An order lies beside the ledger's metadata, as manifests do, under a name that every attempt of a run finds. It names the attempt
+that is valid. An outcome has its attempt in its name, so that a late outcome of an older attempt is never read. The reader of an
+outcome removes both files; orphan removal deletes the rest. This module imports no pyspark, and PyIceberg only in functions,
+because DAG files import it.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ HANDOVER_VERSION: Final = 1
 """Version of order and outcome."""
 
 BEAT_SECONDS: Final = 15.0
-"""How often a driver that outlives its submitter says that it is at work. For so long a folder that was opened is used, too: a REST
-catalog is asked for a table to open it."""
+"""How often a driver that outlives its submitter writes its heartbeat. An opened folder is used as long, because to open it costs a
+request to a REST catalog."""
 
 _LOST_SECONDS: Final = 3 * BEAT_SECONDS
-"""Without a heartbeat for so long a driver counts as lost. If it only slept, two drivers work at once, which does no harm."""
+"""Time without a heartbeat from which a driver counts as lost. If it only slept, two drivers work at once, which does no harm."""
 
 _LOOK_SECONDS: Final = 2.0
-"""Between two looks: for the outcome of a driver that is at work, and of that driver whether its attempt still counts. With the
-time that it has to end, it has ended before who asked it gives up."""
+"""Pause between two checks: of a submitter for the outcome, and of a driver whether its attempt is still valid. A driver whose order
+was withdrawn thus ends before the submitter gives up."""
 
 _ATTEMPT: Final = re.compile(r"[0-9a-f]{32}")
-"""How an attempt is drawn. It becomes part of a file's name, and strangers may write to the folder."""
+"""Form of an attempt. It becomes part of a file's name, and others may write to the folder, so it is checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +60,13 @@ class Outcome:
     error: FrazilError | None = None
 
     def to_body(self) -> dict[str, Any]:
-        """In JSON's terms."""
+        """The form in a file."""
         error = None if self.error is None else json.loads(error_to_json(self.error))
         return {"error": error, "result": self.result}
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Outcome:
-        """Read it."""
+        """Read `to_body`."""
         result, error = body["result"], body["error"]
         texts = [result] if error is None else [result, error["next_step"], error["message"] or ""]
         if not all(text is None or isinstance(text, str) for text in texts):
@@ -76,13 +76,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """One attempt of a run at its order.
+    """One attempt of a run to carry out its order.
 
     Attributes:
-        name: Of the pipeline, capture or probe.
+        name: Name of the pipeline, capture or probe.
         location: Folder of the order and its outcome.
-        key: Of the run, the same in every attempt.
-        attempt: Drawn at random. Only its own outcome is believed.
+        key: Id of the run in file names, the same in every attempt.
+        attempt: Random id. Only the outcome of this attempt is read.
     """
 
     project: Project
@@ -93,17 +93,17 @@ class Handover:
 
     @classmethod
     def begin(cls, project: Project, location: str, name: str, run: str) -> Self:
-        """A new attempt of a run, which takes over from earlier ones once it hands its order over."""
+        """A new attempt of a run. It takes over from earlier attempts when it hands over its order."""
         key = hashlib.sha256(f"{name}\n{run}".encode()).hexdigest()[:16]
         return cls(project, name, location, key, secrets.token_hex(16))
 
     @classmethod
     def from_arguments(cls, project: Project, prog: str, argv: list[str]) -> Self:
-        """Parse a job's command line: the reverse of `arguments`."""
+        """Parse a job's command line, which has `arguments`."""
         parser = argparse.ArgumentParser(prog=prog)
         parser.add_argument("--pipeline", required=True, help="name of the pipeline or capture")
-        parser.add_argument("--order", required=True, help="address of the order, which says what to do")
-        parser.add_argument("--attempt", required=True, help="attempt at the order that this job is")
+        parser.add_argument("--order", required=True, help="address of the file that says what the job has to do")
+        parser.add_argument("--attempt", required=True, help="id of this attempt, as in the order")
         arguments = parser.parse_args(argv)
         location, _, file = arguments.order.rpartition("/")
         prefix, suffix = f"frazil-{arguments.pipeline}-job-", ".json"
@@ -120,18 +120,18 @@ class Handover:
         return ["--pipeline", self.name, "--order", f"{self.location}/{self._order_file}", "--attempt", self.attempt]
 
     def hand_over(self, order: str, *, outlives: bool = False) -> None:
-        """Write the order. From here on earlier attempts of the run are no longer valid.
+        """Write the order. This makes earlier attempts of the run invalid.
 
-        With `outlives` the driver continues when the process that started it has ended.
+        With `outlives`, the driver continues when the process that started it has ended.
         """
         body = {"v": HANDOVER_VERSION, "attempt": self.attempt, "outlives": outlives, "order": order}
         _write(self._folder(), self._order_file, json.dumps(body))
 
     def collect(self, order: str) -> Outcome | None:
-        """The result that an earlier attempt at the same order left, and that was not collected: then there is nothing to do.
+        """The result of an earlier attempt at the same order, if nobody has collected it: then the order is carried out.
 
-        Waits while the driver of that attempt is at work. None if it failed, or left nothing, or did another order of the run,
-        which was planned again.
+        It waits while the driver of that attempt is at work. None if that attempt failed, left no result, or had another order,
+        because the run was planned again.
         """
         folder = self._folder()
         body = _read(folder, self._order_file)
@@ -144,12 +144,12 @@ class Handover:
         earlier.remove(folder)
         return outcome
 
-    def take(self, lost: FrazilError, log: str | None = None) -> str | None:
-        """The result of this attempt, whose job has ended; None of a job that has none. Order and outcome are removed.
+    def take_result(self, lost: FrazilError, log: str | None = None) -> str | None:
+        """The result of this attempt, whose job has ended; None if the job returns none. Order and outcome are removed.
 
         Args:
-            lost: What to raise if there is no outcome: the job was lost, and the tables know what it did.
-            log: Where the log of the job is, for people.
+            lost: The error to raise if the job left no outcome.
+            log: Where people find the log of the job.
 
         Raises:
             FrazilError: The error of the job, or `lost`.
@@ -165,26 +165,25 @@ class Handover:
         return outcome.result
 
     def withdraw(self) -> None:
-        """Remove the order: a driver that outlives its submitter stops in order, within seconds; one to come does nothing.
+        """Remove the order. A driver that outlives its submitter then stops in order, within seconds; a queued one does nothing.
 
-        Nothing happens if another attempt took the order over: a process that lost its task must not stop the driver of the
-        next try.
+        Nothing happens if another attempt took over: the process of a lost task must not stop the driver of the next attempt.
         """
         folder = self._folder()
-        if self._counts(_read(folder, self._order_file)):
+        if self._is_valid(_read(folder, self._order_file)):
             try:
                 _delete(folder, self._order_file)
-            except Terminal:  # a store that forbids it takes an order of nobody in its place
+            except Terminal:  # if the storage forbids it, an order for an attempt that does not exist replaces this one
                 _write(folder, self._order_file, json.dumps({"v": HANDOVER_VERSION, "attempt": secrets.token_hex(16)}))
 
     def read_order(self) -> tuple[str, bool]:
-        """What the job is to do, and whether its driver outlives its submitter.
+        """The order of the job, and whether its driver outlives its submitter.
 
         Raises:
-            Retryable: This attempt is no longer valid: another one took the order over, or it was withdrawn.
+            Retryable: This attempt is no longer valid: another one took over, or the order was withdrawn.
         """
         order = _read(self._folder(), self._order_file)
-        if order is None or not self._counts(order) or not isinstance(order.get("order"), str):
+        if order is None or not self._is_valid(order) or not isinstance(order.get("order"), str):
             raise RUN_OVERTAKEN.retryable(
                 f"{self.location}/{self._order_file} is not for attempt {self.attempt}"
                 f" {'any more' if order is None else 'but for ' + str(order['attempt'])}: it was withdrawn, or another attempt took it over",
@@ -192,8 +191,8 @@ class Handover:
             )
         return str(order["order"]), bool(order.get("outlives"))
 
-    def leave(self, outcome: Outcome) -> None:
-        """Write the outcome of this attempt. A success stays: a driver that slept meanwhile leaves no error in its place."""
+    def write_outcome(self, outcome: Outcome) -> None:
+        """Write the outcome of this attempt. An error does not replace a success, which another driver may have left meanwhile."""
         folder = self._folder()
         earlier = self.find(folder) if outcome.error is not None else None
         if earlier is None or earlier.error is not None:
@@ -201,8 +200,8 @@ class Handover:
             _write(folder, self._outcome_file, json.dumps(body))
 
     def forget_failure(self) -> None:
-        """Remove what an earlier driver of this attempt failed with: it is at work again, and who looks must wait."""
-        # Not allowed to, or storage that is away: the outcome to come takes its place.
+        """Remove the error of an earlier driver of this attempt: now another one is at work, and the submitter must wait."""
+        # If that is not allowed, or the storage does not answer, the next outcome replaces the error.
         with suppress(Retryable, Terminal):
             folder = self._folder()
             earlier = self.find(folder)
@@ -210,13 +209,13 @@ class Handover:
                 _delete(folder, self._outcome_file)
 
     def await_outcome(self) -> Outcome | None:
-        """The outcome of this attempt, for which its driver is waited for; None if no driver is at work on it."""
+        """Wait for the outcome of this attempt while its driver is at work; None if there is neither outcome nor driver."""
         beat, until, folder, due = None, 0.0, self._folder(), time.monotonic() + BEAT_SECONDS
         while True:
             if time.monotonic() >= due:
                 folder, due = self._folder(), time.monotonic() + BEAT_SECONDS
             outcome = self.find(folder)
-            latest = folder.find(_named(folder, self._beat_file)) if outcome is None else None
+            latest = folder.find(_file_name(folder, self._beat_file)) if outcome is None else None
             if outcome is not None or latest is None:
                 return outcome
             if latest != beat:
@@ -226,14 +225,14 @@ class Handover:
             time.sleep(_LOOK_SECONDS)
 
     @contextmanager
-    def beating(self) -> Iterator[None]:
-        """While the block runs, say again and again that this attempt is at work, and stop it once it is no longer valid.
+    def heartbeats(self) -> Iterator[None]:
+        """While the block runs, write heartbeats of this attempt, and stop this process once the attempt is no longer valid.
 
         Raises:
-            Retryable: It is no longer valid.
+            Retryable: The attempt is not valid when the block begins.
         """
         ended = threading.Event()
-        self.read_order()  # no signal: the first process of a container would ignore it here
+        self.read_order()  # raises; a signal would be ignored here in the first process of a container
         folder, due = self._folder(), time.monotonic() + BEAT_SECONDS
         _write(folder, self._beat_file, str(due))
 
@@ -241,12 +240,14 @@ class Handover:
             nonlocal folder, due
             pause = min(_LOOK_SECONDS, BEAT_SECONDS)
             while not ended.wait(pause):
-                with suppress(Retryable, Terminal):  # storage that is away for a while: the next look may get there
+                with suppress(Retryable, Terminal):  # if the storage does not answer, the next check may succeed
                     is_due = time.monotonic() >= due
                     folder = self._folder() if is_due else folder
-                    if not self._counts(_read(folder, self._order_file)):
+                    if not self._is_valid(_read(folder, self._order_file)):
                         os.kill(os.getpid(), signal.SIGTERM)
-                        pause = BEAT_SECONDS  # a run that has ended heeds no signal: another one would kill it while its Spark stops
+                        pause = (
+                            BEAT_SECONDS  # a second signal soon would kill a run that has ended while its Spark stops
+                        )
                     elif is_due:
                         due = time.monotonic() + BEAT_SECONDS
                         _write(folder, self._beat_file, str(due))
@@ -257,12 +258,12 @@ class Handover:
         finally:
             ended.set()
 
-    def _counts(self, order: Mapping[str, Any] | None) -> bool:
-        """Whether an order is of this attempt."""
+    def _is_valid(self, order: Mapping[str, Any] | None) -> bool:
+        """Whether an order names this attempt."""
         return order is not None and order["attempt"] == self.attempt
 
     def find(self, folder: Folder) -> Outcome | None:
-        """The outcome of this attempt; None if there is none, or it is none of ours."""
+        """The outcome of this attempt; None if there is none, or the file has another form."""
         body = _read(folder, self._outcome_file)
         try:
             return None if body is None or body["attempt"] != self.attempt else Outcome.from_body(body)
@@ -270,12 +271,12 @@ class Handover:
             return None
 
     def remove(self, folder: Folder) -> None:
-        """Remove what came of the order, and the order, unless another attempt took it over."""
+        """Remove outcome and heartbeat, and also the order unless another attempt took over."""
         for file in (self._outcome_file, self._beat_file):
-            with suppress(Retryable, Terminal):  # not allowed to: orphan removal will
+            with suppress(Retryable, Terminal):  # if that is not allowed, orphan removal deletes them
                 _delete(folder, file)
         with suppress(Retryable, Terminal):
-            if self._counts(_read(folder, self._order_file)):
+            if self._is_valid(_read(folder, self._order_file)):
                 _delete(folder, self._order_file)
 
     def _folder(self) -> Folder:
@@ -302,8 +303,8 @@ class Handover:
 
 
 def _read(folder: Folder, file: str) -> dict[str, Any] | None:
-    """The body of an order or an outcome; None if there is none of this version, or it is half written or a stranger's."""
-    text = folder.find(_named(folder, file))
+    """The body of an order or an outcome; None without a file, or if it is of another version, half written or foreign."""
+    text = folder.find(_file_name(folder, file))
     try:
         body = None if text is None else json.loads(text)
     except (ValueError, RecursionError):
@@ -315,15 +316,15 @@ def _read(folder: Folder, file: str) -> dict[str, Any] | None:
 
 
 def _write(folder: Folder, file: str, text: str) -> None:
-    folder.write(_named(folder, file), text)
+    folder.write(_file_name(folder, file), text)
 
 
 def _delete(folder: Folder, file: str) -> None:
-    folder.delete(_named(folder, file))
+    folder.delete(_file_name(folder, file))
 
 
-def _named(folder: Folder, file: str) -> str:
-    """The file's name in a store: one of managed tables may take only names of Iceberg's files."""
+def _file_name(folder: Folder, file: str) -> str:
+    """The file's name in the storage: that of managed tables may only take names with an ending of Iceberg's files."""
     return f"{file}{folder.properties.get(SUFFIX, '')}"
 
 

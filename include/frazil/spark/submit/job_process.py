@@ -1,5 +1,5 @@
-"""A job in another process: its private configuration, and its output, without values that must not be repeated. Imports
-no pyspark.
+"""A job in another process: its start, its log without values of records, its end, and its private configuration. Imports no
+pyspark.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from frazil.spark.submit.yarn import place_of_log
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-_MOST: Final = 12
-"""Names that a message repeats."""
+_MOST_NAMES: Final = 12
+"""Most names that a message quotes from a log."""
 
 _NAMED: Final = re.compile(
     r"""
@@ -49,44 +49,46 @@ _NAMED: Final = re.compile(
     """,
     re.VERBOSE | re.MULTILINE,
 )
+"""What a message may quote of a log: names of errors, places in Frazil's code, well-known phrases; nothing of a record."""
 
 _OF_SUBMIT: Final = ("Error: ", 'Exception in thread "main" ')
-"""Begin what spark-submit itself says of its arguments, before any record is read."""
+"""Prefixes of spark-submit's own errors about its arguments, before any record is read."""
 
 
 def names_in(text: str) -> Iterator[str]:
-    """The first names in a text, each once."""
+    """The first names of errors in a text, each once."""
     names = dict.fromkeys(match[0].replace('", line ', ":") for match in _NAMED.finditer(text))
-    yield from list(names)[:_MOST]
+    yield from list(names)[:_MOST_NAMES]
 
 
 def shown_lines(lines: list[str]) -> list[str]:
-    """The end of a job's log without quoted values."""
+    """The lines of a log that a message may show, without values of records."""
     own = [line[:500] for line in lines if line.startswith(_OF_SUBMIT)]
     names = ", ".join(names_in("\n".join(lines)))
     return [*own, *([names] if names else [])]
 
 
 REPORT_PREFIX = "frazil: "
-"""Begins every line of the job that is meant for people; the rest of its output is Spark's."""
+"""Prefix of each line that a job reports to people; the rest of its output is Spark's."""
 
 _GRACE_SECONDS = 10.0
 """Bounds the wait for Spark to shut down after a second Ctrl-C; it takes 1-3 s."""
 
 STOP_SECONDS = shutdown.GRACE_SECONDS + 3.0
-"""How long a job that was asked to stop may take: its driver's own time, and what the JVM needs to end."""
+"""How long a job may take to end after a stop request: its driver's grace, and the end of the JVM."""
 
 _LAST_LINES = 200
+"""Lines at the end of a log that messages draw on."""
 
 
 @dataclass(slots=True)
 class _Job:
-    """A running job, and its drivers that were asked to stop.
+    """A running job, and its drivers that got a stop request.
 
     Attributes:
-        at_work: The drivers that say that they run batches now.
-        withdraw: Asks a driver that is elsewhere to stop; it stops within seconds.
-        asked_pids: Process ids of those that were asked: once, a driver that is about to end takes a second time for an order.
+        at_work: Returns the job's drivers that run batches now.
+        withdraw: Requests a driver in a cluster to stop, which it does within seconds; None for a local driver.
+        asked_pids: Process ids of drivers that got a request. A second one would kill a driver that is about to end.
     """
 
     child: subprocess.Popen[str] | ForkedDriver
@@ -108,7 +110,7 @@ class _Job:
 
 
 class ForkedDriver:
-    """A driver forked from this process, with what `watch_job` uses of `subprocess.Popen`. Without a job it is killed."""
+    """A driver forked from this process, with the part of `subprocess.Popen` that `watch_job` needs. Without a job it is killed."""
 
     def __init__(self, prepare: Callable[[], object]) -> None:
         from multiprocessing import get_context
@@ -139,24 +141,24 @@ class ForkedDriver:
         return 1 if self._process.exitcode is None else self._process.exitcode
 
     def wait(self, seconds: float) -> None:
-        """Wait for its end."""
+        """Wait for the driver's end."""
         self._process.join(seconds)
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired("driver", seconds)
 
 
 _waiting: Final[list[ForkedDriver]] = []
-"""The driver that waits for its job, if there is one: signals and forks concern the whole process, too."""
+"""The driver that waits for its job, at most one. It is global, as signals and forks are."""
 
 
 @contextmanager
 def forked_driver(prepare: Callable[[], object]) -> Iterator[None]:
-    """Fork the driver of this block's job on a server: it need not import again what this process has imported by now.
+    """Fork the driver of the block's job on a server, so that it need not repeat this process's imports.
 
-    It prepares itself and waits for its job. To be called before this process has connections or locks.
+    It calls `prepare` and waits for the job. This must come before the process has connections or locks.
     """
-    # Not every library of other systems survives a fork. Where a standard stream was closed, a pipe would take its number, and
-    # what a library logs with it.
+    # Libraries of other systems may not survive a fork. If a standard stream is closed, a pipe would get its number, and with it
+    # the output of libraries.
     if (
         sys.platform != "linux"
         or threading.active_count() > 1
@@ -173,9 +175,9 @@ def forked_driver(prepare: Callable[[], object]) -> Iterator[None]:
 
 
 def _drive(receiver: Connection, orders: Connection, reader: int, output: int, prepare: Callable[[], object]) -> None:
-    """Wait for a job and run it: the main function of the process that `_start_process` starts."""
+    """Wait for a job and run it: the main function of a `ForkedDriver`."""
     orders.close()
-    os.close(reader)  # of what this process writes: with one of its own it would not learn that nobody reads any more
+    os.close(reader)  # with a reading end of its own, this process would not notice that the other reader is gone
     os.setsid()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -185,7 +187,7 @@ def _drive(receiver: Connection, orders: Connection, reader: int, output: int, p
     sys.stdout, sys.stderr = (
         os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace", buffering=1) for number in (1, 2)
     )
-    with suppress(ImportError):  # the job meets it, too, and says what it means
+    with suppress(ImportError):  # the job meets the error again, and reports it
         prepare()
     command, env = receiver.recv()
     os.environ.update(env)
@@ -202,27 +204,27 @@ def watch_job(
     at_work: Callable[[], list[Driver]],
     withdraw: Callable[[], object] | None = None,
 ) -> FrazilError:
-    """Start a job and wait until it ends. A signal asks its driver to stop; its second Ctrl-C ends it at once.
+    """Start a job and wait until it ends. A signal requests its driver to stop; a second Ctrl-C ends it at once.
 
-    `at_work` returns the job's drivers that registered themselves as running batches; of one elsewhere `withdraw` asks it to stop.
+    `at_work` returns the job's registered drivers; `withdraw` requests a driver in a cluster to stop.
 
     Returns:
-        What to raise if the job left no outcome: how it ended.
+        The error to raise if the job left no outcome.
     """
     with shutdown.handled(report, STOP_SECONDS):
-        code, lines = _watched(command, env, log, report, partial(_Job, at_work=at_work, withdraw=withdraw))
+        code, lines = _run_process(command, env, log, report, partial(_Job, at_work=at_work, withdraw=withdraw))
         if shutdown.requester():
             return shutdown.stopped("the job was ended; what it decided is finished, or the next run finishes it")
     return lost_job(code, lines, str(log) if withdraw is None else place_of_log(log))
 
 
 def lost_job(code: int, lines: list[str], log: str) -> FrazilError:
-    """The error for a job that ended without an outcome: it was killed, or did not get as far as its storage.
+    """The error for a job that ended without an outcome: it was killed, or did not reach the storage.
 
-    The exit code of a driver that can still tell one counts: a person must act, or somebody had it stopped, and time ran out.
+    Its class is that of the driver's exit code, which may say that a person must act, or that the job was stopped.
     """
     reports = [line.removeprefix(REPORT_PREFIX) for line in lines if line.startswith(REPORT_PREFIX)]
-    # Not the lines themselves: Spark and Python quote values of records in theirs, and this goes into alerts.
+    # Not the lines themselves: those of Spark and Python quote values of records, and this text goes into alerts.
     end = "; ".join([*reports[-1:], *shown_lines(lines)]) or "names no error"
     return kind_of(code)(
         f"the Spark job ended with exit code {code} and left no outcome; the end of its log: {end}",
@@ -231,7 +233,7 @@ def lost_job(code: int, lines: list[str], log: str) -> FrazilError:
     )
 
 
-def _watched(
+def _run_process(
     command: list[str],
     env: Mapping[str, str],
     log: Path,
@@ -245,20 +247,24 @@ def _watched(
             with shutdown.cancelling(job_of(child).cancel):
                 for line in map(without_values, child.stdout or ()):
                     log_file.write(line)
-                    log_file.flush()  # whoever is killed leaves a log to look at
+                    log_file.flush()  # so that there is a log even after a kill
                     lines = [*lines[-_LAST_LINES:], line.rstrip()]
                     if line.startswith(REPORT_PREFIX):
                         report(line.removeprefix(REPORT_PREFIX).rstrip())
         except BaseException:
-            _end(child)
+            child.terminate()
+            try:
+                child.wait(_GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.kill()
             raise
     return child.returncode, lines
 
 
 def _start_process(command: list[str], env: Mapping[str, str]) -> subprocess.Popen[str] | ForkedDriver:
-    if _waiting and command[0].endswith("python"):  # spark-submit starts its driver by itself
+    if _waiting and command[0].endswith("python"):  # spark-submit starts its own driver
         driver = _waiting.pop()
-        with suppress(BrokenPipeError):  # it has ended, and its exit code and its output say why
+        with suppress(BrokenPipeError):  # the driver has ended; its exit code and output say why
             driver.orders.send((command, dict(env)))
         driver.orders.close()
         return driver
@@ -270,26 +276,19 @@ def _start_process(command: list[str], env: Mapping[str, str]) -> subprocess.Pop
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        start_new_session=True,  # a terminal's Ctrl-C is for this process alone, which passes it on in order
+        start_new_session=True,  # so that a terminal's Ctrl-C reaches only this process, which stops the job in order
     )
 
 
-def _end(child: subprocess.Popen[str] | ForkedDriver) -> None:
-    child.terminate()
-    try:
-        child.wait(_GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        child.kill()
-
-
 _ABANDONED_SECONDS: Final = 3600.0
-"""Age of files in the state folder that are no longer needed: a job reads its file when it starts."""
+"""Age from which files in the folder are useless: a job reads its file when it starts."""
 
 
 @contextmanager
 def private_properties(home: Home, name: str, run: str, conf: Mapping[str, str]) -> Iterator[Path | None]:
-    """A file with Spark's private configuration, for spark-submit; None without any. It goes with the block; those of killed
-    submitters go with the next one.
+    """While the block runs, a file with Spark's private configuration for spark-submit; None without configuration.
+
+    Files of killed submitters are removed at the next call.
     """
     folder = private_folder(home.root / "plans")
     _sweep(folder)
@@ -305,8 +304,8 @@ def private_properties(home: Home, name: str, run: str, conf: Mapping[str, str])
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed submitters left: it may contain secrets, and no other run would."""
-    for file in folder.iterdir():  # also half written ones, which begin with a dot
-        with suppress(FileNotFoundError):  # its own submitter, or another sweep, was faster
+    """Remove files of killed submitters: they may contain secrets, and no other run removes them."""
+    for file in folder.iterdir():  # with half written files, which begin with a dot
+        with suppress(FileNotFoundError):  # its submitter, or another sweep, was faster
             if time.time() - file.stat().st_mtime > _ABANDONED_SECONDS:
                 file.unlink()

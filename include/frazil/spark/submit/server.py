@@ -1,4 +1,4 @@
-"""Starts the managed Spark Connect server, and connects to any server. Imports no pyspark."""
+"""Chooses between a Spark Connect server and a Spark of the job's own, and starts the managed server. Imports no pyspark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frazil.errors import Retryable, Terminal, Unavailable
 from frazil.pipeline.settings.settings import EngineSettings
 from frazil.project import Project
 from frazil.runtime import spark_server
-from frazil.runtime.home import LOOPBACK, Home, inherited_environment, interpreter_bin
+from frazil.runtime.home import LOOPBACK, inherited_environment, interpreter_bin
 from frazil.runtime.jars import fetch, jar_paths
 from frazil.runtime.java import ensure_java
 from frazil.runtime.spark_server import Server
@@ -28,23 +28,23 @@ from frazil.spark.submit.configuration import (
 )
 
 TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
-"""Spark's own name of it, on both sides: a token is in no argument and in no address."""
+"""Spark's variable for the token, in server and client: so a token is in no argument and in no address."""
 
 JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
-"""An engine's own take the place of ours, but for the archive of classes: a JVM that is told two collectors does not start."""
+"""An engine's `conf` replaces Frazil's options, but for the archive of classes: a JVM with two collectors does not start."""
 
-_STAYING: Final = "-XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError"
-"""Options of the server's JVM. One whose heap ran out goes on without some of its threads: dead it is started anew."""
+_SERVER_JVM: Final = "-XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError"
+"""Options of the server's JVM. Without memory it would go on with some threads missing; once dead, it is started again."""
 
 _MAIN: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 _CLIENT_GONE: Final = {
-    # A client that was killed leaves its work behind. The server learns it when the stream of answers is due to be taken up
-    # anew, every two minutes by default, and waits five minutes more: here half a minute in all.
+    # A killed client leaves its work on the server. The server notices when the client does not reattach to its stream of answers,
+    # which is due every two minutes by default, and waits five more minutes: with these settings half a minute in all.
     "spark.connect.execute.reattachable.senderMaxStreamDuration": "10s",
     "spark.connect.execute.manager.detachedTimeout": "15s",
     "spark.connect.execute.manager.maintenanceInterval": "5s",
-    # Sessions are kept for the next job, see `frazil.spark.connect`: a daily run finds its Python workers' daemon again.
+    # Long enough for a daily run to find its session and its Python workers' daemon, see `frazil.spark.connect`.
     "spark.connect.session.manager.defaultSessionTimeout": "25h",
 }
 
@@ -55,7 +55,7 @@ def address(project: Project, engine: EngineSettings) -> str:
 
 
 def client_environment(project: Project, engine: EngineSettings) -> dict[str, str]:
-    """Variables of a process that opens a session: the token, where there is one."""
+    """Environment variables of a process that opens a session: the token, if there is one."""
     token = spark_server.token(project.home) if engine.managed else engine.token
     return {} if token is None else {TOKEN_VARIABLE: token}
 
@@ -70,15 +70,15 @@ def run_on_engine(
 ) -> T:
     """Run a job, with or without a Spark Connect server. A managed server stays up while the job runs.
 
-    A job does not need a managed server: if it is not up, the job starts a Spark of its own. So does one whose server opens no
-    session, or is dead or of another release and can't be restarted: to wait for a person would cost more than a start.
+    If a managed server is not up, opens no session, or can't be restarted with the present release, the job starts a Spark of its
+    own: to wait for a person would cost more.
 
     Raises:
-        Retryable: The server of somebody else opens no session; or what the job ended with.
-        Terminal, OutcomeUnknown, Stopped: The error of the job.
+        Retryable: A server that Frazil does not manage opens no session; or the job's error.
+        Terminal, OutcomeUnknown, Stopped: The job's error.
     """
     with ExitStack() as stack:
-        if engine.type != "connect" or (engine.managed and not _is_taken(stack, project, engine, report)):
+        if engine.type != "connect" or (engine.managed and not _holds_server(stack, project, engine, report)):
             return run(False)  # noqa: FBT003
         try:
             return run(True)  # noqa: FBT003
@@ -90,7 +90,8 @@ def run_on_engine(
     return run(False)  # noqa: FBT003 - after the block: the server may be replaced while this runs
 
 
-def _is_taken(stack: ExitStack, project: Project, engine: EngineSettings, report: Callable[[str], None]) -> bool:
+def _holds_server(stack: ExitStack, project: Project, engine: EngineSettings, report: Callable[[str], None]) -> bool:
+    """Keep the managed server up until the stack is closed, and return whether it is up."""
     if not spark_server.is_started(project.home):
         return False
     try:
@@ -103,7 +104,7 @@ def _is_taken(stack: ExitStack, project: Project, engine: EngineSettings, report
 
 
 def start_server(project: Project, engine: EngineSettings, report: Callable[[str], None]) -> None:
-    """Start the server of a managed engine, unless it is up as it should be."""
+    """Start the server of a managed engine, unless it is up with the present release."""
     with spark_server.serving(project.home, managed_server(project, engine), report):
         pass
 
@@ -114,16 +115,21 @@ def managed_engine(project: Project) -> EngineSettings | None:
 
 
 def managed_server(project: Project, engine: EngineSettings) -> Server:
-    """The server of a managed engine as it should be."""
+    """The present release of a managed engine's server."""
     home = project.home
     sets = jar_sets(project.settings)
     fetch(home, *sets)
     java, python = ensure_java(), str(interpreter_bin() / "python")
-    # Not the caller's PYTHONPATH: Airflow's tasks have another one than a terminal, and the server is the same for both.
+    # Without the caller's PYTHONPATH, which differs between Airflow's tasks and a terminal: both use the same server.
     sources = str(project.root / "include")
-    jvm = (archive_options(home, java), engine.conf.get(JVM_OPTIONS, _STAYING))
+    jvm = (archive_options(home, java), engine.conf.get(JVM_OPTIONS, _SERVER_JVM))
     conf = {
-        **_loopback(home),
+        "spark.connect.grpc.binding.address": LOOPBACK,
+        "spark.connect.grpc.binding.port": str(home.ports.spark_connect),
+        "spark.connect.grpc.port.maxRetries": "0",
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.log.level": "WARN",
         **ui_settings(engine),
         "spark.pyspark.python": python,
         "spark.python.daemon.module": WORKERS,
@@ -141,21 +147,15 @@ def managed_server(project: Project, engine: EngineSettings) -> Server:
     if private:
         command += ["--properties-file", str(spark_server.properties_file(home))]
     command.append("spark-internal")
-    own = {"PYTHONPATH": sources, "PYSPARK_PYTHON": python, "JAVA_HOME": str(java.home), "SPARK_LOCAL_IP": LOOPBACK}
-    env = inherited_environment() | own | {TOKEN_VARIABLE: spark_server.token(home)}
-    text = properties_text(private) if private else None
-    return Server(tuple(command), env, _release(command, private, own), text)
-
-
-def _loopback(home: Home) -> Mapping[str, str]:
-    return {
-        "spark.connect.grpc.binding.address": LOOPBACK,
-        "spark.connect.grpc.binding.port": str(home.ports.spark_connect),
-        "spark.connect.grpc.port.maxRetries": "0",
-        "spark.driver.host": LOOPBACK,
-        "spark.driver.bindAddress": LOOPBACK,
-        "spark.log.level": "WARN",
+    variables = {
+        "PYTHONPATH": sources,
+        "PYSPARK_PYTHON": python,
+        "JAVA_HOME": str(java.home),
+        "SPARK_LOCAL_IP": LOOPBACK,
     }
+    env = inherited_environment() | variables | {TOKEN_VARIABLE: spark_server.token(home)}
+    text = properties_text(private) if private else None
+    return Server(tuple(command), env, _release(command, private, variables), text)
 
 
 def _release(command: list[str], *settings: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Jobs that Frazil starts by spark-submit or on a Spark Connect server: their arguments and logs. Imports no pyspark."""
+"""Starts jobs by spark-submit, or as processes with a session on a Spark Connect server, and waits for them. Imports no pyspark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from frazil.capture.run import CaptureResult
 from frazil.error_codes import BAD_ARGUMENT, PROGRAM_MISSING, RUN_FAILED
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import JdbcCapture
-from frazil.pipeline.settings.settings import EngineSettings
 from frazil.project import Project
 from frazil.run.state.context import needs_writer
 from frazil.runtime.drivers import drivers, registered
@@ -47,11 +46,11 @@ from frazil.spark.submit.server import JVM_OPTIONS, client_environment, run_on_e
 from frazil.spark.submit.yarn import driver_configuration, end_queued_application, place_of_log, sent_to_yarn
 
 KEPT_LOGS = 50
-"""Logs of a pipeline's jobs that stay, with that of the job that starts: about four hours of one every five minutes."""
+"""Logs of a pipeline's jobs that are kept, the starting job's included: about four hours with a run every five minutes."""
 
 
 def log_of(home: Home, pipeline: str, run_id: str) -> Path:
-    """Path of a job's log. Only the last few logs of a pipeline are kept, since frequent runs write hundreds a day."""
+    """Path of a new job's log; older logs of the pipeline beyond `KEPT_LOGS` are removed."""
     folder = private_folder(home.logs)
     logs = sorted(folder.glob(f"spark-{pipeline}-*.log"), key=_written_at, reverse=True)
     for old in logs[KEPT_LOGS - 1 :]:
@@ -62,29 +61,31 @@ def log_of(home: Home, pipeline: str, run_id: str) -> Path:
 def _written_at(file: Path) -> float:
     try:
         return file.stat().st_mtime
-    except FileNotFoundError:  # another run of the pipeline removes old ones, too
+    except FileNotFoundError:  # another run of the pipeline removed it
         return 0.0
 
 
 _WRITING = "-XX:+UseParallelGC"
-"""Options of a JVM through whose hands rows go."""
+"""Options of a JVM that processes rows itself."""
 
 _WAITING = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Options of a JVM that only hands out tasks: what the second compiler would gain it would never earn back."""
+"""Options of a JVM that only schedules tasks: the second compiler would cost more than it saves."""
 
 _EXIT = "spark.submit.callSystemExitOnMainExit"
 
 
 @dataclass(frozen=True)
 class Submission:
-    """One job without its arguments: by spark-submit, or as a process with a session on a Spark Connect server.
+    """How to start one job, without its arguments: by spark-submit, or as a process with a session on a Spark Connect server.
 
     Attributes:
-        master: Spark's master; None: the server has one. What follows is for spark-submit.
-        jars: Jars that Spark itself lacks: for tables that it writes. Other batches are read, written and committed by Python.
-        private: That of the engine's entry: by a file, since some of it may be secret. It wins.
+        application: The job's program.
+        master: Spark's master; None for a session on a server. The further attributes are for spark-submit.
+        jars: Jars for tables that Spark writes. Python reads, writes and commits all others.
+        conf: Configuration, as arguments.
+        private: Configuration of the engine's entry, in a file, since it may have secrets. It overrides `conf`.
         driver_memory: Heap of the driver, such as ``1g``.
-        outlives: Whether the driver continues when the process that started it has ended, as one inside a cluster does.
+        outlives: Whether the driver, inside a cluster, continues after the end of the submitter, the process that started it.
     """
 
     application: Path
@@ -98,10 +99,7 @@ class Submission:
     outlives: bool = False
 
     def command(self, arguments: list[str], properties: Path | None = None) -> list[str]:
-        """The program that does the job, with its arguments.
-
-        `properties` is the file with `private`, if there is any.
-        """
+        """The command line of the job; `properties` is the file with `private`, if there is one."""
         if self.master is None:
             return [str(interpreter_bin() / "python"), str(self.application), *arguments]
         command = [str(interpreter_bin() / "spark-submit"), "--master", self.master, "--name", self.name]
@@ -113,13 +111,10 @@ class Submission:
 
 
 def submission(project: Project, pipeline: Pipeline, plan: RunPlan, *, on_server: bool = False) -> Submission:
-    """How to start the ingest job of a pipeline.
-
-    Its session is on the engine's spark connect server, or else of a Spark that it starts.
-    """
+    """How to start the ingest job of a pipeline, with a session on the engine's server or with a Spark of its own."""
     name = f"frazil {pipeline.name} {plan.run}"
     writes = needs_writer(pipeline, plan)
-    away = plan.mode != "dry_run"  # one may be asked before there is a table, and so a storage for its order
+    away = plan.mode != "dry_run"  # a dry run may come before there are tables, and with them a storage for its order
     return _submission(project, pipeline.engine, "ingest.py", name, writes=writes, on_server=on_server, away=away)
 
 
@@ -130,7 +125,7 @@ def maintenance_submission(project: Project, pipeline: Pipeline, run: str, *, on
     return _submission(project, engine, "maintain.py", name, writes=True, on_server=on_server, away=True)
 
 
-def _connected(project: Project, engine_name: str, application: str, name: str) -> Submission:
+def _server_submission(project: Project, engine_name: str, application: str, name: str) -> Submission:
     env = project.environment() | client_environment(project, project.engine(engine_name))
     env |= {"PYTHONPATH": _sources(project), ENGINE_VARIABLE: engine_name, SUBMITTER_VARIABLE: str(os.getpid())}
     return Submission(job_file(application), name, env)
@@ -141,15 +136,7 @@ def _sources(project: Project) -> str:
     return os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
-def _refuse_operator(name: str, engine: EngineSettings) -> None:
-    if engine.type == "operator":
-        raise BAD_ARGUMENT.terminal(
-            f"engine {name}: its jobs are started by an operator in Airflow, not by a command",
-            next_step="trigger the pipeline's DAG ingest__…, or name another engine: --engine inline",
-        )
-
-
-def _submission(  # noqa: PLR0913 - what the kinds of jobs differ in
+def _submission(  # noqa: PLR0913 - the differences between the kinds of jobs
     project: Project,
     engine_name: str,
     application: str,
@@ -159,19 +146,21 @@ def _submission(  # noqa: PLR0913 - what the kinds of jobs differ in
     on_server: bool = False,
     away: bool = False,
 ) -> Submission:
-    """How to start a job. `away`: its order is in storage, so that its driver may be in the cluster if its engine says so."""
+    """How to start a job. `away` says that its order is in shared storage, so that its driver may run in the cluster."""
     engine = project.engine(engine_name)
     if on_server:
-        return _connected(project, engine_name, application, name)
-    _refuse_operator(engine_name, engine)
+        return _server_submission(project, engine_name, application, name)
+    if engine.type == "operator":
+        raise BAD_ARGUMENT.terminal(
+            f"engine {engine_name}: its jobs are started by an operator in Airflow, not by a command",
+            next_step="trigger the pipeline's DAG ingest__…, or name another engine: --engine inline",
+        )
     sets = jar_sets(project.settings) if writes else ("spark",)
     fetch(project.home, *sets)
     sources = _sources(project)
-    python = str(interpreter_bin() / "python")
-    java = ensure_java()
+    python, java = str(interpreter_bin() / "python"), ensure_java()
     outlives = away and engine.deploy_mode == "cluster"
-    archive = "" if outlives else archive_options(project.home, java)  # of this machine's Java
-    jvm = (archive, engine.conf.get(JVM_OPTIONS, _WRITING if writes else _WAITING))
+    archive = "" if outlives else archive_options(project.home, java)  # it fits only this machine's Java
     conf = {
         **ui_settings(engine),
         "spark.ui.showConsoleProgress": "false",
@@ -185,15 +174,16 @@ def _submission(  # noqa: PLR0913 - what the kinds of jobs differ in
             {**conf, **engine.conf}["spark.pyspark.python"], sources if engine.py_files == "shared" else None
         )
     conf = {key: setting for key, setting in conf.items() if key not in engine.conf}
-    conf[JVM_OPTIONS] = " ".join(filter(None, jvm))
+    options = engine.conf.get(JVM_OPTIONS, _WRITING if writes else _WAITING)
+    conf[JVM_OPTIONS] = f"{archive} {options}".strip()
     if writes:
         conf["spark.sql.extensions"] = with_extensions(engine.conf)
     env = _environment(project, sources, python) | {"JAVA_HOME": str(java.home)}
     if conf.get("spark.driver.bindAddress") == LOOPBACK:
-        env["SPARK_LOCAL_IP"] = LOOPBACK  # of Spark's pages, which else listen on all addresses
+        env["SPARK_LOCAL_IP"] = LOOPBACK  # otherwise Spark's pages listen on all addresses
     if is_local(engine.master):
         env[LOCAL_VARIABLE] = "1"
-        # Nobody stops it: a thread of a listener or plugin must not keep the JVM.
+        # So that threads of listeners or plugins don't keep the JVM alive.
         if _EXIT not in engine.conf:
             conf[_EXIT] = "true"
     return Submission(
@@ -210,7 +200,7 @@ def _submission(  # noqa: PLR0913 - what the kinds of jobs differ in
 
 
 def _environment(project: Project, sources: str, python: str) -> dict[str, str]:
-    """Variables of spark-submit, and of a driver on this machine."""
+    """Environment variables of spark-submit, and of a driver on this machine."""
     return project.environment() | {
         "PYTHONPATH": sources,
         "PYSPARK_PYTHON": python,
@@ -221,13 +211,12 @@ def _environment(project: Project, sources: str, python: str) -> dict[str, str]:
 
 
 def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Callable[[str], None]) -> str | None:
-    """Run a plan in a Spark job started by this process, and wait for it.
+    """Run a plan in a Spark job, wait for it, and return the result of a dry run or a session as JSON, else None.
 
-    `report` takes the job's own lines; everything else goes to its log. Returns what it handed back: of a dry run or a
-    session its result as JSON, else None.
+    `report` gets the lines that the job reports; its other output goes to its log.
     """
     make = partial(submission, project, pipeline, plan)
-    # A dry run lands nothing, also no samples of records where others read them, and its driver is on this machine.
+    # The result of a dry run has samples of records, so it stays on this machine, and so does the driver.
     location = local_storage(project.home) if plan.mode == "dry_run" else storage_of(project, pipeline)
     order = location, pipeline.name, plan.run, plan.to_json()
     return _run(project, pipeline.engine, make, order, report)
@@ -236,10 +225,7 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
 def run_maintenance(
     project: Project, pipeline: Pipeline, run: str, order: str, report: Callable[[str], None]
 ) -> str | None:
-    """Maintain the tables of a pipeline in a Spark job started by this process, and wait for it.
-
-    Returns what was done, as JSON.
-    """
+    """Maintain the tables of a pipeline in a Spark job, wait for it, and return its result as JSON."""
     make = partial(maintenance_submission, project, pipeline, run)
     job_order = storage_of(project, pipeline), pipeline.name, run, order
     return _run(project, pipeline.maintenance_engine, make, job_order, report)
@@ -252,7 +238,7 @@ def _run(
     job_order: tuple[str, str, str, str],
     report: Callable[[str], None],
 ) -> str | None:
-    """Run a job on an engine. `make` builds its submission, given whether a server has its session."""
+    """Run a job on an engine. `make` builds the submission, with or without a session on a server."""
 
     def run(on_server: bool) -> str | None:  # noqa: FBT001
         return run_submission(project, make(on_server=on_server), *job_order, report)
@@ -260,13 +246,12 @@ def _run(
     return run_on_engine(project, project.engine(engine_name), report, run)
 
 
-def run_submission(  # noqa: PLR0913, PLR0917 - an order has four parts
+def run_submission(  # noqa: PLR0913, PLR0917 - the four parts of an order
     project: Project, job: Submission, location: str, name: str, run: str, order: str, report: Callable[[str], None]
 ) -> str | None:
-    """Start a job, and wait for it, unless an earlier attempt at the order left a result that was not collected.
+    """Start a job, wait for it, and return its result. If an earlier attempt at the order left a result, return that instead.
 
-    Its files and its log are named after the pipeline, capture or probe, and its drivers are found by that name.
-    Returns the result that it left, see `frazil.spark.submit.handover`.
+    `name` is the pipeline, capture or probe; files, log and drivers of the job have that name.
     """
     handover = Handover.begin(project, location, name, run)
     if (earlier := handover.collect(order)) is not None:
@@ -277,23 +262,23 @@ def run_submission(  # noqa: PLR0913, PLR0917 - an order has four parts
     with ExitStack() as stack:
         withdraw = None
         if job.outlives:
-            own = stack.enter_context(sent_to_yarn(project, {**job.conf, **job.private}, handover.attempt))
-            private = {key: setting for key, setting in job.private.items() if key not in own}
-            job = replace(job, conf={**job.conf, **own}, private=private)
-            # `frazil stop` finds no driver on another machine: it asks who waits for it.
+            conf = stack.enter_context(sent_to_yarn(project, {**job.conf, **job.private}, handover.attempt))
+            private = {key: setting for key, setting in job.private.items() if key not in conf}
+            job = replace(job, conf={**job.conf, **conf}, private=private)
+            # `frazil stop` finds no driver on another machine, so it finds this process, which waits for it.
             stack.enter_context(registered(project.home, name, run, report))
             withdraw = partial(_withdraw, handover, job)
         properties = stack.enter_context(private_properties(project.home, name, run, job.private))
         at_work = partial(drivers, project.home, name, run)
         lost = watch_job(job.command(handover.arguments, properties), job.env, log, report, at_work, withdraw)
-    return handover.take(lost, place_of_log(log) if job.outlives else str(log))
+    return handover.take_result(lost, place_of_log(log) if job.outlives else str(log))
 
 
 def _withdraw(handover: Handover, job: Submission) -> None:
-    """Have a driver in the cluster end: one at work does so in order, soon after its order is gone."""
+    """End a driver in the cluster. It stops in order soon after its order is gone; one that is still queued is killed."""
     try:
         handover.withdraw()
-    finally:  # also where the storage does not answer
+    finally:  # even if the storage does not answer
         end_queued_application(handover.attempt, job.env)
 
 
@@ -303,10 +288,10 @@ def maintenance_run(run: str) -> str:
 
 
 _UTC: Final = "-Duser.timezone=UTC"
-"""Option of each JVM: drivers take it for the time zone of their session, in which literals without one are read."""
+"""Option of each JVM. JDBC drivers use its time zone for their connections, and read times without a zone in it."""
 
 _SESSION_CLOCK: Final = "spark.sql.session.timeZone"
-"""Time zone in which times are written, and sorted: in one with summer time an hour would come before the one before it."""
+"""Time zone in which times are written and sorted: with summer time, an hour would sort before the hour before it."""
 
 _EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 
@@ -323,21 +308,21 @@ def capture_submission(project: Project, capture: JdbcCapture, run: str) -> Subm
     jars = database.jars or tuple(str(path) for path in jar_paths(project.home, "spark"))
     private = {key: setting for key, setting in job.private.items() if key != _SESSION_CLOCK}
     conf = {**job.conf, _SESSION_CLOCK: "UTC", JVM_OPTIONS: f"{job.conf.get(JVM_OPTIONS, '')} {_UTC}".strip()}
-    # What the engine says may be secret, and stays where it is.
+    # The engine's options may be secret, so they stay in `private`.
     place = private if _EXECUTOR_OPTIONS in private else conf
     place[_EXECUTOR_OPTIONS] = f"{private.get(_EXECUTOR_OPTIONS, '')} {_UTC}".strip()
     return replace(job, jars=jars, conf=conf, private=private)
 
 
 def capture_run(run: str) -> str:
-    """Id of the job of a run. A pipeline may have the capture's name, and a run with the same id."""
+    """Id of a capture's job. A pipeline may have the capture's name, and a run with the same id."""
     return f"capture__{run}"
 
 
 def run_capture(
     project: Project, capture: JdbcCapture, order: CaptureOrder, report: Callable[[str], None]
 ) -> CaptureResult:
-    """Capture a database in a Spark job started by this process, and wait for it."""
+    """Capture a database in a Spark job, and wait for it."""
     job = capture_submission(project, capture, order.run)
     run = capture_run(order.run)
     location = local_storage(project.home)
@@ -345,10 +330,10 @@ def run_capture(
 
 
 def handed_back(text: str | None) -> CaptureResult:
-    """The result of a job.
+    """The result of a capture's job.
 
     Raises:
-        Retryable: Nothing, although it ended well.
+        Retryable: The job left no result, although it did not fail.
     """
     if text is None:
         raise RUN_FAILED.retryable(
@@ -362,17 +347,14 @@ def probe_submission(project: Project, engine_name: str, *, on_server: bool = Fa
     job = _submission(project, engine_name, "probe.py", f"frazil doctor {engine_name}", on_server=on_server)
     if job.master is None:
         return job
-    # Spark's own workers: Frazil's begin with its modules, and would end where they are missing, without a word why.
+    # Spark's own workers. Frazil's import its modules first, and where these are missing they would end without a reason.
     return replace(job, conf={**job.conf, "spark.python.daemon.module": "pyspark.daemon"})
 
 
 def run_probe(
     project: Project, engine_name: str, pipelines: Iterable[str], report: Callable[[str], None]
 ) -> str | None:
-    """Probe an engine's executors for packages and connections, in a Spark job started by this process.
-
-    Returns what they said, as JSON; see `frazil.spark.jobs.probe`.
-    """
+    """Probe an engine's executors for packages and connections in a Spark job, and return `frazil.spark.jobs.probe`'s JSON."""
     probe = f"doctor-{engine_name}", uuid4().hex, json.dumps(list(pipelines))
     make = partial(probe_submission, project, engine_name)
     return _run(project, engine_name, make, (local_storage(project.home), *probe), report)

@@ -1,4 +1,4 @@
-"""A driver that runs on YARN: the project that it is sent, its application, and where its log is. Imports no pyspark."""
+"""Drivers on YARN: the project that Frazil sends them, their applications, and their logs. Imports no pyspark."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from frazil.project import SHIPPED, SHIPPED_VARIABLE, Project
 from frazil.runtime.home import HOME_VARIABLE, PRIVATE_FILE, PROJECT_VARIABLE, interpreter_bin, private_folder
 
 _FOLDER: Final = "frazil-project"
-"""Where the driver finds the project, in its container's folder."""
+"""Folder of the project in the driver's container."""
 
 _DRIVER_VARIABLE: Final = "spark.yarn.appMasterEnv."
 
 _APPLICATION: Final = re.compile(r"\bapplication_\d+_\d+\b")
 
 _COMMAND: Final = "org.apache.hadoop.yarn.client.cli.ApplicationCLI"
-"""What `yarn application` runs. It is among Spark's jars, so no Hadoop has to be installed here."""
+"""The class of the command `yarn application`. Spark's jars have it, so that no Hadoop needs to be installed here."""
 
 _QUEUED: Final = "NEW,NEW_SAVING,SUBMITTED,ACCEPTED"
 """States of an application whose driver does not run yet."""
 
-_SECONDS: Final = 60.0
-"""Bounds one call of YARN's client, which takes 2 s; it goes on asking a ResourceManager that is away."""
+_CLIENT_SECONDS: Final = 60.0
+"""Bounds one call of YARN's client, which takes 2 s. The client itself never gives up on a ResourceManager that does not answer."""
 
 
 def driver_configuration(python: str, sources: str | None) -> dict[str, str]:
-    """Configuration of a driver in a YARN container. The engine's `conf` takes precedence, which the caller ensures.
+    """Configuration of a driver in a YARN container; the engine's `conf` overrides it.
 
     Args:
-        python: Python of the executors, which is the driver's, too.
+        python: Python of driver and executors.
         sources: Python path to Frazil in the container; None if Frazil is installed there.
     """
     return {
         "spark.pyspark.driver.python": python,
-        # A second driver would be a second try, which is Airflow's to make, and would know nothing of the first one's end.
+        # Only Airflow retries: a second driver of YARN would not know how the first one ended.
         "spark.yarn.maxAppAttempts": "1",
         f"{_DRIVER_VARIABLE}{PROJECT_VARIABLE}": _FOLDER,
         f"{_DRIVER_VARIABLE}{HOME_VARIABLE}": "frazil-home",
@@ -55,30 +55,28 @@ def driver_configuration(python: str, sources: str | None) -> dict[str, str]:
 
 @contextmanager
 def sent_to_yarn(project: Project, conf: Mapping[str, str], attempt: str) -> Iterator[dict[str, str]]:
-    """Configuration, added to that of a job, by which its driver gets the project, and its application a tag to be found by.
+    """Configuration of a job, beside `conf`, that sends the project to its driver, and tags its application so that it is found.
 
-    What is sent is here while the block runs.
+    The archive with the project exists while the block runs.
     """
     archive = private_folder(project.home.root / "plans") / f"{attempt}.zip"
-    own = {"spark.archives": f"{archive}#{_FOLDER}", "spark.yarn.tags": _tag(attempt)}
+    added = {"spark.archives": f"{archive}#{_FOLDER}", "spark.yarn.tags": _tag(attempt)}
     try:
         _pack(project, archive)
-        yield {key: ",".join(filter(None, [conf.get(key), value])) for key, value in own.items()}
+        yield {key: ",".join(filter(None, [conf.get(key), value])) for key, value in added.items()}
     finally:
         archive.unlink(missing_ok=True)
 
 
 def end_queued_application(attempt: str, env: Mapping[str, str]) -> None:
-    """End the application of an attempt if its driver waits for its turn. It would find no order, also where YARN does not
-    answer now.
-    """
+    """Kill the application of an attempt if it is queued. If YARN does not answer, the driver later finds no order and ends."""
     queued = _APPLICATION.findall(_yarn(env, "-list", "-appTags", _tag(attempt), "-appStates", _QUEUED))
     for application in dict.fromkeys(queued):
         _yarn(env, "-kill", application)
 
 
 def place_of_log(log: Path) -> str:
-    """Where the log of a job is whose driver is on YARN, for people: there, and spark-submit's here."""
+    """Where people find the logs of a job on YARN: the driver's there, and spark-submit's here."""
     application = _APPLICATION.search(log.read_text(encoding="utf-8", errors="replace")) if log.is_file() else None
     return str(log) if application is None else f"yarn logs -applicationId {application[0]}, of spark-submit {log}"
 
@@ -92,13 +90,13 @@ def _yarn(env: Mapping[str, str], *arguments: str) -> str:
     command = [str(interpreter_bin() / "spark-class"), _COMMAND, "application", *arguments]
     with suppress(subprocess.TimeoutExpired):
         return subprocess.run(
-            command, env=os.environ | env, capture_output=True, text=True, timeout=_SECONDS, check=False
+            command, env=os.environ | env, capture_output=True, text=True, timeout=_CLIENT_SECONDS, check=False
         ).stdout
     return ""
 
 
 def _pack(project: Project, archive: Path) -> None:
-    """Settings, pipelines and captures as a driver elsewhere finds them, and the values of their references, which may be secret."""
+    """Pack settings, pipelines and captures for a driver elsewhere, with the values of their references, which may be secret."""
     folders = {"pipelines": project.pipelines_folder, CAPTURES: project.pipelines_folder.parent / CAPTURES}
     files = {
         f"include/{name}/{path.relative_to(folder)}": path.read_bytes()
@@ -117,6 +115,6 @@ def _pack(project: Project, archive: Path) -> None:
 
 
 def _is_readable(path: Path, folder: Path) -> bool:
-    """Whether a pipeline may read a file of its folder: none that a link leads to elsewhere, and none that is too large."""
+    """Whether a pipeline may read a file of its folder: no link to another folder, and no file that is too large."""
     real = path.resolve()
     return real.is_file() and real.is_relative_to(folder.resolve()) and real.stat().st_size <= MAX_BYTES

@@ -1,1 +1,1 @@
-"""Iceberg commits that Spark itself makes: appends of staged rows, merges of changes, truncations."""
+"""Iceberg commits that Spark makes: appends of staged rows, merges of changes, truncations."""

@@ -1,7 +1,7 @@
-"""Applies a decided batch's part with Spark, to tables that PyIceberg can't write or can't merge into.
+"""Applies a part of a decided batch with Spark, to tables that PyIceberg can't write or can't merge into.
 
-It does so on a branch, which then becomes main in one step: by PyIceberg, or by Spark's fast-forward where the format version
-is 3. PyIceberg reads the table before and after every step and answers what became of it; Spark only writes.
+Spark writes to a branch, which then becomes main in one step: by PyIceberg, or, with format version 3, by Spark's fast-forward.
+Spark only writes; before and after every step PyIceberg reads the table to find out what became of the step.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 _STAMP: Final = "spark.sql.iceberg.snapshot-property."
-"""Prefix of settings that go into the summary of every snapshot that a session makes (Iceberg 1.11 and later)."""
+"""Prefix of settings that a session puts into the summary of each of its snapshots (Iceberg 1.11 and later)."""
 
 _JOINS: Final = {
     "spark.sql.iceberg.planning.preserve-data-grouping": "true",
@@ -63,11 +63,11 @@ _JOINS: Final = {
     "spark.sql.sources.v2.bucketing.shuffle.enabled": "true",
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
 }
-"""A table that is bucketed by its keys is joined bucket by bucket: only the changes are shuffled."""
+"""Settings by which a table that is bucketed by its keys is joined bucket by bucket, so that only the changes are shuffled."""
 
 
 class MergeSession:
-    """Lends one session to one user at a time. Settings of the job's session, which others use, do not change."""
+    """Lends a second session, to one thread at a time, whose settings may change without an effect on the job's session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark: Final = spark
@@ -76,7 +76,7 @@ class MergeSession:
 
     @contextmanager
     def stamped(self, summary: Mapping[str, str]) -> Iterator[SparkSession]:
-        """A session whose snapshots carry a summary."""
+        """A session that puts `summary` into its snapshots."""
         with self._lock, self._second_session() as session:
             try:
                 for key, value in summary.items():
@@ -99,19 +99,19 @@ class MergeSession:
 @contextmanager
 def _cloned(spark: SparkSession) -> Iterator[SparkSession]:
     """A separate session on the server, closed at the end of the block."""
-    from frazil.spark.connect import limit_waiting  # which only jobs beside a server need
+    from frazil.spark.connect import limit_waiting  # needed only with a server
 
     clone: Any = spark.cloneSession()  # type: ignore[attr-defined]  # of spark connect
     limit_waiting(clone)
     try:
         yield clone
     finally:
-        clone.release_session_on_close = True  # which a clone lacks in Spark 4.1, and `stop` asks for
+        clone.release_session_on_close = True  # `stop` reads it, and clones of Spark 4.1 lack it
         clone.stop()
 
 
 def _clone_session(spark: SparkSession) -> SparkSession:
-    """Another session of the same application, with the same settings and catalogs."""
+    """A new session of the same application, with the same settings and catalogs."""
     session = spark.newSession()
     for key, value in spark.conf.getAll.items():
         if key.startswith("spark.sql.") and session.conf.get(key, None) != value:  # static ones are shared
@@ -129,7 +129,7 @@ _log = logging.getLogger(__name__)
 
 
 class SparkApply:
-    """Lands parts of batches with one Spark session that knows the catalog. A `frazil.run.state.context.Apply`."""
+    """A `frazil.run.state.context.Apply` that lands parts of batches with one Spark session, in which the catalogs are open."""
 
     def __init__(self, spark: SparkSession) -> None:
         prepare_writer(spark)
@@ -137,13 +137,13 @@ class SparkApply:
         self._merging: Final = MergeSession(spark)
 
     def __call__(self, lake: Lake, change: Change, operation: Operation, branch: str) -> int:
-        """Land a change, once, and return the id of the snapshot that carries its summary.
+        """Land a change once, and return the id of the snapshot with its summary.
 
         Raises:
-            Refused: The table contains something else than planned, or is not the one the rows were staged for.
-            Retryable: Spark failed, or other commits moved main every time.
-            Terminal: Somebody else wrote to the branch, or the table names a class for Spark to run.
-            OutcomeUnknown: The table can't be read to find out whether the rows landed.
+            Refused: The table does not hold the planned batch, or is not the one that the rows were staged for.
+            Retryable: Spark failed, or other commits moved main before every attempt.
+            Terminal: Another program wrote to the branch, or the table names a class that Spark would run.
+            OutcomeUnknown: The table can't be read, so it is unknown whether the rows landed.
         """
         failure: BaseException | None = None
         name = branch
@@ -172,7 +172,7 @@ class SparkApply:
         return landed
 
     def _attempt(self, lake: Lake, change: Change, operation: Operation, name: str, planned: int | None) -> None:
-        """Write the rows to a branch of the checked head, and make it main."""
+        """Write the rows to a branch from the checked head, and make the branch main."""
         table = _table_name(lake, change.table)
         as_of = "" if planned is None else f" AS OF VERSION {planned}"
         self._spark.sql(f"ALTER TABLE {table} CREATE BRANCH {quote_name(name)}{as_of}").collect()
@@ -182,30 +182,30 @@ class SparkApply:
             self._merge(lake, change, operation, operation.merge, name)
         else:
             if change.removal is not None and planned is not None:
-                self._spark.sql(f"DELETE FROM {branch} WHERE {_condition(change.removal)}").collect()  # noqa: S608 - quoted
+                self._spark.sql(f"DELETE FROM {branch} WHERE {_removal_condition(change.removal)}").collect()  # noqa: S608 - quoted
             self._append(lake, change, operation, branch)
-        tip = _tip(lake, change, operation, name, planned)
+        tip = _checked_tip(lake, change, operation, name, planned)
         failpoints.hit(Failpoint.BRANCH_STAGED)
         _log.info("branch %s of %s ends in snapshot %d", name, change.table, tip)
-        self._to_main(lake, change, PreparedBranch(name, planned, tip))
+        self._make_main(lake, change, PreparedBranch(name, planned, tip))
 
-    def _to_main(self, lake: Lake, change: Change, prepared: PreparedBranch) -> None:
+    def _make_main(self, lake: Lake, change: Change, prepared: PreparedBranch) -> None:
         if lake.load_table(change.table).format_version < FORMAT_VERSION:
             publish_branch(lake, change, prepared)
             return
         failpoints.hit(Failpoint.FOLLOW_COMMITTING)
-        # A branch of its own ends in what was checked: a statement that Spark repeats late moves only the other one.
+        # A second branch holds the checked snapshot: if Spark repeats a late write, only the first branch moves.
         checked, table = retry_branch_name(prepared.branch), _table_name(lake, change.table)
         statement = f"ALTER TABLE {table} CREATE BRANCH {quote_name(checked)} AS OF VERSION {prepared.tip}"
         self._spark.sql(statement).collect()
-        # Fails unless main is an ancestor of the branch: whoever moved main meanwhile is not overwritten.
+        # Fails unless main is an ancestor of the branch, so it overwrites no commit that moved main meanwhile.
         catalog, onto = lake.catalog_of(change.table).name, lake.branch_of(change.table) or "main"
         call = f"CALL {quote_name(catalog)}.system.fast_forward({quote_text(change.table)}, {quote_text(onto)}, {quote_text(checked)})"
         self._spark.sql(call).collect()
         failpoints.hit(Failpoint.FOLLOW_COMMITTED)
 
     def _merge(self, lake: Lake, change: Change, operation: Operation, merge: Merge, name: str) -> None:
-        """Change the rows of the staged changes' keys, in snapshots that carry the summary."""
+        """Merge staged changes into the branch, in snapshots with the summary."""
         path = _path(lake, change.table, f"branch_{name}")
         branch = quote_name(*path)
         types = {field.name: field.dataType for field in self._spark.table(branch).schema}
@@ -220,7 +220,7 @@ class SparkApply:
             self._append(lake, replace(change, files=()), operation, branch)
 
     def _append(self, lake: Lake, change: Change, operation: Operation, branch: str) -> None:
-        """One snapshot with the rows, even if there are none: it carries the summary."""
+        """Append the rows in one snapshot with the summary, even if there are none."""
         rows = self._rows(lake, change, operation, branch) if change.files else self._spark.table(branch).limit(0)
         writer = rows.writeTo(branch)
         for key, value in change.summary.items():
@@ -234,7 +234,7 @@ class SparkApply:
         return staged.select(*(target.value(name, f.col(quote_name(name))).alias(name) for name in staged.columns))
 
     def _finish(self, lake: Lake, change: Change, metadata: TableMetadata, landed: int, branch: str) -> None:
-        """Move the properties that mirror the summary, and drop branches that are in vain now."""
+        """Set the properties that repeat the summary, and drop branches of failed attempts."""
         table = _table_name(lake, change.table)
         is_last = all(_is_last(metadata, key, landed) for key in change.mirrored)
         properties = moved_properties(change, metadata, landed) if is_last else {}
@@ -262,7 +262,7 @@ def _table_name(lake: Lake, table: str, *branch: str) -> str:
 
 
 def _is_last(metadata: TableMetadata, key: str, landed: int) -> bool:
-    """Whether no newer batch of the table carries the key: a property must not move back."""
+    """Whether no newer snapshot has the key in its summary: a property must not move back."""
     for snapshot in ancestry(metadata, metadata.current_snapshot_id):
         if snapshot.snapshot_id == landed:
             return True
@@ -271,12 +271,13 @@ def _is_last(metadata: TableMetadata, key: str, landed: int) -> bool:
     return False
 
 
-def _tip(lake: Lake, change: Change, operation: Operation, name: str, planned: int | None) -> int:
-    """The snapshot that becomes main's head: it holds the staged rows, and descends from main's previous head.
+def _checked_tip(lake: Lake, change: Change, operation: Operation, name: str, planned: int | None) -> int:
+    """The snapshot that becomes main's head: it must hold the staged rows, and descend from main's head.
 
     Raises:
-        RowsAddedTwice: It has rows twice.
-        Terminal: It has something else.
+        RowsAddedTwice: The branch has rows twice.
+        Retryable: The branch was dropped.
+        Terminal: The branch has other rows.
     """
     metadata = lake.load_table(change.table).metadata
     tip = head_of(metadata, name)
@@ -298,24 +299,20 @@ def _require_rows(change: Change, count: int, what: str) -> None:
         )
 
 
-def _condition(removal: Removal) -> str:
-    """The condition for rows to delete, equal to `frazil.iceberg.commit.removal.row_filter` for tables that PyIceberg writes."""
-    return " OR ".join(f"({_range(removal, removed_range)})" for removed_range in removal.ranges) or "false"
+def _removal_condition(removal: Removal) -> str:
+    """The condition for rows to delete, in SQL; `frazil.iceberg.commit.removal.row_filter` is the same for PyIceberg."""
+    return " OR ".join(f"({_range_condition(removal, removed_range)})" for removed_range in removal.ranges) or "false"
 
 
-def _range(removal: Removal, removed_range: RemovedRange) -> str:
-    topic, partition, offset, batch = (
-        quote_name(name)
-        for name in (removal.columns.topic, removal.columns.partition, removal.columns.offset, removal.columns.batch)
-    )
+def _range_condition(removal: Removal, removed_range: RemovedRange) -> str:
+    columns = removal.columns
+    offset, partition = quote_name(columns.offset), quote_name(columns.partition)
     conditions = [
-        f"{topic} = {quote_text(removed_range.topic)}",
+        f"{quote_name(columns.topic)} = {quote_text(removed_range.topic)}",
         f"{offset} >= {removed_range.start}",
-        f"{batch} >= {removed_range.since}",
+        f"{quote_name(columns.batch)} >= {removed_range.since}",
+        f"{partition} IS NOT NULL" if removed_range.partition is None else f"{partition} = {removed_range.partition}",
     ]
-    conditions.append(
-        f"{partition} IS NOT NULL" if removed_range.partition is None else f"{partition} = {removed_range.partition}"
-    )
     if removed_range.end is not None:
         conditions.append(f"{offset} < {removed_range.end}")
     return " AND ".join(conditions)

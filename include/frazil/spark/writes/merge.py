@@ -1,7 +1,7 @@
-"""Merges changes into a table with one row per key, truncates among them, by writes to a temporary branch.
+"""Merges changes, with truncates among them, into a table with one row per key, by writes to a temporary branch.
 
-Of each key the last change in the batch counts, and of the table's row and that change the later one. So what comes again
-changes nothing, however changes are cut into batches.
+Of each key the last change in the batch counts, and it applies if it is later than the table's row. So changes that come again
+change nothing, however they are cut into batches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frazil.pipeline.models.layout import DELETED
 from frazil.spark.errors import fetch_rows
 from frazil.spark.writes.rows import (
     Target,
-    facts_of,
+    change_columns,
     is_of_earlier_topic,
     lacks_offset,
     not_older,
@@ -38,31 +38,29 @@ if TYPE_CHECKING:
 
 
 Truncate: TypeAlias = Mapping[str, Any]
-"""What a truncate says of itself, as texts, by column."""
+"""Column -> value, as text, of a truncate's coordinates and order."""
 
 
 def apply_truncates(
     spark: SparkSession, target: Target, merge: Merge, staged: DataFrame
 ) -> tuple[DataFrame, tuple[Callable[[], None], ...]]:
-    """Carry out the truncates among staged changes.
-
-    A truncate concerns rows of its own topic, whichever partition they are of.
+    """Apply truncates to staged changes. A truncate removes rows of its own topic, from any partition.
 
     Returns:
-        The changes, with deletes behind those that a truncate follows; and what takes the rows of the table out. That comes
-        after the merge, which must find rows as their last changes left them.
+        The changes, with a delete behind each change that a truncate follows; and functions that remove rows from the table. They
+        are to be called after the merge, which must find the rows with their last changes.
     """
     removals = []
     for end in _truncates(staged, target, merge):
         staged = _delete_rows_before(target, staged, merge, end)
-        removals.append(partial(_empty, spark, target, merge, end))
+        removals.append(partial(_remove_rows_before, spark, target, merge, end))
     return staged, tuple(removals)
 
 
 def _truncates(staged: DataFrame, target: Target, merge: Merge) -> list[Truncate]:
-    """The last truncate of each partition, with its coordinates as strings."""
+    """The last truncate of each partition."""
     ends = staged.where(f.col(quote_name(OP)) == TRUNCATE).alias("c")
-    facts = f.struct(*(row_column("c", name).cast(StringType()).alias(name) for name in facts_of(merge)))
+    facts = f.struct(*(row_column("c", name).cast(StringType()).alias(name) for name in change_columns(merge)))
     order = [row_column("c", name) for name in (merge.order_by, merge.columns.offset) if name is not None]
     last = ends.groupBy(place_of(merge, "c").alias("place")).agg(f.max_by(facts, tuple_of(*order)).alias("facts"))
     truncates: list[Truncate] = fetch_rows(last, f"table {target.table}").column(1).to_pylist()
@@ -71,7 +69,7 @@ def _truncates(staged: DataFrame, target: Target, merge: Merge) -> list[Truncate
 
 def _is_before(target: Target, merge: Merge, row: str, end: Truncate) -> Column:
     """Whether a row's last change is older than a truncate."""
-    names, facts = merge.columns, _facts(target, merge, end)
+    names, facts = merge.columns, _coordinates(target, merge, end)
     offset = row_column(row, names.offset)
     if merge.order_by is None:
         partition, stamp = row_column(row, names.partition), row_column(row, merge.timestamp)
@@ -92,42 +90,45 @@ def _is_before(target: Target, merge: Merge, row: str, end: Truncate) -> Column:
 
 
 def _delete_rows_before(target: Target, staged: DataFrame, merge: Merge, end: Truncate) -> DataFrame:
-    """Add, for each change before a truncate, a deletion after it."""
+    """Add a delete, at the truncate's place, for each change before a truncate."""
     before = _is_before(target, merge, "c", end) & (row_column("c", OP) != TRUNCATE)
-    facts = _facts(target, merge, end) | {OP: f.lit(DELETE)}
+    facts = _coordinates(target, merge, end) | {OP: f.lit(DELETE)}
     columns = [facts.get(name, row_column("c", name)).alias(name) for name in staged.columns]
     return staged.unionByName(staged.alias("c").where(before).select(*columns))
 
 
-def _facts(target: Target, merge: Merge, end: Truncate) -> dict[str, Column]:
-    """A record's coordinates as values of columns."""
-    return {name: target.literal(name, end[name]) for name in facts_of(merge)}
+def _coordinates(target: Target, merge: Merge, end: Truncate) -> dict[str, Column]:
+    """A truncate's coordinates and order as values of columns."""
+    return {name: target.literal(name, end[name]) for name in change_columns(merge)}
 
 
-def _empty(spark: SparkSession, target: Target, merge: Merge, end: Truncate) -> None:
-    """Delete the branch's rows before a truncate, or mark them as deleted, by a merge whose single row matches no key."""
+def _remove_rows_before(spark: SparkSession, target: Target, merge: Merge, end: Truncate) -> None:
+    """Delete the branch's rows before a truncate, or mark them as deleted: a merge with one source row, which matches all of them."""
     writer = spark.range(1).mergeInto(target.branch, _is_before(target, merge, target.row, end))
     if merge.deleted is None:
         writer.whenMatched().delete().merge()
         return
-    values = _facts(target, merge, end) | {merge.deleted: f.lit(True)}  # noqa: FBT003
+    values = _coordinates(target, merge, end) | {merge.deleted: f.lit(True)}  # noqa: FBT003
     writer.whenMatched().update({quote_name(name): value for name, value in values.items()}).merge()
 
 
 _LAST, _LAST_UPSERT = f"{OP}.last", f"{OP}.last_upsert"
-"""Columns beside a batch's keys, which may have any name but those of staged columns."""
+"""Columns beside those of a batch's keys: a key may have any name but one that staged columns have."""
 
 _CHANGE: Final = f"s.{quote_name(_LAST)}"
 """A key's last change, in conditions of a merge."""
 
 _NEWEST_ROW: Final = f"s.{quote_name(_LAST_UPSERT)}"
+"""A key's last upsert, in conditions of a merge."""
 
-_VALUES_NAMED: Final = 100
-"""Values of a partition column that a merge names one by one."""
+_MOST_VALUES: Final = 100
+"""Most values of a partition column that a merge's condition lists."""
 
-_COUNTED: Final = (IntegerType, LongType, StringType, DateType)
+_BOUNDED: Final = (IntegerType, LongType, StringType, DateType)
+"""Types whose values may bound a merge."""
+
 _LONGEST_BOUND: Final = 200
-"""Characters of a text that bounds a merge."""
+"""Most characters of a text that bounds a merge."""
 
 
 def merge_rows(
@@ -135,27 +136,24 @@ def merge_rows(
 ) -> None:
     """Merge staged changes into a branch. Nothing else may use the session meanwhile.
 
-    Where the branch can't hold any of their keys, rows are added without a look at those that are there. That is proven by
-    the files' bounds, never by what a change says of itself: an insert comes again by a replay, a snapshot or a connector
-    that starts over.
-
-    `may_hold` returns whether the branch may contain a row whose keys are within some ranges.
+    If the branch can't have a row with one of their keys, rows are appended without a merge. `may_hold` decides that by the
+    bounds of the branch's files, not by the kind of change: a record that says "insert" comes again in a replay, in a snapshot, or
+    from a connector that starts over.
 
     Raises:
-        Terminal: A change has no key, or no value to order it by.
-        Retryable: Spark's answer was cut off.
+        Terminal: A change has no key, or no value in the column that orders changes.
     """
     staged = staged if PLACE in staged.columns else staged.withColumn(PLACE, f.lit(0))
     staged, removals = apply_truncates(spark, target, merge, staged)
     changes = _last_changes(staged.where(f.col(quote_name(OP)) != TRUNCATE), target, merge).persist()
     try:
-        ranges = _checked(changes, target, merge)
+        ranges = _key_ranges(changes, target, merge)
         if ranges is not None:
             if may_hold(ranges):
-                bounds = (*_between(target, ranges), *_named_values(changes, target, merge))
+                bounds = (*_range_conditions(target, ranges), *_partition_conditions(changes, target, merge))
                 _merge(target, merge, changes, staged.columns, bounds)
             else:
-                _add(target, merge, changes, staged.columns)
+                _append(target, merge, changes, staged.columns)
     finally:
         changes.unpersist()
     for remove in removals:
@@ -163,7 +161,7 @@ def merge_rows(
 
 
 def _last_changes(staged: DataFrame, target: Target, merge: Merge) -> DataFrame:
-    """One row per key: its last change; and where deleted rows stay, its last row. First of each partition, then of all."""
+    """One row per key with its last change, and its last upsert if deleted rows stay: by partition first, then over all."""
     row, order = f.struct(*(row_column("c", name) for name in staged.columns)), order_within(merge, "c")
     last = {_LAST: f.max_by(row, order)}
     if merge.deleted is not None:
@@ -179,24 +177,24 @@ def _last_changes(staged: DataFrame, target: Target, merge: Merge) -> DataFrame:
     changes = changes.alias("p").groupBy(*(row_column("p", name) for name in merge.keys)).agg(*last.values()).alias("s")
     if merge.deleted is None:
         return changes
-    # A row has its values and its coordinates from one record, also where the timestamps of a partition go back.
+    # If the last change is an upsert, take it for the last upsert as well: a row's values and coordinates must come from one
+    # record, even if timestamps in a partition decrease.
     newest = f.when(row_column(_CHANGE, OP) == UPSERT, row_column("s", _LAST)).otherwise(row_column("s", _LAST_UPSERT))
     return changes.withColumn(_LAST_UPSERT, newest).alias("s")
 
 
-def _checked(changes: DataFrame, target: Target, merge: Merge) -> Ranges | None:
-    """Least and largest value of keys, so that files beyond need not be read. None: no changes.
+def _key_ranges(changes: DataFrame, target: Target, merge: Merge) -> Ranges | None:
+    """The least and the largest value of each key column, so that other files need not be read; None without changes.
 
     Raises:
-        Terminal: A key is null, or what orders its changes.
-        Retryable: Spark's answer was cut off.
+        Terminal: A key is null, or the value that orders its changes.
     """
-    bounded = [name for name in merge.keys if isinstance(target.types[name], (*_COUNTED, DecimalType))]
+    bounded = [name for name in merge.keys if isinstance(target.types[name], (*_BOUNDED, DecimalType))]
     needed = [row_column("s", name) for name in merge.keys]
     if merge.order_by is not None:
         needed.append(row_column(_CHANGE, merge.order_by))
     is_null = functools.reduce(lambda first, second: first | second, (value.isNull() for value in needed))
-    # As texts: Python has no dates beyond the year 9999.
+    # As texts, because Python has no dates beyond the year 9999.
     ends = [aggregate(row_column("s", name)).cast(StringType()) for name in bounded for aggregate in (f.min, f.max)]
     aggregates = [f.count(f.lit(1)), f.count_if(is_null), *ends]
     answer = fetch_rows(
@@ -215,23 +213,23 @@ def _checked(changes: DataFrame, target: Target, merge: Merge) -> Ranges | None:
     return {name: ends for name, ends in ends_of if all(len(end) <= _LONGEST_BOUND for end in ends)}
 
 
-def _between(target: Target, ranges: Ranges) -> Iterator[Column]:
+def _range_conditions(target: Target, ranges: Ranges) -> Iterator[Column]:
     """Conditions that every row with a key of the batch meets."""
     for name, ends in ranges.items():
         least, most = (target.literal(name, end) for end in ends)
         yield row_column(target.row, name).between(least, most)
 
 
-def _named_values(changes: DataFrame, target: Target, merge: Merge) -> Iterator[Column]:
-    """Partition values, where a key can't be in two partitions."""
+def _partition_conditions(changes: DataFrame, target: Target, merge: Merge) -> Iterator[Column]:
+    """Conditions with the partition values of a batch, for key columns that are partition columns."""
     for name in merge.keys:
-        if name not in target.partitioned_by or not isinstance(target.types[name], _COUNTED):
+        if name not in target.partitioned_by or not isinstance(target.types[name], _BOUNDED):
             continue
         values = (
-            changes.select(row_column("s", name).cast(StringType()).alias("value")).distinct().limit(_VALUES_NAMED + 1)
+            changes.select(row_column("s", name).cast(StringType()).alias("value")).distinct().limit(_MOST_VALUES + 1)
         )
         texts = fetch_rows(values, f"table {target.table}").column(0).to_pylist()
-        if len(texts) <= _VALUES_NAMED:
+        if len(texts) <= _MOST_VALUES:
             yield row_column(target.row, name).isin(*(target.literal(name, value) for value in texts))
 
 
@@ -242,18 +240,18 @@ def _merge(target: Target, merge: Merge, changes: DataFrame, staged: Sequence[st
     if merge.deleted is None:
         values = _hard_values(target, merge, staged)
         writer = writer.whenMatched((op == DELETE) & later).delete()
-        writer = writer.whenMatched((op == UPSERT) & later).update(_assigned(values))
-        writer = writer.whenNotMatched(op == UPSERT).insert(_assigned(_inserted(target, merge, values)))
+        writer = writer.whenMatched((op == UPSERT) & later).update(_quoted(values))
+        writer = writer.whenNotMatched(op == UPSERT).insert(_quoted(_all_columns(target, merge, values)))
     else:
         values = _soft_values(target, merge, staged, merge.deleted)
-        writer = writer.whenMatched(later).update(_assigned(_deleted_row(target, merge, values)))
-        writer = writer.whenNotMatched().insert(_assigned(_inserted(target, merge, values)))
+        writer = writer.whenMatched(later).update(_quoted(_deleted_row(target, merge, values)))
+        writer = writer.whenNotMatched().insert(_quoted(_all_columns(target, merge, values)))
     writer.merge()
 
 
 def _deleted_row(target: Target, merge: Merge, values: Mapping[str, Column]) -> dict[str, Column]:
-    """A soft-deleted row keeps its values, and records the change that deleted it, so that no older change restores it."""
-    facts = (*facts_of(merge), merge.deleted)
+    """A deleted row that stays keeps its values, and gets the coordinates of its delete, so that no older change restores it."""
+    facts = (*change_columns(merge), merge.deleted)
     is_news = f.col(_NEWEST_ROW).isNotNull() & not_older(merge, target.row, _NEWEST_ROW)
     return {
         name: value if name in facts else f.when(is_news, value).otherwise(row_column(target.row, name))
@@ -261,26 +259,26 @@ def _deleted_row(target: Target, merge: Merge, values: Mapping[str, Column]) -> 
     }
 
 
-def _add(target: Target, merge: Merge, changes: DataFrame, staged: Sequence[str]) -> None:
-    """Append the rows that a merge would insert if the branch had no row with any of the keys."""
+def _append(target: Target, merge: Merge, changes: DataFrame, staged: Sequence[str]) -> None:
+    """Append the rows that a merge would insert into a branch without any of the keys."""
     if merge.deleted is None:
         rows, values = changes.where(row_column(_CHANGE, OP) == UPSERT), _hard_values(target, merge, staged)
     else:
         rows, values = changes, _soft_values(target, merge, staged, merge.deleted)
-    every = _inserted(target, merge, values)
+    every = _all_columns(target, merge, values)
     rows.select(*(value.alias(name) for name, value in every.items())).writeTo(target.branch).append()
 
 
 def _hard_values(target: Target, merge: Merge, staged: Sequence[str]) -> dict[str, Column]:
     names = _columns(target, merge, staged)
     values = {name: target.value(name, row_column(_CHANGE, name)) for name in names}
-    if DELETED in target.types:  # from when deleted rows stayed
+    if DELETED in target.types:  # a column from a time when deleted rows stayed
         values[DELETED] = f.lit(False)  # noqa: FBT003
     return values
 
 
 def _soft_values(target: Target, merge: Merge, staged: Sequence[str], deleted: str) -> dict[str, Column]:
-    facts, names = facts_of(merge), _columns(target, merge, staged)
+    facts, names = change_columns(merge), _columns(target, merge, staged)
     rows = {name: target.value(name, row_column(_CHANGE if name in facts else _NEWEST_ROW, name)) for name in names}
     return rows | {deleted: row_column(_CHANGE, OP) == DELETE}
 
@@ -289,13 +287,13 @@ def _columns(target: Target, merge: Merge, staged: Sequence[str]) -> Iterator[st
     return (name for name in staged if name in target.types and name not in (*merge.keys, OP, PLACE))
 
 
-def _inserted(target: Target, merge: Merge, values: Mapping[str, Column]) -> dict[str, Column]:
-    """All columns of the table; those that it got meanwhile are null."""
+def _all_columns(target: Target, merge: Merge, values: Mapping[str, Column]) -> dict[str, Column]:
+    """Values of all columns of the table; columns that were added since staging are null."""
     absent = {name: target.literal(name, None) for name in target.types if name not in (*values, *merge.keys)}
     every = absent | dict(values) | {name: row_column("s", name) for name in merge.keys}
     return {name: every[name] for name in target.types}
 
 
-def _assigned(values: Mapping[str, Column]) -> dict[str, Column]:
-    """Target columns and their new values, for Spark's merge, which parses the names as SQL."""
+def _quoted(values: Mapping[str, Column]) -> dict[str, Column]:
+    """New values by quoted column, for Spark's merge, which parses the names as SQL."""
     return {quote_name(name): value for name, value in values.items()}

@@ -1,5 +1,5 @@
-"""Rows of staged files as Spark sees them, which of two changes of one row is the later one, and the SQL text of
-operations that have no API: names and literals are quoted only here.
+"""Rows of staged files as data frames, the order of two changes of one row, and names and literals in SQL text, which are quoted
+only here.
 """
 
 from __future__ import annotations
@@ -30,46 +30,46 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-# Everything else names columns, types and values by Spark's Column API, which parses none of them.
+# SQL text is only for operations without an API. All other code uses Spark's Column API, which does not parse names or values.
 
 SQL_SETTINGS: Final[Mapping[str, str]] = {
-    # Spark replaces `${env:NAME}` in every text that it parses, quoted names included, by a variable of its process.
+    # Otherwise Spark replaces `${env:NAME}` in all text that it parses, even in quoted names, by a variable of its process.
     "spark.sql.variable.substitute": "false",
-    # A backslash in a literal escapes, as `quote_text` takes it to.
+    # A backslash in a literal is an escape, as `quote_text` assumes.
     "spark.sql.parser.escapedStringLiterals": "false",
 }
-"""What makes a name or a value in SQL text mean itself. Each session of Frazil has these, whatever its engine's `conf` says."""
+"""Settings by which SQL text is taken literally. Each session of Frazil has them, whatever its engine's `conf` says."""
 
 _CASE: Final = "spark.sql.caseSensitive"
-"""Iceberg tells `id` and `ID` apart, and so do records; databases do not."""
+"""Iceberg and records distinguish `id` and `ID`; databases do not."""
 
 
 def configure_quoting(spark: SparkSession) -> None:
     """Set a session's options so that quoted names and literals are taken literally."""
     for key, value in SQL_SETTINGS.items():
         spark.conf.set(key, value)
-    spark.conf.set(_CASE, "false")  # as databases have it: a session may be one that an earlier job wrote with
+    spark.conf.set(_CASE, "false")  # for databases; an earlier job that wrote tables may have set it in this session
 
 
 def prepare_writer(spark: SparkSession) -> None:
-    """Set the options of a session that writes tables, so that column names are taken literally too."""
+    """Set the options of a session that writes tables, so that the case of column names counts, too."""
     configure_quoting(spark)
     spark.conf.set(_CASE, "true")
 
 
 def quote_name(*names: str) -> str:
-    """A name of one or several parts."""
+    """A quoted name of one or several parts."""
     return ".".join(f"`{name.replace('`', '``')}`" for name in names)
 
 
 def quote_text(value: str) -> str:
-    """A literal."""
+    """A quoted text."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def literal(value: Argument) -> str:
-    """An argument of a procedure."""
+    """An argument of a procedure as SQL."""
     match value:
         case bool():
             literal_text = str(value).lower()
@@ -102,18 +102,18 @@ def _instant(value: datetime) -> str:
     return f"TIMESTAMP '{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC'"
 
 
-# Rows carry the topic, partition and offset of their last change, so a change that comes again, late, or by a run that slept
-# is told apart from news. Without a column to order by, offsets decide within a partition, and Kafka's timestamps between two.
+# Each row has the topic, partition and offset of its last change. So a change that comes again, or late, is not taken for a new one.
+# Without a column to order by, offsets decide within a partition, and Kafka's timestamps between two.
 
 
 @dataclass(frozen=True)
 class Target:
-    """The branch that is changed.
+    """The branch to which changes are written.
 
     Attributes:
         path: Parts of the branch's name.
         types: Column -> type.
-        partitioned_by: Columns whose values are partition values as they are.
+        partitioned_by: Columns with identity partitions.
         variants: Columns whose JSON texts become variants.
     """
 
@@ -134,20 +134,20 @@ class Target:
         return quote_name(self.path[-1])
 
     def literal(self, name: str, value: str | None) -> Column:
-        """A value of a column, from its text."""
+        """A text as value of a column."""
         return f.lit(value).cast(self.types[name])
 
     def value(self, name: str, staged: Column) -> Column:
-        """A staged value as the column has it."""
+        """A staged value in the column's type."""
         return f.parse_json(staged) if name in self.variants else staged.cast(self.types[name])
 
 
 def row_column(row: str, name: str) -> Column:
-    """A column of a row: of an alias, or a field of a struct."""
+    """A column of a row, which is an alias or a struct."""
     return f.col(f"{row}.{quote_name(name)}")
 
 
-def facts_of(merge: Merge) -> tuple[str, ...]:
+def change_columns(merge: Merge) -> tuple[str, ...]:
     """Columns with a record's coordinates, and those that order changes."""
     names = merge.columns
     order = () if merge.order_by is None else (merge.order_by,)
@@ -155,7 +155,7 @@ def facts_of(merge: Merge) -> tuple[str, ...]:
 
 
 def tuple_of(*columns: Column) -> Column:
-    """Values that are compared one after the other. Spark compares structs whose fields have the same names only."""
+    """A struct of values that are compared in order. Spark compares only structs whose fields have equal names."""
     return f.struct(*(value.alias(f"part{number}") for number, value in enumerate(columns)))
 
 
@@ -177,7 +177,7 @@ def order_between(merge: Merge, row: str) -> Column:
 
 
 def not_older(merge: Merge, row: str, change: str) -> Column:
-    """Whether a change is later than a row's last one, or that very one."""
+    """Whether a change is later than a row's last one, or the same."""
     mine, its = row_column(change, merge.columns.offset), row_column(row, merge.columns.offset)
     if merge.order_by is None:
         same_place = place_of(merge, row) == place_of(merge, change)
@@ -194,27 +194,25 @@ def not_older(merge: Merge, row: str, change: str) -> Column:
 
 
 def lacks_offset(merge: Merge, row: str) -> Column:
-    """Whether a row's offset has no meaning: no record changed it, or one of a recreated topic's earlier incarnation, or a
-    lost one.
-    """
+    """Whether a row's offset can't be compared: there is none, or its record is of an earlier incarnation of the topic, or lost."""
     names = merge.columns
     nulls = (row_column(row, name).isNull() for name in (names.topic, names.partition, names.offset))
     return (
         functools.reduce(lambda first, second: first | second, nulls)
         | is_of_earlier_topic(merge, row)
-        | _lost(merge, row)
+        | _is_lost(merge, row)
     )
 
 
-def _lost(merge: Merge, row: str) -> Column:
-    """Whether a row's last change is of a record that its log lost later: the log has another one at that offset by now."""
+def _is_lost(merge: Merge, row: str) -> Column:
+    """Whether the record of a row's last change was lost later: now the log may have another record at its offset."""
     names, tails = merge.columns, dict[str, list[tuple[int, int]]]()
     for topic, lost in merge.lost_tails.items():
         for tail in lost:
             tails.setdefault(f"{tail.partition}/{topic}", []).append((tail.start, tail.n))
     if not tails:
         return f.lit(False)  # noqa: FBT003
-    # One lookup: as many conditions as partitions would be more than Spark compiles.
+    # One look-up in a map: a condition per partition could be more than Spark compiles.
     tails_by_partition = f.from_json(f.lit(json.dumps(tails)), "map<string, array<array<bigint>>>")
     its = tails_by_partition[f.concat_ws("/", row_column(row, names.partition), row_column(row, names.topic))]
     offset, batch = row_column(row, names.offset), f.coalesce(row_column(row, names.batch), f.lit(0))
@@ -222,7 +220,7 @@ def _lost(merge: Merge, row: str) -> Column:
 
 
 def is_of_earlier_topic(merge: Merge, row: str) -> Column:
-    """Whether a row's last change is of an earlier incarnation of its topic: it is older than any, whatever orders them."""
+    """Whether a row's last change is of an earlier incarnation of its topic, and so older than all of the present one."""
     names, is_replaced = merge.columns, f.lit(False)  # noqa: FBT003
     for topic, n in sorted(merge.since.items()):
         is_earlier = f.coalesce(row_column(row, names.batch) < n, f.lit(True))  # noqa: FBT003
@@ -230,14 +228,11 @@ def is_of_earlier_topic(merge: Merge, row: str) -> Column:
     return is_replaced
 
 
-# Spark reads plain files by Hadoop, which knows none of the addresses and keys that Iceberg's file-io has; the file-io that wrote
-# them is in the workers anyway.
-
-
 def staged_rows(spark: SparkSession, lake: Lake, table: str, files: Sequence[StagedFile]) -> DataFrame:
-    """Rows of the files of one part of a batch, one at least.
+    """Rows of the files, at least one, of one part of a batch.
 
-    They are read through the storage of the catalog's table.
+    In object stores Python workers read them, by the table's file-io that wrote them: Spark would read them by Hadoop, which does
+    not have its addresses and keys.
 
     Raises:
         Retryable: The storage can't be read now.

@@ -21,7 +21,7 @@ class Asked:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.closed, self.begun_anew = cluster, 0, 0
 
-    def begin_anew(self) -> None:
+    def forget_errors(self) -> None:
         """Count it."""
         self.begun_anew += 1
 
@@ -39,13 +39,13 @@ class Lab:
 
     def ask(self, cluster: Cluster = HERE) -> Any:
         """Ask, and tell which client was asked."""
-        with self.admins.lent(cluster) as asked:
+        with self.admins.lend(cluster) as asked:
             return asked
 
 
 def fail(lab: Lab) -> Admin:
     """A question that fails."""
-    with pytest.raises(LookupError), lab.admins.lent(HERE) as asked:
+    with pytest.raises(LookupError), lab.admins.lend(HERE) as asked:
         raise LookupError
     return asked
 
@@ -53,7 +53,7 @@ def fail(lab: Lab) -> Admin:
 def test_all_requests_of_a_cluster_share_one_client() -> None:
     """All questions to a cluster go to one client, whoever asks meanwhile; other addresses or credentials are another one."""
     lab = Lab()
-    with lab.admins.lent(HERE) as first, lab.admins.lent(HERE) as second:
+    with lab.admins.lend(HERE) as first, lab.admins.lend(HERE) as second:
         assert first is second
     assert lab.ask() is first
     assert len({id(of) for of in (lab.ask(), lab.ask(THERE), lab.ask(NEW_PASSWORD))}) == 3
@@ -62,7 +62,7 @@ def test_all_requests_of_a_cluster_share_one_client() -> None:
 def test_old_client_errors_do_not_explain_a_new_failure() -> None:
     """What a client reported while nobody asked is forgotten before the next question, and never while others ask."""
     lab = Lab()
-    with lab.admins.lent(HERE) as asked, lab.admins.lent(HERE):
+    with lab.admins.lend(HERE) as asked, lab.admins.lend(HERE):
         assert cast("Any", asked).begun_anew == 0
     assert lab.ask().begun_anew == 1
 
@@ -70,7 +70,7 @@ def test_old_client_errors_do_not_explain_a_new_failure() -> None:
 def test_failed_client_is_replaced() -> None:
     """After a failure the next question has a new client; the old one is closed when its last user is through."""
     lab = Lab()
-    with lab.admins.lent(HERE) as other:
+    with lab.admins.lend(HERE) as other:
         failed = cast("Any", fail(lab))
         assert failed is other
         assert failed.closed == 0

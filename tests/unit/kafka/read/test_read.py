@@ -97,4 +97,4 @@ def test_silence_is_reported_with_its_cause() -> None:
     of = reading()
 
     assert of.records_in_ranges([Message(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))]) == []
-    assert [error.code() for error in of.complaints] == [KafkaError.GROUP_AUTHORIZATION_FAILED]
+    assert [error.code() for error in of.client_errors] == [KafkaError.GROUP_AUTHORIZATION_FAILED]

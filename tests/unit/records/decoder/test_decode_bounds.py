@@ -11,7 +11,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from frazil.batch.schema_change import REMEMBERED, SchemaChange, bound_demands
+from frazil.batch.schema_change import MOST_DEMANDS, SchemaChange, bound_demands
 from frazil.records.model.dead_letter import MAX_DEPTH, DeadCode
 from frazil.records.model.spec import Evolution, RecordSpec
 from frazil.records.transforms.kinds.field_sets import HoistField
@@ -194,9 +194,9 @@ def test_27_megabytes_of_distinct_names_take_less_than_a_gigabyte():
 
 def test_number_of_requested_columns_is_bounded():
     """Changes of columns that are there go before those that bring more."""
-    adds = {SchemaChange((f"a{at}",), "add", "long") for at in range(REMEMBERED + 10)}
+    adds = {SchemaChange((f"a{at}",), "add", "long") for at in range(MOST_DEMANDS + 10)}
     others = {SchemaChange(("z",), "widen", "long"), SchemaChange(("z",), "optional")}
     kept = bound_demands(adds | others)
     assert list(kept) == sorted(kept)
-    assert len(kept) == REMEMBERED + 2
+    assert len(kept) == MOST_DEMANDS + 2
     assert others < set(kept)

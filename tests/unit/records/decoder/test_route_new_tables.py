@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.batch.facts import Staged
-from frazil.batch.schema_change import NAMES_TOLD, unfit_because
+from frazil.batch.schema_change import MOST_NEW_TABLES, table_name_problem
 from frazil.errors import Terminal
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.records.decoder.decode import Decoder
@@ -74,7 +74,7 @@ def test_missing_tables_are_requested_once() -> None:
 )
 def test_invalid_or_reserved_table_name_is_a_dead_letter(name: str) -> None:
     """What is no name, or is of Frazil's own tables, is a dead letter, whatever the route allows."""
-    assert unfit_because(name)
+    assert table_name_problem(name)
     found = decode([value(name)], NewTables(SPEC), by=FieldRoute(("to",), (".*",)))
     assert (found.new_tables, codes(found)) == ((), [(100, "UNROUTED")])
 
@@ -139,14 +139,14 @@ def test_dead_letter_of_one_table_creates_no_other() -> None:
 
 def test_number_of_requested_tables_is_bounded() -> None:
     """Tasks tell the first names in their order; put together in any order and cut, they are the same."""
-    names = [f"shop.t{number:05}" for number in range(3 * NAMES_TOLD)]
+    names = [f"shop.t{number:05}" for number in range(3 * MOST_NEW_TABLES)]
     tasks = [
         Staged(new_tables=decode([value(of) for of in names[at::3]], NewTables(SPEC)).new_tables) for at in range(3)
     ]
-    assert len(tasks[0].new_tables) == NAMES_TOLD
+    assert len(tasks[0].new_tables) == MOST_NEW_TABLES
     for order in (tasks, tasks[::-1]):
         told = Staged.merged(Staged.from_json(of.to_json()) for of in order)
-        assert told.new_tables == tuple(names[:NAMES_TOLD])
+        assert told.new_tables == tuple(names[:MOST_NEW_TABLES])
 
 
 @given(

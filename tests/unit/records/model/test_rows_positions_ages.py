@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from functools import reduce
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.batch.facts import FLOOR_SECONDS, LAST, Staged, add_ages, age_seconds, ages_from, ages_json
+from frazil.batch.facts import FLOOR_SECONDS, LAST, Staged, age_seconds, ages_from, ages_json
 from frazil.records.model.rows import TIMESTAMP, record_ages
 
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -36,7 +35,6 @@ def test_counts_do_not_depend_on_how_records_are_split(parts: list[list[float]],
     each = [counted(list(part)) for part in parts]
     random.shuffle(each)  # type: ignore[attr-defined]
 
-    assert reduce(add_ages, each, {}) == whole
     staged = Staged.merged(Staged.from_json(Staged(ages=of).to_json()) for of in each)
     assert staged.ages == whole
     assert ages_from(ages_json(whole)) == whole

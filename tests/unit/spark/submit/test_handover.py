@@ -46,19 +46,19 @@ def test_order_and_result_travel_by_storage(attempt: Handover, tmp_path: Path) -
     driver = of_driver(attempt)
     assert driver.read_order() == ('{"plan": 1}', False)
 
-    driver.leave(Outcome(result="1,000 rows"))
+    driver.write_outcome(Outcome(result="1,000 rows"))
 
-    assert attempt.take(LOST) == "1,000 rows"
+    assert attempt.take_result(LOST) == "1,000 rows"
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", [Retryable, Unavailable, Terminal, OutcomeUnknown, Stopped])
 def test_error_of_a_job_keeps_class_code_and_next_step(attempt: Handover, kind: type[FrazilError]) -> None:
     """Whoever waits raises what the job met, and says where its log is."""
-    of_driver(attempt).leave(Outcome(error=kind("gone:\n  orders", code=TOPIC_MISSING, next_step="create it")))
+    of_driver(attempt).write_outcome(Outcome(error=kind("gone:\n  orders", code=TOPIC_MISSING, next_step="create it")))
 
     with pytest.raises(kind) as met:
-        attempt.take(LOST, "job.log")
+        attempt.take_result(LOST, "job.log")
 
     assert type(met.value) is kind
     assert str(met.value) == "gone: [FRZ-204]\n  orders\n  next: create it; the whole log: job.log"
@@ -67,7 +67,7 @@ def test_error_of_a_job_keeps_class_code_and_next_step(attempt: Handover, kind: 
 def test_missing_outcome_means_unknown(attempt: Handover) -> None:
     """The job was killed before it could leave one."""
     with pytest.raises(Retryable, match="left no outcome"):
-        attempt.take(LOST)
+        attempt.take_result(LOST)
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_missing_outcome_means_unknown(attempt: Handover) -> None:
 def test_object_that_is_no_outcome_of_the_attempt_is_not_believed(attempt: Handover, tmp_path: Path, text: str) -> None:
     """Half written, of another version, of another attempt, of a stranger."""
     driver = of_driver(attempt)
-    driver.leave(Outcome())
+    driver.write_outcome(Outcome())
     (file,) = (file for file in tmp_path.iterdir() if attempt.attempt in file.name)
     file.write_text(text.replace("ATTEMPT", attempt.attempt))
 
     with pytest.raises(Retryable, match="left no outcome"):
-        attempt.take(LOST)
+        attempt.take_result(LOST)
 
 
 @pytest.mark.parametrize(
@@ -105,19 +105,19 @@ def test_error_of_a_job_of_another_version_keeps_message_code_and_next_step(
 ) -> None:
     """A class or a code that nobody knows here is no reason to say that the job left nothing."""
     driver = of_driver(attempt)
-    driver.leave(Outcome(error=RUN_FAILED.retryable("no room", next_step="make room")))
+    driver.write_outcome(Outcome(error=RUN_FAILED.retryable("no room", next_step="make room")))
     (file,) = (file for file in tmp_path.iterdir() if attempt.attempt in file.name)
     body = json.loads(file.read_text())
     file.write_text(json.dumps(body | {"error": body["error"] | {"exit_code": exit_code, "code": code}}))
 
     with pytest.raises(Retryable, match=rf"no room.*\[{shown}\](.|\n)*next: make room") as met:
-        attempt.take(LOST)
+        attempt.take_result(LOST)
     assert met.value.code is RUN_FAILED
 
 
 def test_next_try_takes_the_result_that_a_lost_task_left(attempt: Handover, tmp_path: Path) -> None:
     """Once: whoever asks again, as by clearing the task, has the order done again."""
-    of_driver(attempt).leave(Outcome(result="1,000 rows"))
+    of_driver(attempt).write_outcome(Outcome(result="1,000 rows"))
 
     assert begin(tmp_path).collect('{"plan": 1}') == Outcome(result="1,000 rows")
     assert begin(tmp_path).collect('{"plan": 1}') is None
@@ -125,7 +125,7 @@ def test_next_try_takes_the_result_that_a_lost_task_left(attempt: Handover, tmp_
 
 def test_failure_of_an_earlier_attempt_is_not_taken(attempt: Handover, tmp_path: Path) -> None:
     """It may have passed: the next try does the order itself."""
-    of_driver(attempt).leave(Outcome(error=INTERNAL.terminal("odd")))
+    of_driver(attempt).write_outcome(Outcome(error=INTERNAL.terminal("odd")))
 
     assert begin(tmp_path).collect('{"plan": 1}') is None
 
@@ -133,7 +133,7 @@ def test_failure_of_an_earlier_attempt_is_not_taken(attempt: Handover, tmp_path:
 def test_run_that_was_planned_again_is_done_again(attempt: Handover, tmp_path: Path) -> None:
     """What its first plan led to says nothing of the second; a driver of the first one stops, as it counts no more."""
     driver = of_driver(attempt)
-    driver.leave(Outcome(result="1,000 rows"))
+    driver.write_outcome(Outcome(result="1,000 rows"))
     cleared = begin(tmp_path)
 
     assert cleared.collect('{"plan": 2}') is None
@@ -149,9 +149,9 @@ def test_driver_of_an_earlier_attempt_does_nothing(attempt: Handover, tmp_path: 
 
     with pytest.raises(Retryable, match="another attempt took it over"):
         of_driver(attempt).read_order()
-    attempt.leave(Outcome(result="late"))
+    attempt.write_outcome(Outcome(result="late"))
     with pytest.raises(Retryable, match="left no outcome"):
-        newer.take(LOST)
+        newer.take_result(LOST)
 
 
 def test_try_waits_while_a_driver_elsewhere_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,10 +163,10 @@ def test_try_waits_while_a_driver_elsewhere_is_at_work(tmp_path: Path, monkeypat
     driver, at_work = of_driver(lost), threading.Event()
 
     def work() -> None:
-        with driver.beating():
+        with driver.heartbeats():
             at_work.set()
             threading.Event().wait(1.0)
-            driver.leave(Outcome(result="1,000 rows"))
+            driver.write_outcome(Outcome(result="1,000 rows"))
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -182,7 +182,7 @@ def test_driver_without_beats_is_lost(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(handovers, "_LOOK_SECONDS", 0.05)
     lost = begin(tmp_path)
     lost.hand_over('{"plan": 1}', outlives=True)
-    with of_driver(lost).beating():
+    with of_driver(lost).heartbeats():
         pass
 
     assert begin(tmp_path).collect('{"plan": 1}') is None
@@ -194,7 +194,7 @@ def test_driver_whose_order_is_withdrawn_stops_in_order(tmp_path: Path, monkeypa
     asked = begin(tmp_path)
     asked.hand_over('{"plan": 1}', outlives=True)
 
-    with shutdown.handled(lambda _: None), of_driver(asked).beating():
+    with shutdown.handled(lambda _: None), of_driver(asked).heartbeats():
         asked.withdraw()
         assert until(lambda: shutdown.requester() is not None, 10.0)
 
@@ -207,7 +207,7 @@ def test_driver_asks_itself_once_to_stop(tmp_path: Path, monkeypatch: pytest.Mon
     signals: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
     try:
-        with of_driver(asked).beating():
+        with of_driver(asked).heartbeats():
             asked.withdraw()
             assert until(lambda: bool(signals), 10.0)
             time.sleep(0.5)
@@ -276,9 +276,9 @@ def test_lost_task_leaves_the_order_of_the_next_try_alone(attempt: Handover, tmp
     newer.hand_over('{"plan": 1}', outlives=True)
     attempt.withdraw()
     assert of_driver(newer).read_order() == ('{"plan": 1}', True)
-    of_driver(attempt).leave(Outcome(result="late"))
+    of_driver(attempt).write_outcome(Outcome(result="late"))
 
-    assert attempt.take(LOST) == "late"
+    assert attempt.take_result(LOST) == "late"
     assert of_driver(newer).read_order() == ('{"plan": 1}', True)
 
 
@@ -312,19 +312,19 @@ def test_driver_at_work_again_takes_back_what_it_failed_with(tmp_path: Path) -> 
     order = begin(tmp_path)
     order.hand_over('{"plan": 1}', outlives=True)
     driver = of_driver(order)
-    driver.leave(Outcome(error=INTERNAL.retryable("first")))
+    driver.write_outcome(Outcome(error=INTERNAL.retryable("first")))
 
-    with driver.beating():
+    with driver.heartbeats():
         driver.forget_failure()
         assert driver.find(Folder(str(tmp_path), {})) is None
 
 
 def test_late_failure_does_not_take_the_place_of_a_success(attempt: Handover) -> None:
     """The driver slept, a second one of its attempt did the work, and the tables refused the first."""
-    of_driver(attempt).leave(Outcome(result="1,000 rows"))
-    of_driver(attempt).leave(Outcome(error=RUN_FAILED.retryable("refused four times")))
+    of_driver(attempt).write_outcome(Outcome(result="1,000 rows"))
+    of_driver(attempt).write_outcome(Outcome(error=RUN_FAILED.retryable("refused four times")))
 
-    assert attempt.take(LOST) == "1,000 rows"
+    assert attempt.take_result(LOST) == "1,000 rows"
 
 
 def test_driver_overtaken_while_it_waited_does_not_begin(attempt: Handover, tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ def test_driver_overtaken_while_it_waited_does_not_begin(attempt: Handover, tmp_
     driver = of_driver(attempt)
     begin(tmp_path).hand_over('{"plan": 2}', outlives=True)
 
-    with pytest.raises(Retryable, match="another attempt took it over"), driver.beating():
+    with pytest.raises(Retryable, match="another attempt took it over"), driver.heartbeats():
         pytest.fail("it is at work")
 
 
@@ -342,9 +342,9 @@ def test_store_of_managed_tables_gets_names_that_it_takes(tmp_path: Path, monkey
     order = begin(tmp_path)
     order.hand_over('{"plan": 1}', outlives=True)
     driver = of_driver(order)
-    with driver.beating():
-        driver.leave(Outcome(result="1,000 rows"))
+    with driver.heartbeats():
+        driver.write_outcome(Outcome(result="1,000 rows"))
 
     assert {file.suffix for file in tmp_path.iterdir()} == {".stats"}
-    assert order.take(LOST) == "1,000 rows"
+    assert order.take_result(LOST) == "1,000 rows"
     assert list(tmp_path.iterdir()) == []
