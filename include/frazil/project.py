@@ -237,7 +237,7 @@ class Project:
         Raises:
             Terminal, Retryable: As `made_tables`.
         """
-        return pipeline.with_made(self.made_tables(pipeline)) if pipeline.create is not None else pipeline
+        return pipeline.with_auto_created(self.made_tables(pipeline)) if pipeline.create is not None else pipeline
 
     def registry(self, name: str) -> Registry:
         """The Schema Registry of that name in the settings file.

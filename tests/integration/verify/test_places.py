@@ -107,7 +107,7 @@ def test_lost_row_does_not_pass_for_filtered_record(filtered: Any, check: Make, 
     found = check(filtered)
 
     assert kinds(found) == ["missing"]
-    assert "batch 1 left out 2 others" in found.differences[0].expected
+    assert "batch 1 filtered 2 others" in found.differences[0].expected
 
 
 def test_row_of_filtered_record_is_found(filtered: Any, check: Make, table: Make) -> None:

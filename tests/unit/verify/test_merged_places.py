@@ -117,7 +117,7 @@ def checked(declared: Pipeline, table: Table, batch: pa.RecordBatch, low: int = 
     rules, kafka = rules_of(declared, [], TABLE, to.columns), ScannedTable(table, TABLE, KafkaColumns())
     rest = {("orders", 0): low}, {"orders": 0}, findings
     result = [PartitionResult("orders", 0)]
-    if rules.unread is None:
+    if rules.not_compared_because is None:
         model = Model()
         for row in batch.to_pylist()[low:]:
             told = () if row["value"] is None else rules.row(row["value"], "orders", Message())
@@ -129,9 +129,9 @@ def checked(declared: Pipeline, table: Table, batch: pa.RecordBatch, low: int = 
     places, certainty = PlaceStore(), Certainty.from_pipeline(declared, to)
     for row in batch.to_pylist()[low:]:
         value = row["value"]
-        is_left_out, kind = rules.filters_record(value, "orders", Message()), "tombstone" if value is None else "value"
+        is_filtered, kind = rules.filters_record(value, "orders", Message()), "tombstone" if value is None else "value"
         place = RecordPlace("orders", 0, row["offset"], 7)
-        places.add_record(place, MICROS, kind, certainty.key(row["key"]), counts=not is_left_out)
+        places.add_record(place, MICROS, kind, certainty.key(row["key"]), changes_row=not is_filtered)
     PlacedCheck(to, to.columns, kafka, rules, *rest, certainty=certainty).results(places, result)
     places.close()
     return [(of.kind, of.offset) for of in findings.described]
@@ -200,8 +200,8 @@ def test_times_that_go_back_excuse_an_older_row_only_of_a_key_in_several_partiti
     """The cut of batches decided then which of its changes counts; within one partition offsets always do."""
     places = PlaceStore()
     for offset, stamp in enumerate(stamps):
-        places.add_record(RecordPlace("orders", 0, offset, 7), stamp, "value", (1,), counts=True)
-    places.add_record(RecordPlace("orders", other, 2 - 2 * other, 7), 4, "value", (1,), counts=True)
+        places.add_record(RecordPlace("orders", 0, offset, 7), stamp, "value", (1,), changes_row=True)
+    places.add_record(RecordPlace("orders", other, 2 - 2 * other, 7), 4, "value", (1,), changes_row=True)
     places.add_row((1,), RecordPlace("orders", 0, 0, 7), stamps[0], is_deleted=False)
     [row] = places.rows(are_keys_read=True)
     places.close()

@@ -8,7 +8,7 @@ import pytest
 
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.verify.facts.ledger import Batch
-from frazil.verify.rules import FilteredCounts, Rules, rules_of, unread_because
+from frazil.verify.rules import FilteredCounts, Rules, not_compared_because, rules_of
 from tests.unit.verify.facts.test_coverage import FIRST, START, batch, read
 
 FILTERED = batch(1, "ingest", 0, 5, ranges='[["t",0,0,5]]', records_written=3, records_filtered=2, rows=3)
@@ -86,7 +86,7 @@ EXPLODE = {"type": "Explode", "field": "a"}
 )
 def test_values_that_cannot_be_read_are_named(given: dict[str, Any], because: str | None) -> None:
     """Values of all formats are, behind the short transforms too; what is not is named."""
-    assert unread_because(pipeline(**given)) == because
+    assert not_compared_because(pipeline(**given)) == because
 
 
 def test_duplicate_is_not_taken_for_a_row_of_a_list() -> None:

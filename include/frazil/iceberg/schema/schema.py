@@ -42,7 +42,7 @@ from pyiceberg.types import (
 from frazil.error_codes import BAD_SCHEMA, TABLE_UNFIT
 from frazil.iceberg.patches.metadata import VariantType, as_text
 from frazil.pipeline.models import pipeline_file
-from frazil.pipeline.models.layout import DELETED, TOLD
+from frazil.pipeline.models.layout import DELETED, HISTORY_COLUMNS
 from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 
 
@@ -167,7 +167,10 @@ def declared_schema(destination: pipeline_file.Destination) -> Schema:
         fields.append(NestedField(next(ids), destination.deleted_column, BooleanType(), required=False, doc=doc))
     if is_log:
         log_columns = zip(
-            TOLD, (StringType(), IntegerType()), ("What happened", "Number among its record's changes"), strict=True
+            HISTORY_COLUMNS,
+            (StringType(), IntegerType()),
+            ("What happened", "Number among its record's changes"),
+            strict=True,
         )
         fields += [
             NestedField(next(ids), name, field_type, required=False, doc=doc) for name, field_type, doc in log_columns
@@ -276,7 +279,7 @@ def schema_columns(schema: Schema, destination: pipeline_file.Destination) -> pa
     if takes_table_columns(destination):
         relaxed = {} if destination.evolves == "full" else declared
         # The mark stays from when deleted rows did. Others may have added a name of staged rows: records can't bring it.
-        op, place = TOLD
+        op, place = HISTORY_COLUMNS
         left_out = {*destination.added_columns, op, *([place, DELETED] if destination.is_merged else [])}
         columns = [mark_identifier(field, schema) for field in arrow if field.name not in left_out]
         return pa.schema([field.with_nullable(field.nullable and relaxed.get(field.name, True)) for field in columns])

@@ -289,7 +289,7 @@ class RunContext:
 
     def with_created_tables(self, table_names: Iterable[str]) -> RunContext:
         """A copy with these auto-created tables added."""
-        pipeline = self.pipeline.with_made(table_names)
+        pipeline = self.pipeline.with_auto_created(table_names)
         if pipeline.auto_created == self.pipeline.auto_created:
             return self
         return replace(self, pipeline=pipeline, lake=self.project.lake_of(pipeline))

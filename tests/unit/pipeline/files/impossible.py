@@ -125,7 +125,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
         {"table": {"partition_by": ["idd"]}},
         "destinations.0.partition_by.0: 'idd' is not a column of a.b, did you mean 'id'?",
     ),
-    ({"table": {"partition_by": ["days(id)"]}}, "destinations.0.partition_by: 'days(id)' is no partition field"),
+    ({"table": {"partition_by": ["days(id)"]}}, "destinations.0.partition_by.0: 'days(id)' is no partition field"),
     ({"table": {"partition_by": ["id", "id"]}}, "destinations.0.partition_by: names a field twice: id"),
     (
         {"columns": {"at": "timestamp", "at_day": "long"}, "table": {"partition_by": ["day(at)"]}},

@@ -126,7 +126,7 @@ def test_misspelt_key_is_refused_with_the_nearest_one(complaints: Complaints, te
         (GOOD + "    kafka_columns: true\n", "destinations.0.kafka_columns: Input should be a valid dictionary"),
         (GOOD + "    kafka_columns:\n", "destinations.0.kafka_columns: Input should be a valid dictionary"),
         (GOOD + "    partition_by: [document]\n", "destinations.0.partition_by.0: 'document' is not a column"),
-        (GOOD + "    partition_by: [days(at)]\n", "destinations.0.partition_by: 'days(at)' is no partition field"),
+        (GOOD + "    partition_by: [days(at)]\n", "destinations.0.partition_by.0: 'days(at)' is no partition field"),
         (
             GOOD + "    partition_by: ['bucket(4, id)', 'bucket(8, id)']\n",
             "destinations.0.partition_by: names a field twice",

@@ -85,7 +85,7 @@ def test_stored_values_have_one_form(of: str, array: pa.Array, expected: list[An
 def test_difference_is_cut_and_counted() -> None:
     """Long values are cut, all differences are counted, the first are kept."""
     findings = Findings()
-    findings.extend(Difference("missing", "a", "b", "t", 0, offset) for offset in range(DESCRIBED_DIFFERENCES + 5))
+    findings.add(*(Difference("missing", "a", "b", "t", 0, offset) for offset in range(DESCRIBED_DIFFERENCES + 5)))
 
     assert (len(findings.described), findings.count, findings.has_room) == (
         DESCRIBED_DIFFERENCES,

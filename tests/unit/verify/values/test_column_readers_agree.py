@@ -20,7 +20,7 @@ from frazil.verify.values.column_readers import Bad, Expectation
 from tests.unit.records.kafka_batches import OneTable
 
 BAD = "bad"
-LEFT_OUT = "left out"
+FILTERED = "left out"
 
 FITTING = {
     "boolean": ["true", "false"],
@@ -185,7 +185,7 @@ def values_of(pipeline: Pipeline) -> st.SearchStrategy[list[bytes | None]]:
 
 
 def written(pipeline: Pipeline, values: list[bytes | None], *, blocks: bool) -> list[Any]:
-    """What the write path makes of values: a row in canonical form, BAD or LEFT_OUT."""
+    """What the write path makes of values: a row in canonical form, BAD or FILTERED."""
     destination = pipeline.destinations[0]
     size = len(values)
     origin = {"topic": ["t"] * size, "partition": [0] * size, "offset": range(size), "value": values}
@@ -197,7 +197,7 @@ def written(pipeline: Pipeline, values: list[bytes | None], *, blocks: bool) -> 
     stored = [column_values(decoded.rows.column(name), of.parsed) for name, of in destination.columns.items()]
     rows = iter(zip(*stored, strict=True))
     left_out = [value is None or value == b"" for value in values]
-    found = [BAD if at in bad else LEFT_OUT if left_out[at] else next(rows) for at in range(size)]
+    found = [BAD if at in bad else FILTERED if left_out[at] else next(rows) for at in range(size)]
     assert next(rows, None) is None
     return found
 
@@ -213,7 +213,7 @@ def expected(pipeline: Pipeline, values: list[bytes | None]) -> list[Any]:
     found: list[Any] = []
     for value in values:
         row = Bad("no value") if value is None else expectation.row(value)
-        found.append(LEFT_OUT if filters.get(value) else BAD if isinstance(row, Bad) else row)
+        found.append(FILTERED if filters.get(value) else BAD if isinstance(row, Bad) else row)
     return found
 
 

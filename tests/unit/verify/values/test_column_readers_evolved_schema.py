@@ -100,7 +100,7 @@ def test_lost_value_of_an_inferred_column_is_noticed() -> None:
     schema = Schema(
         NestedField(1, "a", LongType()), NestedField(2, "b", ListType(3, StringType(), element_required=False))
     )
-    grown = Expectation(compared_columns(destination, schema, Value()), is_grown=True)
+    grown = Expectation(compared_columns(destination, schema, Value()), is_evolving=True)
 
     assert grown.row(json.dumps({"a": 1, "b": [], "c": 2}).encode()) == (1, None)
     assert grown.row(json.dumps({"a": 1, "b": ["x"]}).encode()) == (1, ("x",))
