@@ -6,8 +6,9 @@ An engine that backtracks may take for ever on a text that a producer chooses. P
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from typing import Annotated, Final
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Annotated, Any, Final, TypeVar, cast
 
 from frazil.error_codes import BAD_TRANSFORM
 from frazil.pipeline.syntax.strict import readable
@@ -21,6 +22,21 @@ _REFERENCE: Final = re.compile(r"\\(?:g<(?P<name>\w+)>|(?P<number>[1-9]\d?))")
 """A reference to a group, in a name: `\\1` or `\\g<year>`."""
 
 _CACHE_SIZE: Final = 10_000
+_MAX_CACHED: Final = 1_000
+"""Most characters of the arguments of a cached call: names are shorter, and longer texts of a producer must not fill the memory."""
+
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+
+def cache_short(function: Call) -> Call:
+    """Decorate a function of texts: results for short texts are cached."""
+    cached = lru_cache(_CACHE_SIZE)(function)
+
+    @wraps(function)
+    def call(*texts: str) -> Any:
+        return (cached if sum(map(len, texts)) <= _MAX_CACHED else function)(*texts)
+
+    return cast("Call", call)
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
@@ -72,7 +88,7 @@ def refuse_unknown_groups(pattern: str, name: str) -> None:
         raise ValueError(f"{name!r} takes up \\, which {pattern!r} does not have")
 
 
-@lru_cache(maxsize=_CACHE_SIZE)
+@cache_short
 def matches(pattern: str, text: str) -> bool:
     """Whether an expression matches a whole text.
 
@@ -91,7 +107,7 @@ def matches(pattern: str, text: str) -> bool:
     return is_match
 
 
-@lru_cache(maxsize=_CACHE_SIZE)
+@cache_short
 def expanded_name(pattern: str, text: str, name: str) -> str | None:
     """The name with its references replaced by groups of the match; None if the expression does not match the whole text."""
     import pyarrow as pa

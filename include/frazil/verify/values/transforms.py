@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import lru_cache
 from json import JSONDecoder
 from math import isfinite
 from struct import Struct
@@ -20,7 +19,7 @@ from confluent_kafka import Message
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.models.route import Route, TopicRoute
 from frazil.pipeline.models.value import Column, Value
-from frazil.pipeline.syntax.patterns import expanded_name, matches
+from frazil.pipeline.syntax.patterns import cache_short, expanded_name, matches
 from frazil.pipeline.transforms import Step
 from frazil.verify.values.cdc_expectation import RowChange
 from frazil.verify.values.column_readers import Bad, column_default, count_unjudged, options_of
@@ -159,9 +158,6 @@ for every table: "here".
 TablesOf = Callable[[str, bytes, Message], frozenset[str] | None]
 """Returns the destinations of a record by its topic, its value, or a header of the message; None if the value can't be read."""
 
-_CACHE_SIZE = 10_000
-"""Number of routed names in the cache: a field may have any number of values, and must not fill the memory."""
-
 
 def tables_of(pipeline: Pipeline) -> TablesOf | None:
     """Returns the function that routes records; None if all records go to every destination."""
@@ -179,7 +175,7 @@ def tables_of(pipeline: Pipeline) -> TablesOf | None:
     is_json = pipeline.value.format == "json" and len(tables) > 1
     is_json &= all(column.source != () for table in pipeline.destinations for column in table.columns.values())
 
-    @lru_cache(_CACHE_SIZE)
+    @cache_short
     def tables_of_name(text: str) -> frozenset[str]:
         names = _by_topic(route.topic, text) if route.topic is not None else _by_field(route, text)
         if route.static is None:
