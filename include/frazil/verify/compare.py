@@ -176,7 +176,7 @@ class Comparison:
         if message.error() is not None:
             return _UNREADABLE
         size = record_bytes(message.key(), message.value(), header_pairs(_headers(message)))
-        return _TOO_LARGE if size > (self.rules.least_record_bytes if most_bytes is None else most_bytes) else None
+        return _TOO_LARGE if size > (self.rules.lowest_record_limit if most_bytes is None else most_bytes) else None
 
     @property
     def offsets(self) -> Collection[int]:

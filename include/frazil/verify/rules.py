@@ -181,8 +181,8 @@ class Rules:
         )
 
     @cached_property
-    def least_record_bytes(self) -> int:
-        """Largest size of a record that is not too large under any pipeline file."""
+    def lowest_record_limit(self) -> int:
+        """Smallest `max_record_bytes` of all pipeline files: a record up to this size is never too large."""
         return min(rules.max_record_bytes for rules in self.per_file)
 
     def filters_absent(self, value: bytes | None) -> bool:

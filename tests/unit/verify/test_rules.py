@@ -70,7 +70,7 @@ EXPLODE = {"type": "Explode", "field": "a"}
         ({"key": {"format": "long"}}, None),
         (
             {"value": {"format": "json-envelope"}, "destinations": [{"table": "a.b"}]},
-            "a.b: columns that records bring, of records that are json-envelope",
+            "a.b: columns that records add, of records that are json-envelope",
         ),
         ({"destinations": [{"table": "a.b"}]}, None),
         (

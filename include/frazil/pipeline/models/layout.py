@@ -289,7 +289,7 @@ def merge_problems(destination: TableTemplate) -> Iterator[str]:
             f"{key} is for write: upsert and cdc" for key in _ONLY_MERGED if key in destination.model_fields_set
         )
     if not destination.is_history and HISTORY_COLUMNS[0] in (*destination.columns, *destination.added_columns):
-        yield f"a column has the name {HISTORY_COLUMNS[0]}, by which changes are told from rows; give it another one, with from: {HISTORY_COLUMNS[0]}"
+        yield f"a column has the name {HISTORY_COLUMNS[0]}, which marks the rows of a history table; give it another one, with from: {HISTORY_COLUMNS[0]}"
     if destination.write == "append" and destination.order_by is not None:
         yield "order_by is for write: upsert, cdc and history"
     if destination.write == "cdc" and destination.changes is None:
@@ -358,7 +358,7 @@ def _order_problems(destination: TableTemplate, name: str) -> Iterator[str]:
     if column is None:
         yield f"order_by names {name!r}, which is no declared column of {destination.title}{_declaration_hint(destination)}"
     elif not isinstance(column.parsed, Primitive) or column.parsed.name in _UNORDERED:
-        yield f"order_by names {name!r}, of type {column.type}: earlier and later can't be told by it"
+        yield f"order_by names {name!r}, of type {column.type}: its values don't say which change is the later one"
     elif (destination.write == "cdc" and column.part == "key") or (destination.changes and column.part == "header"):
         part = "the key" if column.part == "key" else "a header"
         yield f"order_by names {name!r}, which is of {part}: it must be of the value, which each change has"

@@ -163,7 +163,7 @@ class DatabaseSettings(Model):
     @classmethod
     def _names_no_own_key(cls, properties: dict[str, str]) -> dict[str, str]:
         if reserved := sorted(key for key in properties if key.lower() in _OWN_OPTIONS):
-            raise ValueError(f"{', '.join(reserved)}: is set elsewhere, here or in the capture file")
+            raise ValueError(f"{', '.join(reserved)}: has a key of its own, here or in the capture file")
         return properties
 
 

@@ -72,7 +72,7 @@ class Batch:
         ranges: The ranges that the batch read.
         skipped: Offsets that the batch gave up, because retention had deleted them.
         removals: Role of a table -> rows that the batch removed from the table, where the ledger names them.
-        abandoned: How much a settle, or a repair of the ledger, gave up.
+        abandoned: Number of batches that a settle, or a repair of the ledger, gave up.
         rows: Role of a table -> rows that the batch wrote into it.
         tables: Tables of the batch's ledger rows, one name per row.
         lost: Dead letters that the batch removed while the table, no destination then, kept the rows of the same offsets.

@@ -252,7 +252,7 @@ def change_reasons(pipeline: Pipeline, destination: Destination) -> Iterator[str
     if destination.changes is not None:
         value = pipeline.value
         if value.fields is not None:
-            yield "value.fields says what changes hold"
+            yield "value.fields declares the fields of changes"
         if (value.casts != "none" and value.format == "json") or value.field_names != "exact":
             yield "value.casts or value.field_names changes what envelopes mean"
 

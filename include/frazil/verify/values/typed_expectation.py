@@ -67,11 +67,11 @@ def typed_reasons(pipeline: Pipeline) -> Iterator[str]:
             if not reads_changes(pipeline, destination):
                 yield f"{destination.table}: changes of records that are {how}"
         elif has_undeclared_columns(destination) and (value.format not in ("avro", "json") or pipeline.transforms):
-            yield f"{destination.table}: columns that records bring, of records that are {how}"
+            yield f"{destination.table}: columns that records add, of records that are {how}"
     is_changed = value.format != "json" or bool(pipeline.transforms)
     route = pipeline.route
     if is_changed and route is not None and route.topic is None and (route.part == "value" or pipeline.transforms):
-        yield f"records that are {how} go by a field or a header"
+        yield f"records that are {how} are routed by a field or a header"
     if value.field_names != "exact" or (value.unknown_fields != "ignore" and is_changed):
         yield "value.field_names or value.unknown_fields decides about fields"
 
@@ -139,7 +139,7 @@ class TypedExpectation:
 
     def row(self, _raw: bytes) -> tuple[Any, ...] | Bad:
         """Not possible: the row depends on the whole message."""
-        raise INTERNAL.terminal("a record is asked for by its value alone")
+        raise INTERNAL.terminal("the row of a typed record was requested without its message")
 
     def cells(self, _raw: bytes) -> tuple[Any, ...] | Bad:
         """Not known for other pipeline files."""

@@ -118,7 +118,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"columns": {"_kafka_offset": "long"}}, "destinations.0.columns._kafka_offset: is the name of a Kafka column"),
     (
         {"columns": {"_frazil_op": "string"}},
-        "destinations.0: a column has the name _frazil_op, by which changes are told from rows",
+        "destinations.0: a column has the name _frazil_op, which marks the rows of a history table",
     ),
     ({"table": {"kafka_columns": {"topic": "x", "offset": "x"}}}, "destinations.0.kafka_columns: expected five names"),
     (

@@ -85,7 +85,7 @@ def test_password_of_a_database_is_not_shown() -> None:
     )
     assert "hush" not in repr(settings)
     assert settings.databases["shop"].options["password"] == "hush"
-    with pytest.raises(ValueError, match="Password: is set elsewhere"):
+    with pytest.raises(ValueError, match="Password: has a key of its own"):
         Settings.model_validate(
             settings.model_dump() | {"databases": {"a": {**database, "properties": {"Password": "x"}}}}
         )
