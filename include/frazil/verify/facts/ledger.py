@@ -154,7 +154,10 @@ def read_batches(rows: Iterable[Mapping[str, Any]], ledger: str) -> list[Batch]:
     Raises:
         Terminal: A row can't be read.
     """
-    ordered = sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))
+    try:
+        ordered = sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))
+    except (ValueError, TypeError) as error:  # `destination_view` reads ranges, which somebody may have edited
+        raise BAD_STATE.terminal(f"ledger {ledger} can't be read: {error}", next_step=_EDITED_HINT) from error
     return [_batch(n, list(batch_rows), ledger) for n, batch_rows in groupby(ordered, key=lambda row: row["n"])]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from frazil.errors import Terminal
 from frazil.verify.facts.coverage import coverage, given_up_offsets
 from frazil.verify.facts.ledger import Batch, destination_view, read_batches, unrecorded_batches
 from tests.unit.verify.facts.test_coverage import batch
@@ -80,3 +81,12 @@ def test_table_alone_beside_its_ledger_is_accepted() -> None:
     found = seen("a.one", gone, *rows)[-1]
 
     assert (found.read, found.written, found.dead, found.filtered) == (4, 4, 0, 0)
+
+
+@pytest.mark.parametrize("column", ["ranges", "skipped"])
+def test_damaged_ranges_of_a_shared_batch_are_named(column: str) -> None:
+    """Somebody edited a row that only the view of a destination reads: the error names the ledger."""
+    row = batch(1, "ingest", 5, 9, table="a.one", table_written=4, table_dead=0, **{column: "[[5"})
+
+    with pytest.raises(Terminal, match="the ledger can't be read"):
+        seen("a.three", row)
