@@ -1,4 +1,4 @@
-"""Parts of pipeline files that can't be, and how the one complaint about each begins."""
+"""Impossible parts of pipeline files, and the beginning of the one error about each."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ TWO = [{"table": "a.b", "columns": {"id": "long"}}, {"table": "a.c", "columns": 
 
 
 def column(**options: Any) -> dict[str, Any]:
-    """Columns of which the second one has options."""
+    """Two columns, the second one with options."""
     return {"columns": {"id": "long", "c": options}}
 
 
 def static(field: str) -> dict[str, Any]:
-    """Two destinations by the value of a field."""
+    """Two destinations with a route by the value of a field."""
     return {"destinations": TWO, "route": {"static": {"field": field, "tables": {"a.b": "x", "a.c": "y"}}}}
 
 

@@ -1,4 +1,4 @@
-"""What a pipeline file may say of tables that it does not list."""
+"""Keys about auto-created tables in a pipeline file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verify reads of Debezium's envelopes in Avro, and what is staged of them, are two readings of one promise."""
+"""Verify and the code that writes read Debezium's envelopes in Avro independently, by the same promise."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def told(file: Pipeline, raw: bytes) -> Any:
 @given(sent=SENT)
 @settings(max_examples=60, deadline=None)
 def test_two_readings_of_an_avro_change_agree(order_by: str | None, sent: dict[str, Any]) -> None:
-    """Of any envelope both say the same rows, value by value, or that it is no good."""
+    """For any envelope both readings give the same rows, value by value, or none."""
     file = declared(order_by)
     assert not_compared_because(file) is None
 

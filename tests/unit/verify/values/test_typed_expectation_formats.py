@@ -1,4 +1,4 @@
-"""Verify's own reading of formats, held against the table of cases that the decoder is tested with and the docs show."""
+"""Verify's own decoders, compared with the cases that the docs show and the other decoder is tested with."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pipeline_of(case: Case) -> Pipeline:
 
 
 def landed(case: Case) -> Any:
-    """What the decoder makes of it, in canonical form."""
+    """The canonical value that the decoder makes of a case."""
     pipeline = pipeline_of(case)
     schemas = {} if case.schema is None else {str(case.value["registry"]): OneSchema(case.schema)}
     columns = declared_columns(pipeline.destinations[0])
@@ -54,7 +54,7 @@ def typed(case: Case) -> TypedExpectation:
 
 
 def expected(case: Case) -> Any:
-    """What verify makes of it; `UNKNOWN` where it says nothing."""
+    """The value that verify expects for a case; `UNKNOWN` if it does not know."""
     row = typed(case).record(message(case.data))
     if isinstance(row, Bad):
         return row
@@ -63,7 +63,7 @@ def expected(case: Case) -> Any:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.group}: {case.sent} as {case.declared}")
 def test_verify_reads_a_value_as_the_decoder_does(case: Case) -> None:
-    """The same value, or a dead letter; what verify does not know it says."""
+    """Both have the same value, or a dead letter, or verify says that it does not know."""
     (found,), wanted = landed(case), expected(case)
 
     if case.result is DeadCode.SCHEMA_VIOLATION:

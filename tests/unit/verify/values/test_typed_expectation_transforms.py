@@ -1,4 +1,4 @@
-"""Verify's own transforms, one record at a time, held against the decoder's, which work on columns."""
+"""Verify's own transforms, one record at a time, compared with the decoder's, which work on columns."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def pipeline_of(steps: list[dict[str, Any]], columns: dict[str, Any]) -> Pipelin
 
 @pytest.mark.parametrize("name", STEPS)
 def test_transforms_give_what_the_decoder_gives(name: str) -> None:
-    """Each record the same row, dead letter or nothing, and every cell is known."""
+    """Each record has the same row, dead letter or no outcome, and every cell is known."""
     pipeline = pipeline_of(*STEPS[name])
     assert list(typed_reasons(pipeline)) == []
     columns = pipeline.destinations[0].columns
@@ -126,5 +126,5 @@ def test_transforms_give_what_the_decoder_gives(name: str) -> None:
 
 
 def test_every_own_transform_is_compared_with_the_decoder() -> None:
-    """A transform without a case here would be believed."""
+    """Otherwise a transform without a case would not be tested."""
     assert {step["type"] for steps, _ in STEPS.values() for step in steps} == APPLIED.keys()
