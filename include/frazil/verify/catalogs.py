@@ -46,18 +46,6 @@ from frazil.extras import require, require_database
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.catalogs import SIGNING, CatalogSettings
 
-_WRAPPED = (
-    ImportError,
-    NoSuchNamespaceError,
-    NoSuchTableError,
-    NotInstalledError,
-    OSError,
-    RESTError,
-    ValidationError,
-    ValidationException,
-    ValueError,
-    pa.ArrowException,
-)
 _REFUSED = (
     ForbiddenError,
     ImportError,
@@ -69,6 +57,7 @@ _REFUSED = (
     UnauthorizedError,
 )
 _UNAVAILABLE = (OSError, RESTError)
+_WRAPPED = (*_REFUSED, *_UNAVAILABLE, ValidationError, ValidationException, ValueError, pa.ArrowException)
 _UNAVAILABLE_CATALOGS = (
     "sqlalchemy.exc.DBAPIError",
     "thrift.Thrift.TException",

@@ -175,7 +175,7 @@ class Comparison:
         """Code of the dead letter that a record must be because it is too large or unreadable; None if it is neither."""
         if message.error() is not None:
             return _UNREADABLE
-        size = record_bytes(message.key(), message.value(), header_pairs(_headers(message)))
+        size = record_bytes(message.key(), message.value(), header_pairs(message.headers()))
         return _TOO_LARGE if size > (self.rules.lowest_record_limit if most_bytes is None else most_bytes) else None
 
     @property
@@ -393,7 +393,7 @@ class Comparison:
 
     def _compare_letter(self, message: Message, offset: int, outcome: Outcome) -> None:
         """Compare the parts of a record that its dead letter keeps with the record."""
-        record = message.key(), message.value(), header_pairs(_headers(message)), micros(message)
+        record = message.key(), message.value(), header_pairs(message.headers()), micros(message)
         if digest(stored_record(record, outcome.payload)) != outcome.digest:
             part = "bytes" if outcome.payload == "full" else "sizes and hashes"
             expected = f"a letter with the record's {part}: {_describe_value(record[1])}"
@@ -441,11 +441,6 @@ def _describe_cell(name: str, column_type: ColumnType, cell: Any) -> str:
         case Primitive("decimal", (_, scale)) if isinstance(cell, int):
             return f"{name}={Decimal(cell).scaleb(-scale, EXACT):f}"
     return f"{name}={shorten(cell)}"
-
-
-def _headers(message: Message) -> list[Any] | None:
-    headers = message.headers()
-    return list(headers.items()) if isinstance(headers, dict) else headers
 
 
 def micros(message: Message) -> int | None:

@@ -221,11 +221,10 @@ def _length_prefixed(part: str | bytes | None) -> bytes:
     return b"%d %s" % (len(text), text)
 
 
-def header_pairs(headers: Sequence[Any] | None) -> tuple[tuple[str, bytes | None], ...] | None:
-    """Headers of a record, from Kafka or from a table; None where there are none."""
-    if not headers:
-        return None
-    return tuple((h["key"], h["value"]) if isinstance(h, dict) else (h[0], h[1]) for h in headers)
+def header_pairs(headers: Mapping[str, Any] | Sequence[Any] | None) -> tuple[tuple[str, bytes | None], ...] | None:
+    """Headers of a record, from Kafka or from a table; None if there are none."""
+    listed = headers.items() if isinstance(headers, Mapping) else headers or ()
+    return tuple((h["key"], h["value"]) if isinstance(h, dict) else (h[0], h[1]) for h in listed) or None
 
 
 @dataclass

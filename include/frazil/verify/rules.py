@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import Message
@@ -94,9 +93,7 @@ class NoExpectation:
         """No values."""
         return ()
 
-    def cells(self, _raw: bytes) -> tuple[Any, ...] | Bad:
-        """No values."""
-        return ()
+    cells = row
 
 
 @dataclass(frozen=True)
@@ -349,7 +346,7 @@ def not_compared_because(pipeline: Pipeline) -> str | None:
 
 
 def exploding_batches(
-    pipeline: Pipeline, batches: Sequence[Batch], former: Mapping[str, Pipeline | str] = MappingProxyType({})
+    pipeline: Pipeline, batches: Sequence[Batch], former: Mapping[str, Pipeline | str]
 ) -> frozenset[int]:
     """Numbers of batches that may have written several rows per record: by Explode, changes or a custom transform."""
     files: dict[str, Pipeline | str] = {**former, pipeline.outcome_fingerprint: pipeline}

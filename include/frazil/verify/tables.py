@@ -39,7 +39,7 @@ from frazil.verify.facts.snapshot_facts import (
 )
 from frazil.verify.former_files import NO_FORMER_FILES, FormerFiles, former_files, present_names
 from frazil.verify.values.column_readers import ColumnChanges, compared_columns, earlier_schemas, has_undeclared_columns
-from frazil.verify.values.typed_expectation import SchemasOf, no_registry
+from frazil.verify.values.typed_expectation import SchemasOf
 
 ROUNDS = 3
 """Most repeated loads of the tables until all show the same batch: a run may be finishing one."""
@@ -137,9 +137,6 @@ class Tables:
         return self.batches[-1].n if self.batches else None
 
 
-NO_REFERENCES: Final = References({}, {})
-
-
 @dataclass(frozen=True)
 class LedgerRead:
     """A pipeline's entries in a ledger.
@@ -167,8 +164,8 @@ class LedgerReads:
         by_location: Location of the ledger's metadata -> what was read, the last one last.
     """
 
-    references: References = NO_REFERENCES
-    schemas: SchemasOf = no_registry
+    references: References
+    schemas: SchemasOf
     by_location: dict[str, LedgerRead] = field(default_factory=dict)
 
     @property
@@ -182,7 +179,7 @@ def open_tables(
     settings: Mapping[str, CatalogSettings],
     name: str,
     columns: KafkaColumns,
-    reads: LedgerReads | None = None,
+    reads: LedgerReads,
 ) -> Tables:
     """Load the tables as one destination sees them; again if a run finished a batch in between.
 
@@ -190,7 +187,7 @@ def open_tables(
         Terminal: A table is missing, or does not have the declared columns.
         Retryable: The catalog or the storage is not available now, or runs don't stop landing batches.
     """
-    catalogs, reads = Catalogs(pipeline, settings), LedgerReads() if reads is None else reads
+    catalogs = Catalogs(pipeline, settings)
     tables = _load(catalogs, pipeline, name, columns, reads)
     for _ in range(ROUNDS):
         # A concurrent run may land dead letters between these loads, of a batch that the ledger read lacks: compare positions.

@@ -295,7 +295,7 @@ def _rows_of_shared_batch(rows: Sequence[Row], table: str, *, is_member: bool) -
 
 
 def _written_records(destination_row: Row | None) -> int:
-    """Records that became rows of a table; without a count of its own the table got all that were written."""
+    """Number of records that became rows of a table. A batch without counts per table has only one: all written records are its."""
     if destination_row is None:
         return 0
     written: int | None = destination_row.get("table_written")

@@ -203,7 +203,7 @@ class TypedExpectation:
             return Bad(str(unfit))
 
     def _own(self, whole: Fields) -> Fields:
-        """Fields of a JSON value, without those that have the name of a column, but only of one for keys or headers."""
+        """Fields of a JSON value, without those whose name belongs only to columns for keys or headers."""
         value_names = {(column.source or (name,))[0] for name, column in self.columns.items() if column.part == "value"}
         keys = {name for name, column in self.columns.items() if column.part != "value"} - value_names
         return {name: value for name, value in whole.items() if name not in keys} if keys else whole
