@@ -108,7 +108,7 @@ class Trigger(Model):
 
     @property
     def pause(self) -> timedelta:
-        """`every` as plain data."""
+        """`every`, parsed."""
         return parse_duration(self.every)
 
 

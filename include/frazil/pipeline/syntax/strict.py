@@ -34,7 +34,7 @@ def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
 
 
 def readable(parse: Callable[[str], object]) -> AfterValidator:
-    """Return the validator of a text that `parse` must accept; the text stays as it is."""
+    """Return the validator of a text that `parse` must accept. The field keeps the text."""
 
     def check(text: str) -> str:
         parse(text)
